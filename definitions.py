@@ -10,16 +10,14 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError
 from dagster_shared.error import SerializableErrorInfo
 
-from kopub_assets.build import build_assets
+from kopub_assets.dagster_assets import NoValues, dagster_asset, launchable, shown_off
 from kopub_assets.graph import GRAPH, Graph
-from kopub_assets.running import command_line
+from kopub_assets.running import execution
 from kopub_assets.running.execution import failed_runs
-from kopub_assets.running.launchpad import NoValues, launchable
-from kopub_assets.upgrades.reloading import profile_watch
-from kopub_assets.upgrades.sensor import with_upgrades
+from kopub_assets.scores import benchmark_scores, ocr_scores, retrieval_scores
+from kopub_assets.sensors import profile_watch, with_upgrades
 from resources.config.settings import Settings, load_settings, read_settings
-from resources.errors import KopubError
-from resources.printable import visible
+from resources.errors import KopubError, visible
 from resources.store.faults import require_reachable
 
 
@@ -33,7 +31,7 @@ def definitions() -> dg.Definitions:
         return _loaded(load_settings())
     except KopubError as error:
         line = visible(str(error))
-        if command_line.at_terminal():
+        if execution.at_terminal():
             raise click.ClickException(line) from None
         raise DagsterUserCodeProcessError.from_error_info(SerializableErrorInfo(f"{line}\n", [], None)) from None
 
@@ -41,11 +39,11 @@ def definitions() -> dg.Definitions:
 @lru_cache(maxsize=1)
 def _loaded(settings: Settings) -> dg.Definitions:
     """Dagster's commands ask six times and more, and a process has one answer; a changed profile starts another."""
-    if command_line.at_terminal():
+    if execution.at_terminal():
         require_reachable(settings.store.url)
     loaded = definitions_of(settings)
     names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
-    command_line.install(names, settings.corpus.manifest.keys)
+    execution.install(names, settings.corpus.manifest.keys)
     watch = profile_watch(settings, lambda: definitions_of(read_settings(os.environ)))
     return dg.Definitions.merge(loaded, dg.Definitions(sensors=[watch]))
 
@@ -61,3 +59,29 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
         resources=resources, executor=dg.in_process_executor, jobs=[everything], sensors=[failed_runs]
     )
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)
+
+
+def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """The assets of `graph`, partitioned by the shards of the corpus that `settings` names, and the scores.
+
+    An asset that the profile wants nothing of is shown, and cannot be made. Reading scores are there where pages have
+    known answers, and those of benchmarks where the gates name some. Raises `ConfigError` and `SourceError`, one line
+    each, for what cannot be loaded.
+    """
+    partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
+    wanted = graph.on(settings.resources)
+    declared = wanted.declared(settings.resources)
+    scores = [retrieval_scores(settings)]
+    if settings.corpus.gold is not None:
+        scores.append(ocr_scores())
+    if settings.gates.benchmarks:
+        scores.append(benchmark_scores(settings))
+    there = {asset.key.path[-1] for asset in scores}
+    shards = [
+        dagster_asset(
+            asset, declared[name], partitions, settings.shards_per_run, wanted.assets, there, settings.reading_room
+        )
+        for name, asset in wanted.by_name.items()
+    ]
+    shown = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
+    return [*shards, *scores, *shown]

@@ -54,10 +54,11 @@ def make(home: Path) -> None:
     import dagster as dg
 
     from definitions import definitions_of
+    from kopub_assets.asset import RunContext
+    from kopub_assets.checks import Problems
     from kopub_assets.graph import GRAPH
-    from kopub_assets.materialize.asset import Run
-    from kopub_assets.materialize.checks import Problems
     from kopub_assets.running.execution import execute
+    from kopub_assets.shard_loop import make_all
     from resources.store.corpus_tables import RELEASED_FILES, SCORES
 
     settings = settings_of(home)
@@ -69,10 +70,8 @@ def make(home: Path) -> None:
                 failed = execute(definitions_of(settings), instance, [SCORES.name], keys[:1])
                 assert not failed, failed
             config = asset.config() if asset.config else None
-            run = Run(str(uuid4()), keys, Problems(asset.checks, {}), _unread, _unread, config)
-            finished = {shard: asset.make_shard(shard, run) for shard in keys}
-            asset.finish(run, finished)
-            for shard, made in finished.items():
+            run = RunContext(str(uuid4()), keys, Problems(asset.checks, {}), _unread, _unread, config)
+            for shard, made in make_all(asset, run).items():
                 tags = {"dagster/data_version": made.recipe}
                 instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=shard, tags=tags))
 

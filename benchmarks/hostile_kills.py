@@ -27,7 +27,7 @@ from benchmarks.synthetic_corpus import Faults, Usage, faults, make_home, materi
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.release.files import part_path
-from resources.store.records import ledger
+from resources.store import ledger
 
 SECONDS_EACH = 0.02
 """That a page takes to read, so that kills hit the middle of the readings too."""

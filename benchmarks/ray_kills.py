@@ -1,6 +1,6 @@
 """A backfill on Ray, of which a node is killed again and again: the time it takes, and the pages read twice.
 
-    python -m benchmarks.ray_kills [--shards 10] [--pages 6] [--kills 3] [--seconds 2]
+    python -m benchmarks.ray_kills [--shards 10] [--pages 6] [--kills 3] [--seconds 2] [--shards-a-run 1]
 
 Needs the extras `ray`, `s3` and `postgres`, and PostgreSQL's programs. A head and two nodes of one GPU each, in name,
 are processes of this machine; tables lie on moto. A node is killed with all its processes while both make shards, and
@@ -30,7 +30,7 @@ from resources.layout.regions import Region
 from resources.pages.indexing import index
 from resources.pages.manifest import shard_key
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading
+from resources.recognition.regions import PageReading
 from resources.release.verify import verify
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary, SlowReader
@@ -42,7 +42,8 @@ from tests.support.servers.buckets import bucket
 from tests.support.servers.ray_cluster import Cluster, cluster
 from tests.support.sources.corpora import pages, query, write_corpus
 
-RELEASE, LOGS, SECONDS = "hf_release", "logs", "KOPUB_RAY_KILLS_SECONDS"
+RELEASE, LOGS = "hf_release", "logs"
+SECONDS, SHARDS_A_RUN = "KOPUB_RAY_KILLS_SECONDS", "KOPUB_RAY_KILLS_SHARDS_A_RUN"
 
 
 class PatientReader(SlowReader):
@@ -64,7 +65,7 @@ def platform_of(home: Path) -> Platform:
 
 
 def definitions_at(home: Path) -> dg.Definitions:
-    return definitions_of(replace(platform_of(home).settings, shards_per_run=1))
+    return definitions_of(replace(platform_of(home).settings, shards_per_run=int(os.environ.get(SHARDS_A_RUN, "1"))))
 
 
 @dg.definitions
@@ -78,6 +79,7 @@ def main() -> None:
     for name, default in (("shards", 10), ("pages", 6), ("kills", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--shards-a-run", type=int, default=1)
     asked = parser.parse_args()
     keys = [shard_key(number) for number in range(asked.shards)]
     with tempfile.TemporaryDirectory() as temporary:
@@ -88,7 +90,7 @@ def main() -> None:
         # Ray starts `dagster` by its name.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         shared = {"PATH": path, "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(home), "DAGSTER_LOGS_BUCKET": LOGS}
-        shared[SECONDS] = str(asked.seconds)
+        shared |= {SECONDS: str(asked.seconds), SHARDS_A_RUN: str(asked.shards_a_run)}
         with S3Double() as s3, bucket(s3.environment, LOGS), postgres.postgres() as variables:
             shared |= {**s3.environment, **variables}
             with cluster({**os.environ, **shared}) as ray:

@@ -22,9 +22,9 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.materialize.checks import unaccounted, unsound_vectors
-from kopub_assets.materialize.metadata.provenance import content
-from kopub_assets.materialize.rows import MadeShard, RowSpec, Work, assembled, unfinished
+from kopub_assets.checks import unaccounted, unsound_vectors
+from kopub_assets.provenance import content
+from kopub_assets.rows import RowSpec, ShardResult, Work, assembled, unfinished
 from resources.search.metrics import score
 from resources.search.ranking import BestPages, Bm25, fuse
 from resources.store.schemas import page_embeddings
@@ -61,7 +61,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
     )
     timed("what is unfinished", lambda: unfinished(specs, [table], "page_id"))
     whole = timed("assembled", lambda: assembled(specs, table, "page_id"))
-    made = MadeShard(whole, "page_id", specs, schema.empty_table(), Work({}, (), 0.0))
+    made = ShardResult(whole, "page_id", specs, schema.empty_table(), Work({}, (), 0.0))
     assert timed("check: every row once", lambda: unaccounted(made)) is None
     assert timed("check: vectors", lambda: unsound_vectors(whole, dim)) is None
     timed("fingerprint", lambda: content(whole))

@@ -20,13 +20,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.code_version import CodeVersion
 from resources.config.settings import Settings
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.states import MADE, State
 from resources.store.corpus_tables import TABLES
 

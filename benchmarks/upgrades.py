@@ -56,7 +56,7 @@ def fill() -> None:
 
     from kopub_assets.graph import GRAPH
     from resources.config.settings import load_settings
-    from resources.store.records import ledger
+    from resources.store import ledger
 
     settings = load_settings()
     store, keys = settings.store, settings.corpus.manifest.keys

@@ -21,14 +21,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kopub.answers import Answer, Hit
-    from kopub.corpus import Corpus
+    from kopub.corpus import Corpus, open
     from kopub.documents import Document, Documents
-    from kopub.opening import open
-    from kopub.page import Page
-    from kopub.pages import NoSuchPage, Pages
+    from kopub.pages import NoSuchPage, Page, Pages
     from kopub.reading import read
     from kopub.rows import Picture, Region, Step
+    from kopub.search import Answer, Hit
     from resources.errors import KopubError
     from resources.states import State
 
@@ -51,14 +49,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "kopub.answers": ("Answer", "Hit"),
-    "kopub.corpus": ("Corpus",),
     "kopub.documents": ("Document", "Documents"),
-    "kopub.opening": ("open",),
-    "kopub.page": ("Page",),
-    "kopub.pages": ("NoSuchPage", "Pages"),
+    "kopub.corpus": ("Corpus", "open"),
+    "kopub.pages": ("NoSuchPage", "Page", "Pages"),
     "kopub.reading": ("read",),
     "kopub.rows": ("Picture", "Region", "Step"),
+    "kopub.search": ("Answer", "Hit"),
     "resources.errors": ("KopubError",),
     "resources.states": ("State",),
 }
@@ -66,7 +62,7 @@ _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, each from its module when it is first used."""
+    """Return the public names, each from its module when it is first used."""
     if name not in _MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULE[name]), name)

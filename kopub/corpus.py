@@ -1,34 +1,106 @@
 """A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from kopub.answers import Answer, Hit
-from kopub.catalogue import array_of, placed
 from kopub.documents import Document, Documents
-from kopub.page import Page
-from kopub.pages import NoSuchPage, Pages
+from kopub.pages import NoSuchPage, Page, Pages
+from kopub.rows import TableName, catalogue_of, collected, empty, numbers_array
+from kopub.search import Answer, answer_of
+from kopub.sources.home import HomeSource
+from kopub.sources.release import ReleaseSource, is_release
 from kopub.sources.source import Place, Source
-from kopub.tables import TableName, collected, empty
-from resources.errors import KopubError, did_you_mean
+from resources.config.places import placed, store_url
+from resources.errors import KopubError, SourceError, did_you_mean, quoted
+from resources.files import is_url
+from resources.pages.manifest import NAME
+from resources.pages.places import CorpusPlace
 from resources.parallel import ordered_map
+from resources.store.table_store import TableStore
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from resources.pages.fetched_files import FetchedFiles
     from resources.search.options import Mode
     from resources.search.searcher import Searcher
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+STORE = "store"
+"""Folder of the tables in a home, unless the profile says otherwise."""
+
+
+def open(
+    where: str | os.PathLike[str] | None = None,
+    *,
+    store: str | None = None,
+    index: str | None = None,
+    revision: str | None = None,
+    profile: str | None = None,
+) -> "Corpus":
+    """The corpus of a home, of a release by its folder, its URL or its id on the Hub; of $KOPUB_HOME when left out.
+
+    `store` and `index` are the folders or fsspec URLs of a home's tables and of the index of its corpus, where they lie
+    elsewhere, as `store.url` and `corpus.url` of a profile say. `revision` is a branch, tag or commit of a repository
+    on the Hub, whose files are fetched when they are first needed: those with the pages at once. Those of a release at
+    a URL come so too, into $KOPUB_HOME/sources. `profile` is the name or path of the one whose engine embeds questions;
+    $KOPUB_PROFILE or `cpu` when left out. Raises `SourceError` for what is none of these, `HubError` where a repository
+    cannot be read, and `StoreError` for a table that is damaged or a storage that does not answer.
+    """
+    given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
+    if where is not None and is_url(given):
+        given = _opened_by_a_package(given)
+    if where is not None and is_url(given):
+        from kopub.sources.release import ObjectReleaseSource
+
+        return Corpus(ObjectReleaseSource(given, _fetched()), profile)
+    folder = placed(given) if where is None else Path(given).expanduser().absolute()
+    if folder.is_dir():
+        return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store, index), profile)
+    if folder.exists() or where is None or not _HUB_ID.fullmatch(given):
+        raise SourceError(
+            f"{quoted(given)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
+        )
+    from kopub.sources.release import HubSource
+
+    return Corpus(HubSource(given, revision), profile)
+
+
+def _fetched() -> "FetchedFiles":
+    home = placed(os.environ.get("KOPUB_HOME", "data"))
+    return CorpusPlace(home).fetched
+
+
+def _opened_by_a_package(url: str) -> str:
+    try:
+        return store_url(url)
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+
+
+def _home(folder: Path, given: str, store: str | None, index: str | None) -> HomeSource:
+    corpus = CorpusPlace(folder, _opened_by_a_package(index).rstrip("/") if index else "")
+    if store is None and not (folder / STORE).is_dir():
+        if (folder / NAME).exists():
+            raise SourceError(f"{quoted(given)} has an index and no tables yet: run `kopub run`")
+        line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
+        raise SourceError(f"{quoted(given)} {line}")
+    return HomeSource(corpus, TableStore(_opened_by_a_package(store) if store else str(folder / STORE)))
+
 
 _READERS = 8
 """Shards whose catalogues are read at once: object storage takes 50 ms to answer each."""
 
 
 class Corpus:
-    """What a home or a release holds, as it was when it was opened; `refreshed` looks again.
+    """A home or a release as it was when it was opened; `refreshed` looks again.
 
     Threads may share it. `catalogue` is the one table in memory: texts, regions, vectors and pictures are read page
     by page.
@@ -42,12 +114,12 @@ class Corpus:
 
     @property
     def location(self) -> str:
-        """Where it was opened."""
+        """Return where it was opened."""
         return self._source.location
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is left out, a sentence each: shards without pages yet, tables of another corpus."""
+        """Return what is left out, a sentence each: shards without pages yet, tables of another corpus."""
         return tuple(self._source.notes)
 
     @property
@@ -58,7 +130,7 @@ class Corpus:
     @cached_property
     def catalogue(self) -> pa.Table:
         """A row for each page, in corpus order: page_id, doc_id, page_no, shard, row, state and doubt."""
-        return placed(self.shards, list(ordered_map(self._source.catalogue, self.shards, _READERS)))
+        return catalogue_of(self.shards, list(ordered_map(self._source.catalogue, self.shards, _READERS)))
 
     @cached_property
     def pages(self) -> Pages:
@@ -71,14 +143,14 @@ class Corpus:
         return Documents(self._by_document[0], self._pages_of)
 
     def page(self, page_id: str) -> Page:
-        """The page of an id. Raises `NoSuchPage`, with near ids."""
+        """Return the page of an id. Raises `NoSuchPage`, with near ids."""
         at = self.position(page_id)
         if at is None:
             raise NoSuchPage(f"there is no page {page_id!r}{did_you_mean(page_id, self._positions)}")
         return self.page_at(at)
 
     def refreshed(self) -> "Corpus":
-        """The corpus as it is now: itself when no table changed."""
+        """Return the corpus as it is now: itself when no table changed."""
         source = self._source.fresh()
         return self if source is self._source else Corpus(source, self._profile)
 
@@ -92,35 +164,41 @@ class Corpus:
         shards: Iterable[str] = (),
         has_table: bool = False,
         has_figure: bool = False,
+        scripts: Iterable[str] = (),
     ) -> Answer:
-        """The best pages for a question, as `kopub search` finds them.
+        """Return the best pages for a question, as `kopub search` finds them.
 
-        `mode` is auto, fusion, bm25, vectors, text or image; the profile's own when left out, which is the best one
-        that was measured. The others name the pages that are searched: of any of the documents, in any of the shards,
-        with a table, with a figure. Questions are embedded by the engine of the profile that the corpus was opened
-        with. Raises `KopubError`, one line, for a question that cannot be answered.
+        `mode` is auto, fusion, reranked, bm25, vectors, text or image; the profile's own when left out, which is the
+        best one that was measured. The others name the pages that are searched: of any of the documents, in any of the
+        shards, with a table, with a figure, mainly in any of the scripts (`page.script`). Questions are embedded by the
+        engine of the profile that the corpus was opened with. Raises `KopubError`, one line, for a question that
+        cannot be answered.
         """
         from resources.search.options import Where
 
         searcher, notes = self._searcher
-        where = Where(frozenset(documents), frozenset(shards), has_table, has_figure)
-        found = searcher.search(query, limit, _mode(mode), where)
-        hits = tuple(
-            Hit(
-                hit.rank,
-                hit.score,
-                self._page_now(hit.page.page_id),
-                hit.match.passage.text,
-                hit.match.passage.marks,
-                tuple(hit.page.regions[at].index for at in hit.match.regions),
-            )
-            for hit in found.hits
-        )
-        notes = (*notes, *found.notes)
-        return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, notes)
+        where = Where(frozenset(documents), frozenset(shards), has_table, has_figure, frozenset(scripts))
+        return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
+
+    def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
+        """The vectors of texts, or of `queries` that find them, by the engine of the profile: float32 (texts, dim).
+
+        Zeros for a text without words. Raises `KopubError`, one line, where a text has no vector.
+        """
+        from kopub.search import embedder_of
+
+        embedder = embedder_of(self._source, self._profile)
+        vectors = np.zeros((len(texts), embedder.dim), np.float32)
+        numbered = [(str(at), text) for at, text in enumerate(texts)]
+        for made in embedder.embed_queries(numbered) if queries else embedder.embed_texts(numbered):
+            if made.vector is not None:
+                vectors[int(made.id)] = made.vector
+            elif made.reason:
+                raise KopubError(f"text {made.id} has no vector: {made.reason}")
+        return vectors
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
-        """All pages, regions or vectors; see `Pages.to_arrow`."""
+        """Return all pages, regions or vectors; see `Pages.to_arrow`."""
         return self.pages.to_arrow(table)
 
     def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
@@ -128,19 +206,19 @@ class Corpus:
         return self.pages.to_pandas(table)
 
     def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
-        """The rows of the pages `ids`, in their order."""
+        """Return the rows of the pages `ids`, in their order."""
         rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
-        named = set(self.catalogue["shard"].take(array_of(np.array(rows, np.int64))).to_pylist())
+        named = set(self.catalogue["shard"].take(numbers_array(np.array(rows, np.int64))).to_pylist())
         shards = [shard for shard in self.shards if shard in named]
         return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
     def page_at(self, at: int) -> Page:
-        """The page at a row of the catalogue."""
+        """Return the page at a row of the catalogue."""
         place = Place(self.value("shard", at), self.value("row", at), self.value("page_id", at))
         return Page(self, self._source, at, place)
 
     def position(self, page_id: str) -> int | None:
-        """The row of a page in the catalogue; None for an unknown id."""
+        """Return the row of a page in the catalogue; None for an unknown id."""
         return self._positions.get(page_id)
 
     def value(self, column: str, at: int) -> Any:
@@ -148,11 +226,11 @@ class Corpus:
         return self.catalogue[column][at].as_py()
 
     def document_of(self, at: int) -> Document:
-        """The document of the page at a row of the catalogue."""
+        """Return the document of the page at a row of the catalogue."""
         return self.documents[int(self._by_document[1][at])]
 
     def neighbour(self, at: int, step: int) -> Page | None:
-        """The page `step` pages further in the document of the page at a row of the catalogue."""
+        """Return the page `step` pages further in the document of the page at a row of the catalogue."""
         _, documents, order, places, starts = self._by_document
         to = int(places[at]) + step
         document = documents[at]
@@ -165,12 +243,12 @@ class Corpus:
 
     @cached_property
     def _searcher(self) -> "tuple[Searcher, list[str]]":
-        from kopub.searching import searcher_of
+        from kopub.search import searcher_of
 
         return searcher_of(self._source, self._profile)
 
     def _page_now(self, page_id: str) -> Page:
-        """A page that a search found, which looks at the tables as they are now."""
+        """Return a page that a search found, which looks at the tables as they are now."""
         return (self if page_id in self._positions else self.refreshed()).page(page_id)
 
     def _pages_of(self, document: int) -> Pages:

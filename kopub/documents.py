@@ -2,12 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from kopub.pages import NoSuchPage, Pages
 from kopub.rows import Region
 from resources.errors import did_you_mean
 from resources.states import State
+
+if TYPE_CHECKING:
+    from resources.documents.chunks import Chunk
+    from resources.documents.document import Document as ReadDocument
+    from resources.documents.document import DocumentBlock
+    from resources.documents.tables import DocumentTable
 
 
 class Document:
@@ -25,7 +31,7 @@ class Document:
 
     @cached_property
     def states(self) -> dict[State, int]:
-        """How many of its pages ended in each state."""
+        """Return how many of its pages ended in each state."""
         return self.pages.states
 
     @property
@@ -42,6 +48,60 @@ class Document:
     def markdown(self) -> str:
         """The markdown of its pages, a blank line apart."""
         return _joined(page.markdown for page in self.pages)
+
+    def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
+        """Return the text in pieces of at most `max_tokens`, by its structure, with headings, pages and boxes.
+
+        `count_tokens` is the tokenizer of your model; without one, a quarter of the bytes are counted.
+        """
+        from resources.documents.chunks import chunk_document, estimate_tokens
+
+        return chunk_document(*self._structured, max_tokens, count_tokens or estimate_tokens)
+
+    @property
+    def tables(self) -> "list[DocumentTable]":
+        """Its tables as rows and columns, whole where they go on over pages, with caption, pages and boxes."""
+        from resources.documents.tables import document_tables
+
+        return list(document_tables(*self._structured))
+
+    @cached_property
+    def _structured(self) -> "tuple[ReadDocument, tuple[DocumentBlock, ...]]":
+        """The document as exports see it, without its pictures, and its blocks."""
+        from resources.documents.document import Document as ReadDocument
+        from resources.documents.document import DocumentPage, page_numbers
+        from resources.documents.structure import structure_document
+        from resources.layout.regions import Task
+        from resources.recognition.regions import RegionRecord
+
+        pages = [
+            DocumentPage(
+                number=number,
+                page_id=page.id,
+                width=page.width or 0,
+                height=page.height or 0,
+                state=page.state,
+                reason=page.reason,
+                regions=tuple(
+                    RegionRecord(
+                        index=region.index,
+                        label=region.label,
+                        task=Task(region.task),
+                        score=region.score or 0.0,
+                        bbox=region.box,
+                        bbox_2d=region.box_2d,
+                        polygon=region.polygon,
+                        content=region.content,
+                        state=region.state or page.state,
+                        reason=region.reason,
+                    )
+                    for region in page.regions
+                ),
+            )
+            for page, number in zip(self.pages, page_numbers([page.number for page in self.pages]), strict=True)
+        ]
+        document = ReadDocument(self.id, self.id, 0, tuple(sorted(pages, key=lambda page: page.number)))
+        return document, structure_document(document).blocks
 
 
 class Documents(Sequence[Document]):

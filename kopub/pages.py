@@ -1,23 +1,30 @@
 """Pages of a corpus, in an order."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import pyarrow as pa
 
-from kopub.catalogue import array_of
-from kopub.page import Page
-from kopub.tables import TableName, known
+from kopub.rows import Picture, Region, Step, TableName, known, numbers_array
+from kopub.sources.source import Place
 from resources.errors import KopubError
+from resources.recognition.content import main_script
 from resources.states import State, count_states
+from resources.texts.markdown import defused
 from resources.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
     import pandas as pd
+    from PIL import Image
 
     from kopub.corpus import Corpus
+    from kopub.documents import Document
+    from kopub.rows import Facts
+    from kopub.sources.source import Source
+    from resources.pages.page_reader import Origin
+    from resources.pages.upright import PageTransform
 
 
 class NoSuchPage(KopubError, KeyError):
@@ -26,6 +33,188 @@ class NoSuchPage(KopubError, KeyError):
     def __str__(self) -> str:
         # That of KeyError puts the line in quotes.
         return KopubError.__str__(self)
+
+
+class Page:
+    """One page. What the catalogue has is at hand; all else is read when it is asked for, and kept.
+
+    Properties raise `KopubError`, one line, where a table is damaged or a picture cannot be had.
+    """
+
+    def __init__(self, corpus: "Corpus", source: "Source", at: int, place: Place) -> None:
+        self._corpus, self._source, self._at, self._place = corpus, source, at, place
+
+    def __repr__(self) -> str:
+        return f"<kopub.Page {self.id!r} {self.state.value}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Page) and (self._source, self.id) == (other._source, other.id)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def id(self) -> str:
+        """Unique in the corpus."""
+        return self._place.page_id
+
+    @property
+    def shard(self) -> str:
+        """The shard the page is in: a partition of every asset."""
+        return self._place.shard
+
+    @property
+    def row(self) -> int:
+        """Number of the page in its shard, from 0."""
+        return self._place.row
+
+    @property
+    def number(self) -> int | None:
+        """Number of the page in its document, from 1; None where nobody knows."""
+        return self._corpus.value("page_no", self._at)
+
+    @property
+    def state(self) -> State:
+        """Return the state of the page over all tables that were made."""
+        return State(self._corpus.value("state", self._at))
+
+    @property
+    def doubt(self) -> float | None:
+        """Return how wrong the text looks, from 0 to 1 (surely wrong); None while there is no text."""
+        return self._corpus.value("doubt", self._at)
+
+    @property
+    def document(self) -> "Document":
+        """The document the page is of."""
+        return self._corpus.document_of(self._at)
+
+    @property
+    def previous(self) -> "Page | None":
+        """The page before it in its document."""
+        return self._corpus.neighbour(self._at, -1)
+
+    @property
+    def next(self) -> "Page | None":
+        """The page after it in its document."""
+        return self._corpus.neighbour(self._at, 1)
+
+    @property
+    def width(self) -> int | None:
+        """Pixels of the upright page; None for one that cannot be decoded."""
+        return self._facts.width
+
+    @property
+    def height(self) -> int | None:
+        """Pixels of the upright page; None for one that cannot be decoded."""
+        return self._facts.height
+
+    @property
+    def sha256(self) -> str | None:
+        """Return the SHA-256 of the encoded image in the source."""
+        return self._facts.sha256
+
+    @property
+    def license(self) -> str | None:
+        """As the source states it."""
+        return self._facts.license
+
+    @property
+    def source(self) -> str | None:
+        """Name of the file that the page came in."""
+        return self._facts.source
+
+    @cached_property
+    def origin(self) -> "Origin | None":
+        """The file that the page comes from, as its owner knows it; None where a release does not say."""
+        return self._source.origin(self._place)
+
+    @property
+    def reason(self) -> str | None:
+        """Return why the state is not ok, with its asset."""
+        return self._facts.reason
+
+    @property
+    def states(self) -> Mapping[str, State]:
+        """The state in every table that has been made, by asset."""
+        return self._facts.states
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return the reasons to doubt the text, the most certain first."""
+        return self._facts.doubts
+
+    @property
+    def text(self) -> str:
+        """The page in reading order, without markup; empty where nothing was read."""
+        return self._texts[0]
+
+    @property
+    def script(self) -> str | None:
+        """The script of most letters of the text, such as HANGUL or LATIN; None where there is no letter."""
+        return main_script(self.text)
+
+    @property
+    def markdown(self) -> str:
+        """The page as markdown, with links to its pictures; empty where nothing was read."""
+        return defused(self._texts[1])
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions in reading order, each with what was read from it."""
+        return self._source.regions(self._place)
+
+    @cached_property
+    def vectors(self) -> Mapping[str, "np.ndarray"]:
+        """`text` and `image`, each float16 of shape (dim,) and norm 1; a vector that was not made is no key."""
+        return self._source.vectors(self._place)
+
+    @cached_property
+    def pictures(self) -> tuple[Picture, ...]:
+        """The picture regions, cut out of the page."""
+        return self._source.pictures(self._place)
+
+    @cached_property
+    def lineage(self) -> tuple[Step, ...]:
+        """Return how the row of each table was made, in the order of the tables."""
+        return self._source.lineage(self._place)
+
+    @property
+    def image_bytes(self) -> bytes:
+        """The page's encoded image, as the source holds it, proved by its SHA-256. Raises `SourceError`."""
+        return self._source.image_bytes(self._place)
+
+    @cached_property
+    def upright(self) -> "PageTransform | None":
+        """Return the transform that set the page upright, None where there is none. Boxes count on the result."""
+        return self._source.upright(self._place)
+
+    @property
+    def upright_bytes(self) -> bytes:
+        """The encoded upright page, on which boxes count. Raises `SourceError` or `UndecodableImage`."""
+        return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
+
+    @property
+    def image(self) -> "Image.Image":
+        """The page, upright, in RGB. Raises `SourceError` or `UndecodableImage`."""
+        from PIL import Image
+
+        from resources.pages.page import decode
+
+        return Image.fromarray(decode(self.upright_bytes))
+
+    def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
+        """Return the corners of a box of the upright page on the picture as it came, clockwise from its top left."""
+        x1, y1, x2, y2 = box
+        corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
+        return corners if self.upright is None else self.upright.to_original(corners)
+
+    @cached_property
+    def _facts(self) -> "Facts":
+        return self._source.facts(self._place)
+
+    @cached_property
+    def _texts(self) -> tuple[str, str]:
+        return self._source.texts(self._place)
 
 
 class Pages(Sequence[Page]):
@@ -65,7 +254,7 @@ class Pages(Sequence[Page]):
     @property
     def catalogue(self) -> pa.Table:
         """page_id, doc_id, page_no, shard, row, state and doubt of these pages."""
-        return self._corpus.catalogue.take(array_of(self._positions))
+        return self._corpus.catalogue.take(numbers_array(self._positions))
 
     @property
     def ids(self) -> list[str]:
@@ -73,7 +262,7 @@ class Pages(Sequence[Page]):
 
     @property
     def states(self) -> dict[State, int]:
-        """How many of the pages ended in each state."""
+        """Return how many of the pages ended in each state."""
         return {State(state): count for state, count in count_states(self.catalogue["state"].to_pylist()).items()}
 
     @property
@@ -83,8 +272,13 @@ class Pages(Sequence[Page]):
         order = np.argsort(-doubts, kind="stable")
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
 
+    def without(self, ids: Collection[str]) -> "Pages":
+        """Return those that are not among `ids`, in the same order."""
+        kept = np.array([page_id not in ids for page_id in self.ids], bool)
+        return Pages(self._corpus, self._positions[kept])
+
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
-        """Those in one of the states, or in the shard; in the same order. Raises `KopubError` for no state."""
+        """Return those in one of the states, or in the shard; in the same order. Raises `KopubError` for no state."""
         wanted = set([state] if isinstance(state, str) else state)
         if unknown := wanted.difference(State):
             raise KopubError(f"there is no state {min(unknown)!r}; there are {', '.join(State)}")
@@ -97,7 +291,7 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[kept])
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
-        """The pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
+        """Return the pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
 
         Everything of it is read. `pages` has no pictures; a page without a vector is no row of its table.
         """

@@ -21,28 +21,27 @@ import pyarrow.parquet as pq
 from kopub.corpus import Corpus
 from kopub.documents import Document
 from kopub.sources.home import HomeSource
+from kopub_assets.asset import RunContext, ShardAsset
+from kopub_assets.checks import Problems
 from kopub_assets.graph import GRAPH
-from kopub_assets.materialize.asset import Run, ShardAsset
-from kopub_assets.materialize.checks import Problems
+from kopub_assets.shard_loop import make_all
 from resources.config.settings import Settings, read_settings
-from resources.errors import ConfigError, KopubError, SourceError
+from resources.errors import ConfigError, SourceError, counted, quoted, visible
+from resources.files import is_url
 from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.corpus import Corpus as IndexedCorpus
-from resources.pages.documents.folder import Document as File
-from resources.pages.documents.folder import find_documents
-from resources.pages.documents.made_page import Failed, PageCount
+from resources.pages.documents.folder import DocumentFile, find_documents
 from resources.pages.documents.pdf import DPI
 from resources.pages.documents.pool import DocumentPool
+from resources.pages.documents.text_layer import Failed, PageCount
 from resources.pages.indexing import index
-from resources.printable import counted, quoted, visible
 from resources.states import LOST
 from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
-from resources.urls import is_url
 from resources.weights.fetch import require_ready
 
 TextLayers = Literal["never", "check", "prefer"]
-"""What is done with the text layers of PDFs: the values of `pdf.text_layer`."""
+"""The uses of a PDF's text layer: the values of `pdf.text_layer`."""
 Chosen = str | Iterable[int] | None
 """Numbers of pages from 1: as `3-7` or `3,5,9-`, or one by one; None for all."""
 
@@ -94,7 +93,7 @@ def read(
 class _Page:
     """A page to read, by its number from 1; None of a file that cannot be opened, with its `problem`."""
 
-    file: File
+    file: DocumentFile
     number: int | None
     problem: Failed | None = None
 
@@ -170,9 +169,9 @@ def require_pages(documents: Sequence[Document]) -> None:
         raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
 
 
-def _documents(files: Sequence[str | os.PathLike[str]]) -> list[File]:
-    """The files as documents; those of one name are told apart by their paths."""
-    found: dict[Path, File] = {}
+def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
+    """Return the files as documents; those of one name are told apart by their paths."""
+    found: dict[Path, DocumentFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
             raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name an image or a PDF of this machine")
@@ -195,7 +194,10 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[File]:
 
 
 def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
-    """The first and the last page of each range, None for the last page of its document. Raises `ConfigError`."""
+    """Return the first and the last page of each range, None for the last page of its document.
+
+    Raises `ConfigError`.
+    """
     if pages is None:
         return None
     ranges: list[tuple[int, int | None]]
@@ -215,8 +217,13 @@ def _last(part: re.Match[str]) -> int | None:
     return None if last is None else int(last)
 
 
-def _chosen(file: File, made: PageCount | Failed, wanted: Sequence[tuple[int, int | None]] | None) -> list[_Page]:
-    """The pages of a file to read, by their numbers. Raises `ConfigError` where it has none of those `wanted`."""
+def _chosen(
+    file: DocumentFile, made: PageCount | Failed, wanted: Sequence[tuple[int, int | None]] | None
+) -> list[_Page]:
+    """Return the pages of a file to read, by their numbers.
+
+    Raises `ConfigError` where it has none of those `wanted`.
+    """
     if isinstance(made, Failed):
         return [_Page(file, None, made)]
     count = made.pages
@@ -248,7 +255,7 @@ def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
 
 
 def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
-    """Those of the profile, with an empty home of their own."""
+    """Return those of the profile, with an empty home of their own."""
     chosen = {"KOPUB_PROFILE": profile} if profile else {}
     layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
     settings = read_settings({**os.environ, **chosen, **layer, "KOPUB_HOME": str(home)})
@@ -262,9 +269,7 @@ def _make(settings: Settings) -> None:
     assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in wanted]
     for asset in assets:
         try:
-            for _, outcome in asset.make_shards(_run(asset)):
-                if isinstance(outcome, KopubError):
-                    raise outcome
+            make_all(asset, _run(asset))
         finally:
             for engine in asset.engines:
                 engine.release()
@@ -274,9 +279,9 @@ def _with_ancestors(asset: str) -> set[str]:
     return {asset}.union(*map(_with_ancestors, GRAPH.parents(asset)))
 
 
-def _run(asset: ShardAsset) -> Run:
+def _run(asset: ShardAsset) -> RunContext:
     problems = Problems(asset.checks, {})
-    return Run(uuid.uuid4().hex, tuple(asset.corpus.manifest.keys), problems, _unsaid, _unsaid)
+    return RunContext(uuid.uuid4().hex, tuple(asset.corpus.manifest.keys), problems, _unsaid, _unsaid)
 
 
 def _unsaid(line: str) -> None:

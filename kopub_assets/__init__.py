@@ -1,1 +1,1 @@
-"""What is made: the assets, one module each."""
+"""The assets of the graph."""

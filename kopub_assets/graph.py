@@ -1,21 +1,17 @@
 """The assets that are made shard by shard, in the order they are made: the one place where an asset is registered."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
-from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
-from kopub_assets.figures.figure_embeddings import FigureEmbeddings
-from kopub_assets.figures.figure_notes import FigureNotes
+from kopub_assets.asset import ShardAsset
+from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
+from kopub_assets.figures import FigureEmbeddings, FigureNotes
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.layout_regions import LayoutRegions
-from kopub_assets.materialize.asset import ShardAsset
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
-from kopub_assets.query_embeddings import QueryEmbeddings
 from kopub_assets.raw_pages import RawPages
+from resources.config.settings import Resources
 
 
 @dataclass(frozen=True)
@@ -32,20 +28,20 @@ class Graph:
     def names(self) -> tuple[str, ...]:
         return tuple(self.by_name)
 
-    def on(self, resources: Mapping[str, Any]) -> "Graph":
-        """The assets that these resources want."""
+    def on(self, resources: Resources) -> "Graph":
+        """Return the assets that these resources want."""
         return Graph(tuple(asset for asset in self.assets if asset.off(resources) is None))
 
-    def off(self, resources: Mapping[str, Any]) -> dict[str, str]:
-        """The other assets by name, with the reason."""
+    def off(self, resources: Resources) -> dict[str, str]:
+        """Return the other assets by name, with the reason."""
         return {name: why for name, asset in self.by_name.items() if (why := asset.off(resources)) is not None}
 
     def parents(self, name: str) -> tuple[str, ...]:
-        """The assets that the asset `name` may be made from."""
+        """Return the assets that the asset `name` may be made from."""
         return tuple(parent.table.name for parent in self.by_name[name].parents)
 
-    def declared(self, resources: Mapping[str, Any]) -> dict[str, ShardAsset]:
-        """Every asset by name, with these resources."""
+    def declared(self, resources: Resources) -> dict[str, ShardAsset]:
+        """Return every asset by name, with these resources."""
         return {name: asset(resources) for name, asset in self.by_name.items()}
 
 

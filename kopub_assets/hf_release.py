@@ -4,57 +4,50 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 from pydantic import Field
 
-from kopub_assets.corpus_image_embeddings import CorpusImageEmbeddings
-from kopub_assets.corpus_text_embeddings import CorpusTextEmbeddings
-from kopub_assets.figures.figure_embeddings import FigureEmbeddings
-from kopub_assets.figures.figure_notes import FigureNotes
+from kopub_assets.asset import Metadata, PublishedShard, RunContext, ShardAsset
+from kopub_assets.checks import Check
+from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
+from kopub_assets.figures import FigureEmbeddings, FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
-from kopub_assets.materialize.asset import Finished, Metadata, Run, ShardAsset
-from kopub_assets.materialize.checks import Check
-from kopub_assets.materialize.metadata.costs import Account
-from kopub_assets.materialize.metadata.previews import Link
-from kopub_assets.materialize.metadata.provenance import Provenance, footer_of
-from kopub_assets.materialize.rows import Work
+from kopub_assets.metadata import Account, Link
 from kopub_assets.ocr_results import OcrResults
 from kopub_assets.parsed_texts import ParsedTexts
-from kopub_assets.query_embeddings import QueryEmbeddings
+from kopub_assets.provenance import Provenance, footer_of
 from kopub_assets.raw_pages import RawPages
+from kopub_assets.rows import Work
 from kopub_assets.running.progress import watcher
-from resources.code_version import CodeVersion
-from resources.engine import Engine
-from resources.errors import GateClosed, SourceError, StoreError
-from resources.evaluation.runs.comparison import headline_changes as reading_changes
-from resources.fingerprints import fingerprint
+from resources.config.settings import Resources
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.log import CorrectionLog
+from resources.engine import Engine, Resource
+from resources.errors import GateClosed, SourceError, StoreError, counted
+from resources.evaluation.reading_scores import headline_changes as reading_changes
+from resources.fingerprints import CodeVersion, fingerprint
 from resources.pages.index_writer import LEFT_OUT
-from resources.pages.origins import origins
-from resources.printable import counted
+from resources.pages.page_reader import origins
 from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from resources.release.describe import describe
 from resources.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
 from resources.release.fitness import fitness
 from resources.release.hub import HubPush
 from resources.release.local import LocalRelease
-from resources.release.place import require_place
 from resources.release.publishing import publish
 from resources.release.remote import publish_to
 from resources.release.verify import verify
-from resources.release.versions import available_shards, replace_release
-from resources.resource import Resource
+from resources.release.versions import available_shards, replace_release, require_place
 from resources.search.metrics import headline_changes as finding_changes
 from resources.search.scores import change_lines, pages_by_state
 from resources.states import State
-from resources.store import schemas
+from resources.store import ledger, schemas
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, RELEASED_FILES, SCORES, Table
-from resources.store.footer_cache import FooterCache
-from resources.store.records import ledger
-from resources.store.table_source import SOURCE
+from resources.store.table_source import SOURCE, FooterCache
 
 EVERY_PAGE_RELEASED = Check("every_page_released", "Every page of the shard is in the release, with its state.")
 VERIFIED = Check("verified", "Files, hashes, counts, columns and joins are right, and it loads.")
@@ -73,7 +66,7 @@ def _unchecked(folder: Path) -> None:
 
 
 class Publishing(Resource):
-    """Whether a run also pushes the release to the repository that the profile configures."""
+    """The run's choice to push the release to the repository that the profile configures."""
 
     push: bool = Field(default=False, description="Push the release to hub.repo when it is made.")
     tag: str = Field(default="", description="Tag of the pushed release; made from its contents when left out.")
@@ -112,7 +105,7 @@ class HfRelease(ShardAsset):
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED, WHOLE)
     config: ClassVar[type[Resource] | None] = Publishing
 
-    def __init__(self, resources: Mapping[str, Any]) -> None:
+    def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self._made: dict[str, dict[str, str]] = {}
         """By shard, the hashes of the files that this run released."""
@@ -120,7 +113,15 @@ class HfRelease(ShardAsset):
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
-        return len(CONFIGS) + of_figures if made is None else made
+        of_people = self.engine.corrections != "none"
+        return len(CONFIGS) + of_figures + of_people if made is None else made
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        log = CorrectionLog(self.store)
+        settings = log.shard_settings(shard)
+        if self.engine.corrections == "none":
+            return settings
+        return {**settings, "corrections.released": log.marks([shard], checked=True).get(shard, "0")}
 
     def require_possible(self) -> None:
         """Look once in a run whether the release may be written where the settings say. Raises `ConfigError`."""
@@ -128,11 +129,11 @@ class HfRelease(ShardAsset):
             require_place(self.engine, self.corpus, self.store.url)
             self._is_placed = True
 
-    def make_shard(self, shard: str, run: Run) -> Finished:
+    def make_shard(self, shard: str, run: RunContext) -> PublishedShard:
         started = time.monotonic()
         self.require_possible()
         with self.store.exclusive(self.name, shard), self.store.fetched_once():
-            stored = self.store.find(self.name, shard)
+            stored = self.store.find_sound(self.name, shard)
             if stored is not None:
                 self.require_not_newer(shard, stored[1].get("made_with", ""))
             stamp = self.provenance(shard)
@@ -147,7 +148,7 @@ class HfRelease(ShardAsset):
             metadata = stamp.metadata(table) | self._corpus(shard)
             if stored is None or stored[1] != metadata or not stored[0].equals(table):
                 self.store.write(self.name, shard, table, metadata, replaces=stored is not None)
-            account = Account(self.store, self.name, run.run_id, self.own_recipe, gpus=0)
+            account = Account(self.store, self.name, run.run_id, self.recipe_hash, gpus=0)
             account.enter(shard, Work(written, [], time.monotonic() - started), first=stored is None)
         self._made[shard] = {file.path: file.sha256 for file in files}
         watcher().planned(self.name, shard, len(written))
@@ -155,11 +156,11 @@ class HfRelease(ShardAsset):
             watcher().computed(self.name, shard)
         if written:
             run.log(f"{self.name} {shard}: {len(written)} of {len(files)} files changed")
-        return Finished(stamp.recipe, _files(files, len(written)))
+        return PublishedShard(stamp.recipe, _files(files, len(written)))
 
-    def keep(self, shard: str, run: Run, stamp: Provenance) -> Finished | None:
+    def keep(self, shard: str, run: RunContext, stamp: Provenance) -> PublishedShard | None:
         self.require_possible()
-        stored = self.store.find(self.name, shard)
+        stored = self.store.find_sound(self.name, shard)
         if stored is None or stored[1] != stamp.metadata(stored[0]) | self._corpus(shard):
             return None
         files = [ReleasedFile(**row) for row in stored[0].to_pylist()]
@@ -172,10 +173,10 @@ class HfRelease(ShardAsset):
         for check in (EVERY_PAGE_RELEASED, VERIFIED):
             run.problems.note(check.name, shard, None)
         self._made[shard] = listed
-        return Finished(stamp.recipe, _files(files, 0))
+        return PublishedShard(stamp.recipe, _files(files, 0))
 
     def _corpus(self, shard: str) -> dict[str, str]:
-        """What the files have of the corpus besides the tables, for a look at object storage."""
+        """Return what the files have of the corpus besides the tables, for a look at object storage."""
         if self.store.local:
             return {}
         entry = self.corpus.manifest.shard(shard)
@@ -184,7 +185,7 @@ class HfRelease(ShardAsset):
         ]
         return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
-    def finish(self, run: Run, finished: Mapping[str, Finished]) -> None:
+    def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
         """Put the release in place as one, verified, publish it where it lies elsewhere, and push it where that is
         asked for.
 
@@ -223,8 +224,8 @@ class HfRelease(ShardAsset):
 
     def _conclude(
         self,
-        run: Run,
-        finished: Mapping[str, Finished],
+        run: RunContext,
+        finished: Mapping[str, PublishedShard],
         inventory: Inventory,
         about: ReleaseDescription,
         closed: Sequence[str],
@@ -248,7 +249,7 @@ class HfRelease(ShardAsset):
         watcher().judged(closed)
 
     def _advice(self, states: Mapping[str, int], doubtful: int, worse: bool) -> Iterator[str]:
-        """What to do about what the corpus lacks, a line each."""
+        """Yield what to do about what the corpus lacks, a line each."""
         if lost := sum(states.get(state, 0) for state in INCOMPLETE):
             again = "; the next run tries the failed ones again" if states.get(State.FAILED) else ""
             yield f"{counted(lost, 'page')} lost or read in part: `kopub status` names them{again}"
@@ -313,7 +314,13 @@ class HfRelease(ShardAsset):
     def _tables(self, shard: str) -> ReleaseInput:
         runs = {parent.table.name: ledger.read(self.store, parent.table.name, shard) for parent in self.reads}
         origin = origins(self.corpus.manifest, shard)
-        return ReleaseInput.read(self.store, shard, runs, self.corpus.unknown_pages, runs.keys(), origin)
+        tables = ReleaseInput.read(
+            CorrectedTables(self.store), shard, runs, self.corpus.unknown_pages, runs.keys(), origin
+        )
+        if self.engine.corrections == "none":
+            return tables
+        corrections = CorrectionLog(self.store).lasting(tables.raw_pages["page_id"].to_pylist())
+        return replace(tables, corrections=corrections)
 
     def _stage(self, shard: str, tables: ReleaseInput) -> list[ReleasedFile]:
         if not self.engine.page_images:
@@ -322,7 +329,7 @@ class HfRelease(ShardAsset):
             return self.engine.staged.publish(shard, tables, images)
 
     def _problem(self, shard: str, tables: ReleaseInput) -> str | None:
-        """Why the tables of a shard are not those of the corpus."""
+        """Return why the tables of a shard are not those of the corpus."""
         pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
         if known != pages:
             return f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
@@ -336,7 +343,7 @@ class HfRelease(ShardAsset):
         return None
 
     def about(self, made_from: Mapping[str, dict[str, str]]) -> ReleaseDescription:
-        """What the release says of itself besides what its files tell. Raises `StoreError`.
+        """Return what the release says of itself besides what its files tell. Raises `StoreError`.
 
         `made_from` are, by released shard and asset, the contents that its files were made from.
         """

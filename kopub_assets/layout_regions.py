@@ -1,4 +1,4 @@
-"""Where things are on a page: regions with labels, in reading order."""
+"""The asset of layouts: regions of pages with labels, in reading order."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,16 +8,16 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.checks import Check, without_regions
-from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.metadata.previews import first_page
-from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows, picture_made_from
+from kopub_assets.asset import Metadata
+from kopub_assets.checks import Check, without_regions
+from kopub_assets.metadata import first_page
 from kopub_assets.raw_pages import RawPages
-from resources.code_version import CodeVersion
+from kopub_assets.row_table import EngineTable
+from kopub_assets.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
-from resources.pages.page import Batch, Page
+from resources.pages.page import Page, PageBatch
 from resources.parallel import ordered_map
 from resources.store.corpus_tables import TABLES, Table
 
@@ -44,10 +44,10 @@ class LayoutRegions(EngineTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
-            yield RowSpec.after(page, [self.own_recipe, *picture_made_from(page)], {"page_id": page["page_id"]}, page)
+            yield RowSpec.after(page, [self.recipe_hash, *picture_inputs(page)], {"page_id": page["page_id"]}, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
-        batch = Batch(shard, len(todo))
+        batch = PageBatch(shard, len(todo))
         with self.corpus.reader(shard) as source:
 
             def read(row: RowSpec) -> Page:
@@ -63,11 +63,11 @@ class LayoutRegions(EngineTable):
     def row_id(self, result: PageLayout) -> str:
         return result.page_id
 
-    def columns(self, row: RowSpec, result: PageLayout) -> Row:
-        regions = [region_row(region, row.given["width"], row.given["height"]) for region in result.regions]
-        return {"regions": regions, "state": result.state, "reason": result.reason}
+    def row(self, spec: RowSpec, result: PageLayout) -> RowResult:
+        regions = [region_row(region, spec.given["width"], spec.given["height"]) for region in result.regions]
+        return RowResult(spec.id, {"regions": regions, "state": result.state, "reason": result.reason})
 
-    def problems(self, made: MadeShard) -> Mapping[str, str | None]:
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
         return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
@@ -87,17 +87,20 @@ class LayoutRegions(EngineTable):
 
 
 def _regions(table: pa.Table) -> pa.Table:
-    """The regions of all pages, one a row."""
+    """Return the regions of all pages, one a row."""
     return pa.Table.from_struct_array(table["regions"].combine_chunks().flatten())
 
 
 def _counted(regions: pa.Table, column: str) -> Counter[str]:
-    """How many regions have each value of a column."""
+    """Return how many regions have each value of a column."""
     return Counter({each["values"]: each["counts"] for each in regions[column].value_counts().to_pylist()})
 
 
 def region_row(region: Region, width: int, height: int) -> Row:
-    """A region as its table holds it; `bbox_2d` is the box on a grid of 0 to 1000, rounded to the nearest line."""
+    """Return a region as its table holds it.
+
+    `bbox_2d` is the box on a grid of 0 to 1000, rounded to the nearest line.
+    """
     x1, y1, x2, y2 = region.bbox
     return {
         "index": region.index,

@@ -1,4 +1,4 @@
-"""What is written on a page: the text of every region, the page as markdown, and its pictures."""
+"""The asset of readings: the text of every region, the page as markdown, and its pictures."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,36 +7,35 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from kopub_assets.asset import Metadata
 from kopub_assets.layout_regions import LayoutRegions
-from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.engine_table import EngineTable
-from kopub_assets.materialize.metadata.previews import first_markdown
-from kopub_assets.materialize.row_table import RetryPartial
-from kopub_assets.materialize.rows import Row, RowSpec, page_rows, picture_made_from, with_parent
-from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
+from kopub_assets.metadata import first_markdown
 from kopub_assets.raw_pages import RawPages
-from resources.code_version import CodeVersion
+from kopub_assets.row_table import EngineTable, RetryPartial
+from kopub_assets.rows import Row, RowResult, RowSpec, page_rows, picture_inputs, with_parent
 from resources.config.choices import Pdf
+from resources.config.settings import Resources
+from resources.engine import Resource
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region, Task
+from resources.pages.corpus import Corpus
 from resources.pages.documents.text_layer import TextLayer
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
-from resources.recognition.read_regions import KINDS
-from resources.recognition.readings import Origin, PageReading, second_tries
-from resources.resource import Resource
+from resources.recognition.regions import KINDS, PageReading, TextOrigin, retry_counts
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
-from resources.texts.layers.extracted_text import taken
+from resources.texts.extracted_text import CODE, extract_texts
 from resources.texts.markdown import page_markdown
 
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
-"""What a reading depends on: the same box with another confidence is not read again."""
+"""Columns of a region that decide its reading: another confidence alone reads nothing again."""
 _NOT_READ = "not_read"
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """What is read of a page: its row of `raw_pages`, its regions, and its text layer where that is preferred."""
+class _OcrInputs:
+    """The input of a page's reading: its row of `raw_pages`, its regions, and a preferred text layer."""
 
     page: Row
     regions: Sequence[Row]
@@ -60,10 +59,8 @@ class OcrResults(EngineTable):
     config: ClassVar[type[Resource] | None] = RetryPartial
     reads_regions_of = LayoutRegions
 
-    def __init__(self, resources: Any) -> None:
+    def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
-        self._seconds: dict[str, float] = {}
-        self._counted: dict[str, Mapping[str, float]] = {}
         pdf: Pdf = resources["pdf"]
         self._prefers_layers = pdf.is_preferred
 
@@ -84,9 +81,9 @@ class OcrResults(EngineTable):
             layer = page["text_layer_id"] if self._prefers_layers else None
             yield RowSpec.after(
                 layout,
-                [self.own_recipe, *picture_made_from(page), boxes, *layer_made_from(layer)],
+                [self.recipe_hash, *picture_inputs(page), boxes, *layer_made_from(layer)],
                 known,
-                _Given(page, layout["regions"], layer),
+                _OcrInputs(page, layout["regions"], layer),
             )
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
@@ -105,9 +102,9 @@ class OcrResults(EngineTable):
                     yield PageToRead(page, regions, known)
 
     def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
-        """A page with what its layer says; what layout has read proves the layer, else samples do."""
-        found = taken(layer, page.regions, self.engine.expected_scripts)
-        texts = {index: KnownText(text, Origin.TEXT_LAYER) for index, text in found.texts.items()}
+        """Return a page with what its layer says; what layout has read proves the layer, else samples do."""
+        found = extract_texts(layer, page.regions, self.engine.expected_scripts)
+        texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
         known = {
             index: texts[index] if index in texts and agree(texts[index].content, text.content) else text
             for index, text in page.known.items()
@@ -121,16 +118,9 @@ class OcrResults(EngineTable):
     def row_id(self, result: PageReading) -> str:
         return result.page_id
 
-    def columns(self, row: RowSpec, result: PageReading) -> Row:
-        self._seconds[row.id] = sum(text.seconds for text in result.regions if not text.reused)
-        self._counted[row.id] = second_tries(result.regions)
-        return _columns(result, row.given.regions)
-
-    def cost(self, row_id: str) -> float:
-        return self._seconds[row_id]
-
-    def row_figures(self, row_id: str) -> Mapping[str, float]:
-        return self._counted.pop(row_id)
+    def row(self, spec: RowSpec, result: PageReading) -> RowResult:
+        seconds = sum(text.seconds for text in result.regions if not text.reused)
+        return RowResult(spec.id, _columns(result, spec.given.regions), seconds, retry_counts(result.regions))
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         regions = [region for row in table["regions"].to_pylist() for region in row or ()]
@@ -145,9 +135,10 @@ class OcrResults(EngineTable):
 
 
 def by_origin(regions: Iterable[Row]) -> dict[str, int]:
-    """How many regions have their text from whom; those without an origin are `not_read`."""
+    """Return how many regions have their text from whom; those without an origin are `not_read`."""
     counted = Counter(region["origin"] or _NOT_READ for region in regions)
-    return {origin: counted[origin] for origin in (*Origin, _NOT_READ)}
+    of_engines = [origin for origin in TextOrigin if origin is not TextOrigin.PERSON]
+    return {origin: counted[origin] for origin in (*of_engines, _NOT_READ)}
 
 
 def _region(row: Row) -> Region:
@@ -156,7 +147,7 @@ def _region(row: Row) -> Region:
 
 
 def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
-    """The columns of a page; `layout` holds the regions that were to be read."""
+    """Return the columns of a page; `layout` holds the regions that were to be read."""
     laid_out = {region["index"]: region for region in layout}
     regions = [
         {
@@ -183,3 +174,18 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
         "state": reading.state,
         "reason": reading.reason,
     }
+
+
+def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
+    """Return the settings of a shard that has pages with a text layer, of which the asset makes `use`.
+
+    None of another.
+    """
+    if not corpus.manifest.shard(shard).text_layers:
+        return {}
+    return {"pdf.text_layer": use, CODE.name: str(CODE.number)}
+
+
+def layer_made_from(layer: str | None) -> list[Any]:
+    """Return what a row is made from besides: its page's `text_layer_id`, and the code that judges it."""
+    return [] if layer is None else [layer, CODE.number]

@@ -1,31 +1,32 @@
 """A page as plain text, the way a search reads it, and whether that text looks right."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.checks import Check
-from kopub_assets.materialize.metadata.previews import first_text
-from kopub_assets.materialize.row_table import RowTable
-from kopub_assets.materialize.rows import MadeShard, Row, RowSpec, page_rows, with_parent
-from kopub_assets.materialize.text_layers import layer_made_from, text_layer_settings
-from kopub_assets.ocr_results import OcrResults
+from kopub_assets.asset import Metadata
+from kopub_assets.checks import Check
+from kopub_assets.metadata import first_text
+from kopub_assets.ocr_results import OcrResults, layer_made_from, text_layer_settings
 from kopub_assets.raw_pages import RawPages
-from resources.code_version import CodeVersion
+from kopub_assets.row_table import RowTable
+from kopub_assets.rows import Row, RowResult, RowSpec, ShardResult, page_rows, with_parent
 from resources.config.choices import Pdf
-from resources.layout.tasks import PICTURES
+from resources.config.settings import Resources
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.log import CorrectionLog
+from resources.fingerprints import CodeVersion
+from resources.layout.regions import PICTURES
 from resources.pages.documents.text_layer import TextLayer
-from resources.recognition.read_regions import region_texts
-from resources.recognition.readings import RegionText
+from resources.recognition.content import main_script
+from resources.recognition.regions import RegionText, region_texts
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
-from resources.texts.layers.comparison import SOUND, UNSOUND, compare, layer_figures
-from resources.texts.layers.extracted_text import unsound
+from resources.texts.extracted_text import SOUND, UNSOUND, compare, layer_figures, unsound
 from resources.texts.markdown import page_text
-from resources.texts.text_quality import Box, Doubt, by_weight, doubtful, doubts, total
+from resources.texts.text_quality import Doubt, JudgedRegion, by_weight, doubtful, doubts, total
 
 TEXTS_LOOK_RIGHT = Check(
     "texts_look_right",
@@ -40,7 +41,7 @@ _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "sta
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What was read of a page, and its text layer where that is compared."""
+    """The reading of a page, and its text layer where that is compared."""
 
     regions: Sequence[Row]
     page_idx: int
@@ -51,7 +52,7 @@ class ParsedTexts(RowTable):
     """The text of every page in reading order, without markup. A page without a character is `blank`.
 
     A text that looks wrong keeps its state: `doubt` and `doubts` say so. Where the profile asks for it, a page is held
-    against the text layer of its PDF.
+    against the text layer of its PDF. What people corrected counts instead of what was read.
     """
 
     table: ClassVar[Table] = TABLES.texts
@@ -61,13 +62,14 @@ class ParsedTexts(RowTable):
             1: "the first release",
             2: "pages of pictures, of ink without text, and of signs alone are doubted",
             3: "a doubt about repeated text says that print may repeat, too",
+            4: "each text names its main script",
         },
     )
     parents = (RawPages, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("recognition", "pdf")
     checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
 
-    def __init__(self, resources: Mapping[str, Any]) -> None:
+    def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         pdf: Pdf = resources["pdf"]
         self._compares = pdf.is_compared
@@ -81,20 +83,26 @@ class ParsedTexts(RowTable):
         return self.resources["recognition"].expected_scripts
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
-        return text_layer_settings(self.corpus, shard, "check") if self._compares else {}
+        layers = text_layer_settings(self.corpus, shard, "check") if self._compares else {}
+        return {**layers, **CorrectionLog(self.store).shard_settings(shard)}
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
         columns = ["page_id", "regions", "state", "reason"]
-        for page, row in with_parent(self.store, pages, OcrResults.table, shard, columns):
+        for page, row in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, columns):
             regions = row["regions"] or []
             read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
             layer = page["text_layer_id"] if self._compares else None
             given = _Given(regions, page["page_idx"], layer)
-            made_from = [self.own_recipe, read, *layer_made_from(layer)]
-            yield RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
+            made_from = [self.recipe_hash, read, *layer_made_from(layer)]
+            spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
+            if row["state"] == State.BLANK and row["reason"]:
+                # A page that may only look blank is not left without a word.
+                doubt = {"doubt": 1.0, "doubts": [row["reason"]]}
+                spec = replace(spec, predetermined={**(spec.predetermined or {}), **doubt})
+            yield spec
 
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
         layers = self.corpus.text_layers(shard) if any(page.given.layer for page in todo) else None
         for page in todo:
             readings = region_texts(page.given.regions)
@@ -104,11 +112,12 @@ class ParsedTexts(RowTable):
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
                 compared, differs = _compared(layer, readings, page.given.regions, self._scripts)
                 found = by_weight([*found, *differs])
-            yield (
+            yield RowResult(
                 page.id,
                 {
                     "text": text,
                     "n_chars": len(text),
+                    "script": main_script(text),
                     "doubt": total(found),
                     "doubts": [doubt.says for doubt in found],
                     **compared,
@@ -116,7 +125,7 @@ class ParsedTexts(RowTable):
                 },
             )
 
-    def problems(self, made: MadeShard) -> Mapping[str, str | None]:
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
         wrong = doubtful(made.table)
         if not wrong:
             return {TEXTS_LOOK_RIGHT.name: None}
@@ -142,7 +151,7 @@ class ParsedTexts(RowTable):
 def _compared(
     layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
 ) -> tuple[Row, list[Doubt]]:
-    """The columns of a page with a text layer, and what the layer says against its reading."""
+    """Return the columns of a page with a text layer, and what the layer says against its reading."""
     if (reason := unsound(layer, scripts)) is not None:
         return {"text_layer": UNSOUND, "text_layer_reason": reason}, []
     scale = (layer.width / 1000, layer.height / 1000) * 2
@@ -151,10 +160,10 @@ def _compared(
     return {"text_layer": SOUND, "text_layer_distance": found.distance}, found.doubts()
 
 
-def boxes_of(regions: Iterable[Row]) -> list[Box]:
+def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
     """The regions of a page but those that failed or were left out on purpose, as rows of the readings hold them."""
     return [
-        Box(
+        JudgedRegion(
             region["native_label"],
             (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
             len("".join(region["content"].split())),
@@ -169,5 +178,5 @@ def boxes_of(regions: Iterable[Row]) -> list[Box]:
 
 
 def _is_unsure(region: Row) -> bool:
-    """Whether a region was read in doubt: the reason of one that is `ok` says so."""
+    """Return whether a region was read in doubt: the reason of one that is `ok` says so."""
     return region["state"] == State.OK and bool(region["reason"])

@@ -3,24 +3,23 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from threading import BoundedSemaphore
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_table import RowTable
-from kopub_assets.materialize.rows import Row, RowSpec
-from resources.code_version import CodeVersion
-from resources.errors import ImageNotRead, UndecodableImage, is_of_machine
+from kopub_assets.asset import Metadata
+from kopub_assets.row_table import RowTable
+from kopub_assets.rows import RowResult, RowSpec
+from resources.errors import ImageNotRead, UndecodableImage, first_line, is_of_machine
+from resources.fingerprints import CodeVersion
 from resources.pages.corpus import SourceRow
-from resources.pages.page import Page
+from resources.pages.page import Page, inspect
 from resources.pages.page_reader import PageReader, shard_source
-from resources.pages.pixels.images import inspect
-from resources.pages.upright.transform import PageTransform, find_transform
-from resources.parallel import bounded_map, ordered_map
-from resources.printable import first_line
+from resources.pages.upright import PageTransform, find_transform
+from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
 
@@ -47,6 +46,7 @@ class RawPages(RowTable):
             1: "the first release",
             2: "a JPEG that its decoder calls damaged is partial",
             3: "skewed, turned and photographed pages are set upright",
+            4: "it is kept how sure a skew and a sheet of paper are",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
@@ -54,7 +54,7 @@ class RawPages(RowTable):
 
     @property
     def sets_upright(self) -> bool:
-        """Whether pages are set upright: a layout that is known beforehand counts on pages as they came."""
+        """Return whether pages are set upright: a layout that is known beforehand counts on pages as they came."""
         return self.corpus.upright and self.resources["layout"].takes_upright
 
     @property
@@ -62,7 +62,7 @@ class RawPages(RowTable):
         return {} if self.sets_upright else {"corpus.upright": "pages are left as they came"}
 
     def source(self, shard: str) -> str:
-        """The file of a shard as it was indexed."""
+        """Return the file of a shard as it was indexed."""
         return shard_source(self.corpus.manifest.shard(shard))
 
     def expected_rows(self, shard: str, made: int | None) -> int:
@@ -83,12 +83,13 @@ class RawPages(RowTable):
                 "source": row.source,
             }
             lost = State.FAILED if row.failed else State.QUARANTINED
-            settled = {"state": lost, "reason": row.problem} if row.problem else None
-            made_from = [self.own_recipe, sha256, row.text_layer_id]
-            yield RowSpec(row.page_id, made_from, known, settled=settled, partial=row.damage)
+            predetermined = {"state": lost, "reason": row.problem} if row.problem else None
+            made_from = [self.recipe_hash, sha256, row.text_layer_id]
+            yield RowSpec(row.page_id, made_from, known, predetermined=predetermined, partial=row.damage)
 
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
-        with self.corpus.reader(shard) as source:
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        tuned = tuned_for_decoding() if self.sets_upright else nullcontext()
+        with self.corpus.reader(shard) as source, tuned:
             # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
             work = partial(_inspected, source, BoundedSemaphore(CHECKERS), self.sets_upright)
             yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
@@ -107,17 +108,17 @@ def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
 
 
-def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> tuple[str, Row]:
+def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
         with checking:
             info = inspect(page.data)
         transform = _transform(page) if sets_upright and row.known["text_layer_id"] is None else None
     except UndecodableImage as error:
-        return row.id, {"state": error.state, "reason": str(error)}
+        return RowResult(row.id, {"state": error.state, "reason": str(error)})
     damage = info.damage and f"the image is damaged: {info.damage}"
     state = State.PARTIAL if damage else State.OK
-    return row.id, {
+    columns = {
         "format": info.format,
         "width": info.width if transform is None else transform.width,
         "height": info.height if transform is None else transform.height,
@@ -125,6 +126,7 @@ def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: boo
         "state": state,
         "reason": damage,
     }
+    return RowResult(row.id, columns)
 
 
 def _transform(page: Page) -> PageTransform | None:

@@ -1,4 +1,4 @@
-"""Where Dagster keeps its history: $DAGSTER_HOME, with the platform's settings where it has none of its own."""
+"""The home of Dagster's history: $DAGSTER_HOME, with the platform's settings where it has none."""
 
 import io
 import os
@@ -7,7 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kopub_cli.display.console import tell
+from kopub_cli.console import tell
 from resources.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where the command `kopub` begins: one that is stopped while it still loads ends in one line, too."""
+"""The entry of the command `kopub`, which ends in one line even when stopped while it loads."""
 
 import sys
 

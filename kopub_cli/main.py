@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kopub_cli.commands import (
     browse,
+    corrections,
     costs,
     diff,
     doctor,
@@ -21,24 +22,21 @@ from kopub_cli.commands import (
     export,
     index,
     lineage,
+    mcp,
     plan,
     profile,
     profiles,
-    publish,
-    pull,
     read,
+    release,
     run,
     search,
     serve,
-    sources,
     status,
     ui,
-    verify,
 )
-from kopub_cli.display.console import say
-from kopub_cli.profile_option import ProfileCommand
-from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand
-from resources.printable import visible
+from kopub_cli.console import say
+from kopub_cli.options import ProfileCommand
+from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
@@ -79,20 +77,20 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 
 
 def _prose(command: Callable[..., None]) -> str:
-    """The docstring of a command as paragraphs: typer keeps the ends of its lines, which suit no terminal."""
+    """Return the docstring of a command as paragraphs: typer keeps the ends of its lines, which suit no terminal."""
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
 
 
 for panel, commands in (
     (_MAKE, (run.run, index.index, plan.plan)),
-    (_LOOK, (status.status, search.search, browse.browse, ui.ui, read.read, lineage.lineage, index.shards)),
-    (_JUDGE, (doubts.doubts, evaluate.evaluate, diff.diff, costs.costs)),
-    (_GIVE, (export.export, publish.publish, verify.verify)),
-    (_MACHINE, (doctor.doctor, profiles.profiles, pull.pull, profile.profile)),
+    (_LOOK, (status.status, search.search, browse.browse, mcp.mcp, ui.ui, read.read, lineage.lineage, index.shards)),
+    (_JUDGE, (doubts.doubts, corrections.corrections, evaluate.evaluate, diff.diff, costs.costs)),
+    (_GIVE, (export.export, release.publish, release.verify)),
+    (_MACHINE, (doctor.doctor, profiles.profiles, release.pull, profile.profile)),
 ):
     for command in commands:
         app.command(cls=ProfileCommand, rich_help_panel=panel, help=_prose(command))(command)
-app.add_typer(sources.app, name="sources", rich_help_panel=_MAKE)
+app.add_typer(index.app, name="sources", rich_help_panel=_MAKE)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
@@ -118,7 +116,7 @@ def main() -> None:
 
 
 def _problem_with_files(error: Exception) -> str | None:
-    """What a person can do about a file that cannot be used, or about a damaged history of Dagster."""
+    """Return what a person can do about a file that cannot be used, or about a damaged history of Dagster."""
     if isinstance(error, OSError) and error.filename:
         said = error.strerror or type(error).__name__
         return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"

@@ -4,19 +4,25 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
 
 import kopub
-from resources.evaluation.benchmark import Reading, Sample, Score
+from resources.errors import KopubError
+from resources.evaluation.benchmark import Sample, SampleReading, SampleScore
+from resources.evaluation.home import EVALUATIONS, read_gold
 from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.metrics import METRICS
-from resources.evaluation.runs.comparison import HISTORY, scores_of
-from resources.evaluation.runs.home import EVALUATIONS, read_gold
-from resources.evaluation.runs.page import asked_of, compared, values_of, worst_first
+from resources.evaluation.reading_scores import HISTORY, scores_of
+from resources.evaluation.report import asked_of, compared, values_of, worst_first
 from resources.evaluation.scoring import ADAPTERS
 from resources.search.scores import ALL
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore
+
+if TYPE_CHECKING:
+    from resources.search.options import Mode
+    from resources.search.searcher import Searcher
 
 _BAD = 0.1
 """A tenth of a page that is wrong: nobody would call such a text right."""
@@ -31,13 +37,13 @@ class Scored:
 
     name: str
     samples: Sequence[Sample]
-    values: Mapping[str, Mapping[str, Score]]
+    values: Mapping[str, Mapping[str, SampleScore]]
     means: Sequence[Mapping[str, Any]]
     headline: Sequence[str]
 
 
 def scored(store: ShardStore, gold: Path | None) -> list[Scored]:
-    """The benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
+    """Return the benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
     if gold is None:
         return []
     run = HISTORY.latest(store)
@@ -63,7 +69,7 @@ class OtherEvaluation:
 
 
 def other_evaluations(home: Path) -> list[OtherEvaluation]:
-    """The evaluations below a home, by benchmark and profile."""
+    """Return the evaluations below a home, by benchmark and profile."""
     stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
     return [
         OtherEvaluation(
@@ -77,7 +83,7 @@ def other_evaluations(home: Path) -> list[OtherEvaluation]:
 
 @dataclass(frozen=True, slots=True)
 class PageScore:
-    """What a page scores by a headline metric of a benchmark; `is_bad` where a person should look."""
+    """The score of a page by a headline metric of a benchmark; `is_bad` where a person should look."""
 
     benchmark: str
     metric: str
@@ -86,7 +92,7 @@ class PageScore:
 
 
 def page_scores(benchmarks: Sequence[Scored], page_id: str) -> list[PageScore]:
-    """The headline scores of a page with known answers; none for another page."""
+    """Return the headline scores of a page with known answers; none for another page."""
     found = []
     for each in benchmarks:
         for name, score in each.values.get(page_id, {}).items():
@@ -98,10 +104,58 @@ def page_scores(benchmarks: Sequence[Scored], page_id: str) -> list[PageScore]:
 
 def answers_of(benchmarks: Sequence[Scored], page: kopub.Page) -> list[tuple[str, Mapping[str, Any]]]:
     """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
-    reading = Reading(page.state, page.reason, page.markdown, page.text)
+    reading = SampleReading(page.state, page.reason, page.markdown, page.text)
     return [
         (each.name, {**compared(sample, reading, each.values.get(page.id, {})), "asked": asked_of(sample)})
         for each in benchmarks
         for sample in each.samples
         if sample.id == page.id
     ]
+
+
+_PATIENCE = 2.0
+"""Seconds that a search waits for the words before it says so."""
+
+
+class WordsAhead:
+    """Finds the words that a `searcher` needs. Threads may share it; one of its own does the work."""
+
+    def __init__(self, searcher: "Searcher") -> None:
+        self._searcher = searcher
+        self._lock = Lock()
+        self._finding: Thread | None = None
+
+    def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
+        """Shards whose words are known, and all of them, where a search by `mode` has to wait longer than a moment.
+
+        None where it does not, and where it cannot be answered at all: the search itself says why.
+        """
+        try:
+            if not self._searcher.asks_words(mode) or self._searcher.words_are_known():
+                return None
+        except KopubError:
+            return None
+        with self._lock:
+            if self._finding is None or not self._finding.is_alive():
+                self._finding = Thread(target=self._find, name="words", daemon=True)
+                self._finding.start()
+            finding = self._finding
+        while finding.is_alive():
+            finding.join(_PATIENCE)
+            # Of few pages they come in a moment.
+            if finding.is_alive() and (found := self._searcher.words_found) is not None:
+                return found
+        return None
+
+    def end(self) -> None:
+        """Stop finding words; what was found of whole shards is kept."""
+        self._searcher.end()
+        if self._finding is not None:
+            self._finding.join()
+
+    def _find(self) -> None:
+        try:
+            self._searcher.words()
+        except KopubError:
+            # The search that waits for them says it.
+            return

@@ -4,27 +4,25 @@ import hashlib
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import kopub
-from kopub_web.addresses import STATIC, Addresses
-from kopub_web.asked import LONGEST_QUERY, Asked, Shown
-from kopub_web.elements.markup import markdown as rendered
-from kopub_web.languages import language_of, texts
-from kopub_web.own_pages import LOOPBACK
-from kopub_web.pictures import FULL, SIDES, NoPicture, Picture, picture_stamp
+from kopub_web.api import api_of
+from kopub_web.editing import correct, refused_values, sent_form
+from kopub_web.elements import markdown as rendered
+from kopub_web.gate import ApiGate
+from kopub_web.own_pages import LOOPBACK, Refused
+from kopub_web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
+from kopub_web.requests import LONGEST_QUERY, STATIC, Addresses, ViewRequest, ViewResponse, language_of, texts
 from kopub_web.room import Room
-from kopub_web.views.documents import document, documents
-from kopub_web.views.evaluation import evaluation
-from kopub_web.views.figures import figures
-from kopub_web.views.home import home
-from kopub_web.views.lists import pages
-from kopub_web.views.page import page, page_of
-from kopub_web.views.search import search
-from kopub_web.views.versions import versions
+from kopub_web.views.home import evaluation, home
+from kopub_web.views.lists import document, documents, figures, pages, search, versions
+from kopub_web.views.page import EDIT, PAGE, page, page_of
+from resources.corrections.log import CorrectedMeanwhile
 from resources.errors import KopubError
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-View = Callable[[Room, Asked], Shown]
+View = Callable[[Room, ViewRequest], ViewResponse]
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
@@ -62,10 +60,11 @@ _PICTURES_AT_ONCE = 8
 """Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
 
 
-def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
-    """The application of a room; all of it is GET, and nothing is kept of who asked for what.
+def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -> "Starlette":
+    """The application of a room; all of it is GET but for corrections, and nothing is kept of who asked for what.
 
-    It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own.
+    It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own. Where
+    there is a `token`, the API asks for it.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -79,9 +78,9 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
     to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()})
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
 
-    def asked_of(request: "Request") -> Asked:
+    def asked_of(request: "Request") -> ViewRequest:
         language = language_of(request.headers.get("accept-language", ""))
-        return Asked(request.query_params, texts(language), to, room.sources)
+        return ViewRequest(request.query_params, texts(language), to, room.sources)
 
     def view(path: str) -> Callable[["Request"], "Response"]:
         def answer(request: "Request") -> "Response":
@@ -90,13 +89,13 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
 
         return answer
 
-    def picture(asked: Asked) -> tuple[Picture, bool]:
+    def picture(asked: ViewRequest) -> tuple[ServedPicture, bool]:
         found, size = page_of(room, asked), asked.text("size")
         size = size if size in SIDES or size == FULL else "small"
         made = room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
         return made, asked.text("of") == picture_stamp(found)[:16] != ""
 
-    def figure(asked: Asked) -> tuple[Picture, bool]:
+    def figure(asked: ViewRequest) -> tuple[ServedPicture, bool]:
         found, number = page_of(room, asked), asked.number("region", 0)
         region = next((region for region in found.regions if region.index == number), None)
         if region is None:
@@ -104,7 +103,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
         made = room.pictures.crop(picture_stamp(found), lambda: found.upright_bytes, region.box)
         return made, False
 
-    def pictured(make: Callable[[Asked], tuple[Picture, bool]]) -> Callable[["Request"], Any]:
+    def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[["Request"], Any]:
         async def answer(request: "Request") -> "Response":
             try:
                 made, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
@@ -144,16 +143,54 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK) -> "Starlette":
             Route("/picture", pictured(picture), methods=["GET"]),
             Route("/figure", pictured(figure), methods=["GET"]),
             Route("/markdown", markdown, methods=["GET"]),
+            *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+        middleware=[
+            Middleware(ApiGate, api_of=lambda: api_of(room), hosts=hosts, token=token),
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+        ],
         exception_handlers={404: nowhere},
     )
 
 
-def _shown(view: View, room: Room, asked: Asked) -> Shown:
-    """What a view shows, or what is wrong in words for a person."""
+def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
+    """Return what answers a form that corrects a page: the page as it is then, or why nothing was saved."""
+    from starlette.responses import PlainTextResponse, RedirectResponse
+
+    async def answer(request: "Request") -> "Response":
+        assert room.editor is not None, "the route is there where somebody may correct"
+        try:
+            sent = await sent_form(request)
+            room.editor.require_own_form(request.headers, sent)
+        except Refused as error:
+            return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
+        asked = replace(asked_of(request), values={"id": sent.get("id", ""), "view": EDIT})
+        return await get_running_loop().run_in_executor(None, save, asked, sent)
+
+    def save(asked: ViewRequest, sent: Mapping[str, str]) -> "Response":
+        store = room.settings.store
+        try:
+            found = page_of(room, asked)
+        except kopub.NoSuchPage:
+            return _html(room, asked, _shown(page, room, asked))
+        try:
+            correct(store, found, sent)
+            room.forget_look()
+        except KopubError as error:
+            shown, status = _shown(page, room, asked), 409 if isinstance(error, CorrectedMeanwhile) else 422
+            if shown.template == PAGE:
+                values = {**shown.values, **refused_values(error, store, found, sent, asked)}
+                shown = ViewResponse(PAGE, values, status)
+            return _html(room, asked, shown)
+        return RedirectResponse(f"{asked.to.page(found.id, view=EDIT)}#view", 303, _HEADERS)
+
+    return answer
+
+
+def _shown(view: View, room: Room, asked: ViewRequest) -> ViewResponse:
+    """Return what a view shows, or what is wrong in words for a person."""
     try:
         return view(room, asked)
     except kopub.NoSuchPage as error:
@@ -162,11 +199,11 @@ def _shown(view: View, room: Room, asked: Asked) -> Shown:
         return _message(asked.t("message.broken"), asked.t("message.broken.says"), 500, str(error))
 
 
-def _message(title: str, says: str, status: int, detail: str = "") -> Shown:
-    return Shown("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
+def _message(title: str, says: str, status: int, detail: str = "") -> ViewResponse:
+    return ViewResponse("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
 
 
-def _html(room: Room, asked: Asked, shown: Shown) -> "Response":
+def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
     from starlette.responses import HTMLResponse
 
     t, to = asked.t, asked.to
@@ -191,6 +228,9 @@ def _html(room: Room, asked: Asked, shown: Shown) -> "Response":
     parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
     page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
     headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language"}
+    if room.editor is not None:
+        # A form of the room says where it comes from; other sites are told nothing as before.
+        headers["Referrer-Policy"] = "same-origin"
     # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
     return HTMLResponse(page.encode("utf-8", "replace"), shown.status, headers)
 

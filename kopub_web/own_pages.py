@@ -4,9 +4,13 @@ Dagster's webserver runs whatever a request says, whoever sent it, so any web si
 machine could start runs. Browsers tell where a request comes from, and keep some requests for pages of the same origin.
 """
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
+
+from resources.errors import KopubError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -47,16 +51,12 @@ class OwnPagesOnly:
 
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and the reason with which a request is refused, None where it is not."""
-        headers: dict[str, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+        headers = header_values(scope["headers"])
         hosts = headers.get("host", [])
-        if len(hosts) != 1 or _name(hosts[0]) not in self._names:
+        if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
             return 421, f"no host {', '.join(hosts) or 'name'} here; `kopub ui --allow-host NAME` adds one"
-        for origin in headers.get("origin", []):
-            # The port counts: another program of this machine has pages, too.
-            if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
-                return 403, f"refused: a page of {origin} asks, which is not of this server"
+        if foreign := foreign_origins(headers, hosts[0]):
+            return 403, f"refused: a page of {foreign[0]} asks, which is not of this server"
         return _sent_unasked(scope, headers) if scope["type"] == "http" else None
 
 
@@ -75,8 +75,23 @@ def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[i
     return None
 
 
-def _name(host: str) -> str | None:
-    """The name in a Host header, in lower case and without its port; None for what is no host."""
+def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
+    """Return the values of each header of an ASGI request, by its name in lower case."""
+    values: dict[str, list[str]] = {}
+    for name, value in headers:
+        values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
+    return values
+
+
+def foreign_origins(headers: Mapping[str, Sequence[str]], host: str) -> list[str]:
+    """Return the origins of pages that ask, but for those of `host`, the request's own Host header."""
+    # The port counts: another program of this machine has pages, too.
+    own = (f"http://{host.lower()}", f"https://{host.lower()}")
+    return [origin for origin in headers.get("origin", []) if origin.lower() not in own]
+
+
+def host_name(host: str) -> str | None:
+    """Return the name in a Host header, in lower case and without its port; None for what is no host."""
     try:
         split = urlsplit(f"//{host}")
         return split.hostname if split.netloc == host and split.username is None else None
@@ -92,3 +107,29 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class Refused(KopubError):
+    """A request that did not come from a form of this room, or without its token."""
+
+
+@dataclass(frozen=True)
+class Editor:
+    """The right to correct the pages of a room: of everybody who reaches it, or of those who have its `token`."""
+
+    author: str
+    token: str = ""
+    form: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    """What every form of this room sends, and no page of another site knows."""
+
+    def require_own_form(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> None:
+        """Raise `Refused` for a request of another origin, of no form of this room, or without the token."""
+        host = headers.get("host", "").lower()
+        if headers.get("origin", "").lower() not in (f"http://{host}", f"https://{host}"):
+            raise Refused("a page of another site asks, or a program that does not say where it comes from")
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            raise Refused("a page of another site asks")
+        if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
+            raise Refused("the form is of a room that has ended: load the page again")
+        if self.token and not secrets.compare_digest(sent.get("token", "").encode(), self.token.encode()):
+            raise Refused("the token is missing or wrong")

@@ -30,7 +30,7 @@ class NoPicture(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ServedPicture:
     """An encoded picture and its media type."""
 
     data: bytes
@@ -48,7 +48,7 @@ def picture_stamp(page: "Page") -> str:
     return hashlib.sha256(f"{page.sha256} {page.upright.matrix}".encode()).hexdigest()
 
 
-class Pictures:
+class PictureCache:
     """Pictures of pages and of boxes on them. Threads may share it.
 
     A page comes as its stamp, by which a picture is kept, and a function that reads its encoded bytes.
@@ -58,18 +58,18 @@ class Pictures:
         from cachetools import LRUCache
 
         self._decoding = BoundedSemaphore(min(os.cpu_count() or 1, _DECODED_AT_ONCE))
-        self._kept = LRUCache[tuple[str, str], Picture](_KEPT, getsizeof=lambda picture: len(picture.data))
+        self._kept = LRUCache[tuple[str, str], ServedPicture](_KEPT, getsizeof=lambda picture: len(picture.data))
         self._lock = Lock()
 
-    def page(self, name: str, read: Callable[[], bytes], size: str) -> Picture:
-        """The page at a size of `SIDES`, or as the source has it. Raises `NoPicture`."""
+    def page(self, name: str, read: Callable[[], bytes], size: str) -> ServedPicture:
+        """Return the page at a size of `SIDES`, or as the source has it. Raises `NoPicture`."""
         if size == FULL and (kind := _shown_as_it_is(data := _read(read))):
             # It may be large, and is as it lies in the file: not worth keeping.
-            return Picture(data, kind)
+            return ServedPicture(data, kind)
         return self._made(name, size, read, lambda image: image, SIDES.get(size))
 
-    def crop(self, name: str, read: Callable[[], bytes], box: Box) -> Picture:
-        """What is in a box of the page, as large as `small`. Raises `NoPicture`."""
+    def crop(self, name: str, read: Callable[[], bytes], box: Box) -> ServedPicture:
+        """Return what is in a box of the page, as large as `small`. Raises `NoPicture`."""
 
         def cut(image: "np.ndarray") -> "np.ndarray":
             height, width = image.shape[:2]
@@ -89,14 +89,14 @@ class Pictures:
         read: Callable[[], bytes],
         change: "Callable[[np.ndarray], np.ndarray]",
         side: int | None,
-    ) -> Picture:
+    ) -> ServedPicture:
         with self._lock:
             kept = self._kept.get((name, what))
         if kept is not None:
             return kept
         data = _read(read)
         with self._decoding:
-            picture = Picture(_jpeg(data, change, side), "image/jpeg")
+            picture = ServedPicture(_jpeg(data, change, side), "image/jpeg")
         with self._lock:
             if len(picture.data) <= self._kept.maxsize:
                 self._kept[name, what] = picture
@@ -111,7 +111,7 @@ def _read(read: Callable[[], bytes]) -> bytes:
 
 
 def _shown_as_it_is(data: bytes) -> str | None:
-    """The media type of an image that every browser shows; None for a TIFF."""
+    """Return the media type of an image that every browser shows; None for a TIFF."""
     if data.startswith(b"\x89PNG"):
         return "image/png"
     if data.startswith(b"\xff\xd8"):
@@ -122,7 +122,7 @@ def _shown_as_it_is(data: bytes) -> str | None:
 def _jpeg(data: bytes, change: "Callable[[np.ndarray], np.ndarray]", side: int | None) -> bytes:
     import cv2
 
-    from resources.pages.pixels.images import decode
+    from resources.pages.page import decode
 
     try:
         image = change(decode(data))

@@ -1,31 +1,33 @@
-"""What the views look into: the corpus as it is now, its search, and its pictures."""
+"""The room that the views look into: the corpus as it is now, its search, and its pictures."""
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 import kopub
 from kopub.sources.home import HomeSource
-from kopub_web.answers import Scored, scored
-from kopub_web.figures import figures_of
-from kopub_web.pictures import Pictures
-from kopub_web.scores import Score, reading_scores, retrieval_scores
-from kopub_web.versions import replaced_shards, shard_versions
-from kopub_web.words_ahead import WordsAhead
+from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
+from kopub_web.answers import Scored, WordsAhead, scored
+from kopub_web.pictures import PictureCache
+from resources.corrections.log import CorrectionLog
 from resources.diff.compare import ShardDiff
-from resources.diff.html import Upgrade
+from resources.diff.html import Upgrade, compared_page
 from resources.errors import StoreError
+from resources.recognition.regions import crop_index
 from resources.states import State, count_states
 from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
-from resources.store.footer_cache import FooterCache
-from resources.store.table_source import CorpusCheck, IsOfCorpus
+from resources.store.schemas import RETRIEVAL_SCORES
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
+    from kopub_web.own_pages import Editor
     from resources.config.settings import Settings
     from resources.search.searcher import Searcher
 
@@ -57,6 +59,10 @@ class Now:
         self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
         """The tables that are not of pages, with what tells their files from those that they replace."""
+        done = CorrectionLog(settings.store).by_page()
+        self.others["corrections"] = {page_id: each.seen for page_id, each in done.items()}
+        self.checked = {page_id for page_id, each in done.items() if each.checked}
+        """The pages that a person said are right."""
 
     def count(self) -> None:
         """Count what the first page shows, so that nobody waits for it. Raises `StoreError`."""
@@ -67,7 +73,8 @@ class Now:
     def lists(self) -> Mapping[str, kopub.Pages]:
         """The pages to look at, by the name of the list."""
         pages = self.corpus.pages
-        return {kind: pages.doubtful if kind == DOUBTFUL else pages.where(state=kind) for kind in LISTS}
+        doubtful = pages.doubtful.without(self.checked)
+        return {kind: doubtful if kind == DOUBTFUL else pages.where(state=kind) for kind in LISTS}
 
     @cached_property
     def tables(self) -> Sequence[TableCounts]:
@@ -86,6 +93,17 @@ class Now:
             counted.append(TableCounts(asset, len(made), states))
         return counted
 
+    def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
+        """Return the documents before and after a document; none beside one that an upgrade has just taken out."""
+        documents, at = self.corpus.documents, self._document_places.get(document_id)
+        if at is None:
+            return None, None
+        return documents[at - 1] if at else None, documents[at + 1] if at + 1 < len(documents) else None
+
+    @cached_property
+    def _document_places(self) -> Mapping[str, int]:
+        return {document: at for at, document in enumerate(self.corpus.documents.ids)}
+
     @cached_property
     def figures(self) -> "pa.Table":
         """The figures, of schema `FIGURES`."""
@@ -97,7 +115,7 @@ class Now:
         return replaced_shards(self._settings.store, self.corpus.shards)
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
-        """What the last upgrade changed in a shard; of the shard that was asked for last it is kept."""
+        """Return what the last upgrade changed in a shard; of the shard that was asked for last it is kept."""
         if self._changes is None or self._changes[0] != shard:
             self._changes = shard, shard_versions(self._settings.store, shard)
         return self._changes[1]
@@ -113,8 +131,8 @@ class Now:
         return frozenset(sample.id for each in self.scored for sample in each.samples)
 
     @cached_property
-    def scores(self) -> Sequence[Score]:
-        """What was measured of the tables as they are."""
+    def scores(self) -> "Sequence[MeanScore]":
+        """Return what was measured of the tables as they are."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
         known = self._settings.corpus.gold is not None
         found = reading_scores(store, keys, self._is_of_corpus) if known else []
@@ -134,10 +152,14 @@ class Room:
     Raises `SourceError` and `StoreError` where nothing can be opened.
     """
 
-    def __init__(self, settings: "Settings", searcher: "Searcher", check: CorpusCheck) -> None:
+    def __init__(
+        self, settings: "Settings", searcher: "Searcher", check: CorpusCheck, editor: "Editor | None" = None
+    ) -> None:
+        self.editor = editor
+        """Who may correct pages; None where the room is for reading alone."""
         self.settings, self.searcher = settings, searcher
         self.words = WordsAhead(searcher)
-        self.pictures = Pictures()
+        self.pictures = PictureCache()
         self._check = check
         self._lock = Lock()
         self._now = self._look(_opened(settings))
@@ -159,6 +181,18 @@ class Room:
                 self._lock.release()
         return self._now
 
+    def forget_look(self) -> None:
+        """Whoever asks next looks again: this process has just changed something."""
+        self._looked = -math.inf
+
+    def look_again(self) -> None:
+        """See the corpus as it is now, whenever the last look was. Raises `StoreError`."""
+        with self._lock:
+            found = self._look(self._now.corpus.refreshed())
+            if (found.corpus, found.others) != (self._now.corpus, self._now.others):
+                self._now = found
+            self._looked = time.monotonic()
+
     def _look(self, corpus: kopub.Corpus) -> Now:
         """Raises `StoreError`."""
         # A request then finds the catalogue in memory.
@@ -176,3 +210,123 @@ class Room:
     def name(self) -> str:
         """The corpus as people call it."""
         return self.settings.corpus.manifest.name
+
+
+READING, FINDING = "reading", "finding"
+
+
+@dataclass(frozen=True, slots=True)
+class MeanScore:
+    """A mean over `samples`: of `kind` reading by a benchmark, or finding by a retriever."""
+
+    kind: str
+    of: str
+    metric: str
+    value: float
+    samples: int
+
+
+def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
+    """Return the headline scores of the pages with known answers; none where they are not of the tables as they are."""
+    from resources.evaluation.reading_scores import HISTORY, headline
+    from resources.search.scores import ALL
+
+    if not store.has(OCR_SCORES.name, ALL):
+        return []
+    scores = store.read(OCR_SCORES.name, ALL)
+    if not scores.schema.equals(OCR_SCORES.schema) or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+        return []
+    return [
+        MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]) for row in headline(scores)
+    ]
+
+
+def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
+    """nDCG@10 of every retriever; none where they are not of the tables as they are."""
+    from resources.search.metrics import HISTORY, headline
+    from resources.search.scores import ALL
+
+    if not store.has(SCORES.name, ALL):
+        return []
+    scores = store.read(SCORES.name, ALL)
+    if not scores.schema.equals(RETRIEVAL_SCORES) or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+        return []
+    queries = max(scores["queries"].to_pylist(), default=0)
+    return [
+        MeanScore(FINDING, retriever, "nDCG@10", means["ndcg@10"], queries)
+        for retriever, means in headline(scores).items()
+    ]
+
+
+_COMPARED = (TABLES.regions.name, TABLES.readings.name)
+"""The tables whose replaced versions are worth a look."""
+
+
+def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
+    """Return the shards of which layouts or readings before an upgrade are kept. Raises `StoreError`.
+
+    A shard that was of another corpus then, with none of its pages, has nothing to compare.
+    """
+    return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
+
+
+def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
+    kept = store.versions(asset, shard) if store.has(asset, shard) else []
+    if not kept:
+        return False
+    before, now = (
+        set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
+        for version in (kept[0].recipe, None)
+    )
+    return not before.isdisjoint(now)
+
+
+def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
+    """Return what the last upgrade changed in a shard, and which tables it made again. Raises `StoreError`."""
+    old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
+    return compare_versions(store, shard, old, new), upgrades_between(store, shard, old, new)
+
+
+def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, Any] | None:
+    """Return the last upgrade's changes of a page, None where it is the same. Raises `StoreError`."""
+    old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
+    changed = compare_versions(store, shard, old, new, page_id).changed
+    if not changed:
+        return None
+    shown = compared_page(changed[0])
+    return {
+        "sides": list(zip(("before", "now"), shown["sides"], strict=True)),
+        "states": list(changed[0].states.items()),
+        "changes": [
+            {
+                "kinds": ", ".join(change["change"].kinds),
+                "labels": " → ".join(change["labels"]),
+                "texts": change["texts"],
+            }
+            for change in shown["changes"]
+        ],
+    }
+
+
+FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label", pa.string())])
+"""A row for each figure: its page, the index of its region, and that region's label."""
+
+
+def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpus) -> pa.Table:
+    """Return the figures of the shards in their order; of schema `FIGURES`. Raises `StoreError`."""
+    asset = TABLES.readings.name
+    made = store.published(asset)
+    tables = [
+        _figures(store.read(asset, shard, ["page_id", "image_crops"]))
+        for shard in shards
+        if shard in made and is_of_corpus(asset, shard)
+    ]
+    return pa.concat_tables(tables) if tables else FIGURES.empty_table()
+
+
+def _figures(readings: pa.Table) -> pa.Table:
+    crops = readings["image_crops"].combine_chunks()
+    each = crops.flatten()
+    regions = pa.array([crop_index(path) for path in each.field("path").to_pylist()], pa.int32())
+    pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
+    return pa.Table.from_arrays([pages, regions, each.field("label")], schema=FIGURES)

@@ -1,20 +1,43 @@
-"""What every engine has in common: it can say exactly what determines its results."""
+"""The base class of engines, each of which can say exactly what determines its results."""
 
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from resources.code_version import CodeVersion
+from pydantic import BaseModel, ConfigDict
+
 from resources.errors import EngineError
-from resources.resource import Resource
+from resources.fingerprints import CodeVersion
+
+T = TypeVar("T")
+PROFILE_ONLY = "profile only"
+ProfileOnly = Annotated[T, PROFILE_ONLY]
+"""A field that the profile or the environment sets, and the Launchpad does not show: a command, a folder, a target."""
+
+
+class Resource(BaseModel):
+    """A configured part of the platform. Knows nothing of Dagster, whose Launchpad may set its fields for a run."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        ignored_types=(cached_property,),
+        protected_namespaces=(),
+    )
+
+    def teardown(self) -> None:
+        """Hold nothing after a run, whatever became of its steps."""
+
 
 _MEGABYTES = 2.0
-"""Of a page's picture, at most: pictures that are larger have more pixels or less compression, not more on them."""
+"""The largest picture whose size tells how much is on a page; beyond it there are only more pixels."""
 
 INSTALL = "type `make setup GPU=1`, or pip install 'kopub[gpu]' where there is no checkout"
-"""What installs what the engines of the GPU profiles need."""
+"""The advice to install what the engines of the GPU profiles need."""
 
 
 class Engine(Resource, ABC):
@@ -24,25 +47,25 @@ class Engine(Resource, ABC):
     """
 
     code_version: ClassVar[CodeVersion]
-    """Of the code that shapes the results."""
+    """Version of the code that shapes the results."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that change how fast results come, or where they go, never what they are."""
 
     typical_seconds: ClassVar[float] = 0.01
-    """What a page or text takes on common hardware: a forecast begins with it while nothing was measured here."""
+    """Seconds of a page or text on common hardware, for a forecast while nothing was measured here."""
 
     typical_seconds_per_megabyte: ClassVar[float] = 0.0
-    """What each megabyte of a page's picture takes besides: a page with more on it is a larger file."""
+    """Seconds for each megabyte of a page's picture besides: a page with more on it is a larger file."""
 
     spans_shards: ClassVar[bool] = False
-    """Whether one call may be given the rows of several shards, so that no shard's tail leaves the hardware idle.
+    """True where one call may get the rows of several shards, so that no shard's tail idles the hardware.
 
     Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
     """
 
     needs_server: ClassVar[bool] = False
-    """Whether it waits for a model server: what needs none is done first, while the server starts."""
+    """True where it waits for a model server: what needs none is done first, while the server starts."""
 
     limits: ClassVar[tuple[str, ...]] = ()
     """Sentences that whoever uses the results must know; a release's card carries them."""
@@ -58,7 +81,7 @@ class Engine(Resource, ABC):
         }
 
     def expected_seconds(self, megabytes: float) -> float:
-        """What a page is expected to take whose picture has so many megabytes."""
+        """Return what a page is expected to take whose picture has so many megabytes."""
         return self.typical_seconds + self.typical_seconds_per_megabyte * min(megabytes, _MEGABYTES)
 
     def prepare(self) -> None:
@@ -79,7 +102,7 @@ class Engine(Resource, ABC):
         return 0
 
     def lacks(self) -> list[str]:
-        """What it needs of this machine and does not find, one line each that says what to do; models are loaded later.
+        """Return what it needs of this machine and does not find, a line each that says what to do.
 
         A first run should not have to find it out: `kopub doctor` asks.
         """
@@ -92,7 +115,7 @@ class Engine(Resource, ABC):
 
     @property
     def start_seconds(self) -> float:
-        """What its server or model is expected to take to start; 0 where it is ready."""
+        """Return what its server or model is expected to take to start; 0 where it is ready."""
         return 0.0
 
     def take_figures(self) -> Mapping[str, float]:
@@ -119,7 +142,7 @@ class Engine(Resource, ABC):
 
 
 def releases(*packages: str) -> dict[str, str]:
-    """The release of each package, for `weights` of an engine that computes with it; `missing` where it is not.
+    """Return the release of each package, for `weights` of an engine that computes with it; `missing` where it is not.
 
     Builds of one release for other hardware (2.13.0+cu130, 2.13.0+cpu) count as the same.
     """
@@ -133,7 +156,7 @@ def releases(*packages: str) -> dict[str, str]:
 
 
 def missing_modules(*modules: str) -> list[str]:
-    """Those of the modules that are not installed. Imports none of them."""
+    """Return those of the modules that are not installed. Imports none of them."""
     return [module for module in modules if find_spec(module) is None]
 
 

@@ -9,10 +9,12 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from resources.errors import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LEFT_OVER_SECONDS = 24 * 3600
 """No file takes a day to write: an older temporary file was left by a writer that was killed."""
@@ -41,7 +43,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
     return sha256, size
 
 
-def replace_bytes(path: Path, content: bytes | memoryview | pa.Buffer) -> tuple[str, int]:
+def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tuple[str, int]:
     """`replace_file` with content that is in memory."""
 
     def write(temporary: Path) -> None:
@@ -51,7 +53,7 @@ def replace_bytes(path: Path, content: bytes | memoryview | pa.Buffer) -> tuple[
     return replace_file(path, write)
 
 
-def write_new(path: Path, content: pa.Buffer) -> None:
+def write_new(path: Path, content: "pa.Buffer") -> None:
     """Write a file, over the one of that name if there is one. Raises `StoreError`."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -89,7 +91,12 @@ def _clear_left_overs(folder: Path, pattern: str) -> None:
 
 
 def cannot_write(path: Path | str, error: OSError) -> str:
-    """What to tell a person whose file could not be written; `path` may be a URL."""
+    """Return what to tell a person whose file could not be written; `path` may be a URL."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
     return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"
+
+
+def is_url(text: str) -> bool:
+    """Return whether a person or a setting names a URL."""
+    return "://" in text

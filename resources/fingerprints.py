@@ -1,29 +1,62 @@
-"""Fingerprints of what determines a result: parameters, weights and rows."""
+"""Fingerprints and versions of what determines a result: code, parameters, weights and rows.
+
+`recipes.lock` holds the hash of everything that a versioned module imports; `make check` and a test compare the
+two, so that a change of that code is either a new version (results change) or locked again (they do not).
+"""
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from resources import files
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class CodeVersion:
+    """The version of the code behind `name`, with the reason for each step, the first one from 1.
+
+    `name` is unique in the project and stands in `recipes.lock`: the name of an asset, or section and name of
+    an engine (`recognition.tesseract`).
+    """
+
+    name: str
+    steps: Mapping[int, str]
+
+    def __post_init__(self) -> None:
+        if not self.steps or list(self.steps) != list(range(1, len(self.steps) + 1)) or not all(self.steps.values()):
+            raise ValueError(f"the versions of {self.name} are to count from 1, each with its reason")
+
+    @property
+    def number(self) -> int:
+        return len(self.steps)
+
+    def since(self, before: int | None) -> str:
+        """Return the reasons of the steps after version `before`, which may be unknown."""
+        return "; ".join(why for number, why in self.steps.items() if before is not None and number > before)
+
 
 def fingerprint(value: Any) -> str:
-    """16 hex digits of the SHA-256 of `value` as canonical JSON; the same on every machine and run."""
+    """Return 16 hex digits of the SHA-256 of `value` as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 def canonical_json(value: Any) -> str:
-    """`value` as JSON in the one spelling that equal values share."""
+    """Return `value` as JSON in the one spelling that equal values share."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def table_fingerprint(table: pa.Table) -> str:
-    """Of the rows as Parquet encodes them; not of its footer, nor of how the table lies in memory or who made it."""
+def table_fingerprint(table: "pa.Table") -> str:
+    """Return the fingerprint of a table's rows as Parquet encodes them, without the footer of the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     pq.write_table(
         table.replace_schema_metadata(None).combine_chunks(),
@@ -41,5 +74,5 @@ def table_fingerprint(table: pa.Table) -> str:
 
 @cache
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a weights file, read once per process."""
+    """Return the SHA-256 of a weights file, which is read once in a process."""
     return files.file_sha256(path)

@@ -27,13 +27,13 @@ FINAL = (State.OK, State.PARTIAL, State.BLANK, State.QUARANTINED)
 
 
 def count_states(states: Iterable[str]) -> dict[str, int]:
-    """How many rows ended in each state; every state is a key, so that zeros plot too."""
+    """Return how many rows ended in each state; every state is a key, so that zeros plot too."""
     seen = Counter(states)
     return {state.value: seen[state.value] for state in State}
 
 
 def decisive(states: Mapping[str, str]) -> str | None:
-    """The asset that a page's state is taken from, of its states by asset in the order the assets are made.
+    """Return the asset that a page's state is taken from, of its states by asset in the order the assets are made.
 
     It is the first that lost the page, lost a part of it, or found nothing; None where all are ok.
     """

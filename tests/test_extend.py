@@ -1,4 +1,4 @@
-"""The examples of docs/extend.md: their code is what stands in docs/examples, and it does what the text says."""
+"""The examples of docs/extend.md and docs/recipes.md: their code is as in docs/examples, and does what they say."""
 
 import importlib.util
 import re
@@ -17,7 +17,7 @@ from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-TEXT = (DOCS / "extend.md").read_text("utf-8")
+TEXT = "\n".join((DOCS / name).read_text("utf-8") for name in ("extend.md", "recipes.md"))
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 

@@ -18,8 +18,8 @@ from markdown_it import MarkdownIt
 from resources.config.settings import load_settings
 from resources.documents.document import DocumentStream
 from resources.documents.headings import find_furniture
-from resources.evaluation.scorers.characters import character_errors, pooled
-from resources.recognition.readings import RegionText
+from resources.evaluation.characters import character_errors, pooled
+from resources.recognition.regions import RegionText
 from resources.texts.markdown import page_text
 
 _MARK = re.compile(r"<!-- page (\d+)[^>]*-->")

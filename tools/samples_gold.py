@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from resources.evaluation.benchmark import Benchmark, Fact, Facts, PageText, Sample
+from resources.evaluation.benchmark import Benchmark, Fact, FactList, PageText, Sample
 from resources.evaluation.benchmarks.facts import KOREAN, parse
 from resources.evaluation.benchmarks.texts import TEXTS
-from resources.evaluation.runs.home import KnownAnswers, write_gold
+from resources.evaluation.home import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD, SAMPLES
 
 FOLDER = SAMPLES / "gold"
@@ -28,7 +28,7 @@ def answers() -> list[KnownAnswers]:
         record = json.loads(line)
         page_id = f"{record['pdf'].removesuffix('.pdf')}_{record['page']}"
         facts.setdefault(page_id, []).append(parse(record, "facts"))
-    known = [_sample(page_id, Facts(tuple(of_page))) for page_id, of_page in sorted(facts.items())]
+    known = [_sample(page_id, FactList(tuple(of_page))) for page_id, of_page in sorted(facts.items())]
     benchmarks = [
         Benchmark(TEXTS.name, "samples", _LICENCE, _SOURCE, texts),
         Benchmark(KOREAN.name, "samples", "Apache-2.0", _SOURCE, known),
@@ -44,7 +44,7 @@ def is_current() -> bool:
         return made.read_bytes() == (SAMPLES / GOLD).read_bytes()
 
 
-def _sample(page_id: str, gold: PageText | Facts) -> Sample:
+def _sample(page_id: str, gold: PageText | FactList) -> Sample:
     return Sample(page_id, page_id.rpartition("_")[0], None, {}, gold)
 
 

@@ -10,9 +10,20 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.environment import VARIABLES
-from resources.config.profile import OTHERS, PLACES, SERVER, VALUES, engine_section, profile_model, section_of
+from resources.config.profile import (
+    LEFT_OUT,
+    OTHERS,
+    PLACES,
+    PROTOCOLS,
+    SERVER,
+    VALUES,
+    engine_section,
+    find_engines,
+    load_engine,
+    profile_model,
+    section_of,
+)
 from resources.config.profile_files import Pin
 from resources.config.wording import alternatives, is_model, limit_text, type_text
 from resources.vllm.server import VLLMServer
@@ -31,7 +42,8 @@ A profile is a YAML file of sections. `KOPUB_PROFILE` names one of `profiles/`, 
 with `extends: h200` says what differs from that profile, which is a name or a path beside it: a key takes the place of
 the other's, a list as a whole, and so does a section with another `engine`. `rtx4090+paddleocr_vl` is the profile of a
 card with a reader of `profiles/readers/`. `card: {gpu: RTX 4090, memory_gb: 24, measured: false}` says which GPU it is
-for. `--profile` of any command takes the place of `KOPUB_PROFILE`, and `kopub profiles` lists what there is.
+for, and its memory bounds what fits. `--profile` of any command takes the place of `KOPUB_PROFILE`, and `kopub
+profiles` lists what there is.
 
 A key is overridden, the last one counting, by
 

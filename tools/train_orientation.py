@@ -3,7 +3,7 @@
 FONTS is a folder with fonts of Hangul and Latin letters (Debian's fonts-nanum, fonts-unfonts-core, fonts-baekmuk,
 fonts-noto-cjk, fonts-dejavu-core and fonts-liberation unpacked), TEXTS are files whose words are set. Pages are drawn
 with known text, so no real page is needed and every real page is a test (`benchmarks/reading/upright_pages.py`).
-Seeds are fixed; a card makes it a minute, a CPU an hour. Needs torch. Writes `resources/pages/upright/orientation.npz`.
+Seeds are fixed; a card makes it a minute, a CPU an hour. Needs torch. Writes `resources/pages/orientation.npz`.
 """
 
 import random
@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from resources.pages.upright.marks import find_marks
-from resources.pages.upright.orientation import WINDOW, cut_windows
+from resources.pages.orientation import WINDOW, cut_windows, find_marks
 
 PAGES = 4500
 WINDOWS_A_PAGE = 20
@@ -46,7 +45,7 @@ def main(fonts: Path, texts: Sequence[Path]) -> None:
     windows = torch.cat(scores).argmax(1).eq(0).double().mean()
     whole = sum(int(score.sum(0).argmax()) == 0 for score in scores)
     print(f"held out: {whole} of {len(held)} pages, {float(windows):.3f} of windows")
-    target = Path(__file__).parents[1] / "resources/pages/upright/orientation.npz"
+    target = Path(__file__).parents[1] / "resources/pages/orientation.npz"
     np.savez_compressed(target, allow_pickle=False, **_stored(network))
     print(f"{target}: {target.stat().st_size:,} bytes")
 
@@ -162,7 +161,7 @@ def _logits(network: torch.nn.Module, windows: torch.Tensor) -> torch.Tensor:
 
 
 def _stored(network: torch.nn.Sequential) -> "dict[str, NDArray[np.float16]]":
-    """Return the weights as `resources.pages.upright.orientation` takes them, channels last."""
+    """Return the weights as `resources.pages.orientation` takes them, channels last."""
     convolutions = [layer for layer in network if isinstance(layer, torch.nn.Conv2d)]
     stored = {}
     for at, layer in enumerate(convolutions):

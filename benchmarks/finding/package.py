@@ -53,10 +53,10 @@ def main() -> None:
 def make(folder: Path, pages: int, shards: int) -> None:
     """A release with the recipe of the hashed engine, so that its vectors can be searched."""
     from benchmarks.finding.release import shard_tables
-    from resources.embedding.hashed.embedder import HashedEmbedder
+    from resources.embedding.hashed import HashedEmbedder
     from resources.release.base import VECTORS, ReleaseDescription
     from resources.release.local import LocalRelease
-    from resources.store.page_rows import MADE_WITH
+    from resources.store.rows import MADE_WITH
 
     release = LocalRelease(folder=str(folder))
     made_with = {MADE_WITH: json.dumps({"version": 1, "engines": [HashedEmbedder(dim=DIM).recipe()]})}

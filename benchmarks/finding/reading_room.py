@@ -34,7 +34,7 @@ from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.fingerprints import fingerprint
 from resources.pages.indexing import index
-from resources.search.morphemes import TOKENS, made_from
+from resources.search.words import TOKENS, made_from
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_TOKENS

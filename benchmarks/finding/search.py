@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.pages.manifest import shard_key
-from resources.search.morphemes import TOKENS, made_from
 from resources.search.options import Mode, Where
 from resources.search.searcher import Searcher
 from resources.search.vectors import VECTORS, Vectors
-from resources.store.page_rows import MADE_WITH
+from resources.search.words import TOKENS, made_from
+from resources.store.rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
 from resources.store.shard_store import ShardStore
 

@@ -1,4 +1,4 @@
-"""What the cpu profile reads and what it costs: error rates with intervals, CPU seconds, retrieval.
+"""What the cpu profile reads and what it costs: error rates with intervals, doubted pages, CPU seconds, retrieval.
 
     python benchmarks/reading/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
 
@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.build import build_assets
-from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
-from kopub_cli.display.evaluation_report import reading, show
+from kopub_assets.evaluations import Evaluation, evaluate, prepared, settings_in
+from kopub_cli.evaluation_display import reading, show
 from resources.config.settings import Settings
-from resources.evaluation.runs.home import EvaluationRequest
+from resources.evaluation.home import EvaluationRequest
 from resources.store.corpus_tables import TABLES
+from resources.texts.text_quality import DOUBTFUL
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = {
@@ -39,6 +39,8 @@ PROFILE = {
     "embedding": {"engine": "hashed"},
 }
 WORST = 10
+BAD = 0.3
+"""The error rate above which a page reads badly."""
 
 
 def main() -> None:
@@ -60,18 +62,20 @@ def measure(asked: EvaluationRequest, settings: Settings, console: Console) -> N
     begun = any(moved.store.published(table.name) for table in TABLES)
     started = time.process_time()
     with reading(moved, console):
-        evaluated = evaluate(moved, build_assets)
+        evaluated = evaluate(moved)
     seconds = time.process_time() - started
     show(known, [evaluated], console)
     console.print(pages_table(evaluated))
+    console.print(doubts_table(evaluated, moved))
     if not begun:
         console.print(f"{seconds / len(known.benchmark.samples):.2f} CPU s a page, Dagster, store and scorers included")
     questions = asked.folder / "qa.parquet"
-    if questions.is_file():
+    # Other benchmarks than the plain texts name their samples, not the pages that answer.
+    if asked.benchmark == "texts" and questions.is_file():
         console.print(retrieval_table(texts_of(moved), pq.read_table(questions).to_pylist()))
 
 
-def pages_table(evaluated: Evaluated) -> Table:
+def pages_table(evaluated: Evaluation) -> Table:
     """How the character error rate is spread over the pages, and the worst of them."""
     errors = {row["sample"]: row["value"] for row in of_metric(evaluated.run.table, "cer")}
     table = Table("page", "error rate", title=f"{len(errors)} pages")
@@ -82,18 +86,48 @@ def pages_table(evaluated: Evaluated) -> Table:
     return table
 
 
+def doubts_table(evaluated: Evaluation, settings: Settings) -> Table:
+    """Return how many pages are doubted of those that read badly and of the others, by form and by half.
+
+    The halves are every second page by its id: rules are chosen on the first.
+    """
+    doubt = {row["page_id"]: row["doubt"] or 0.0 for row in text_rows(settings)}
+    rows = of_metric(evaluated.run.table, "cer")
+    halves = {page: at % 2 for at, page in enumerate(sorted({row["sample"].partition("__")[0] for row in rows}))}
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        form = dict(row["slices"]).get("form", "all")
+        half = "second half" if halves[row["sample"].partition("__")[0]] else "first half"
+        for part in dict.fromkeys((form, half)):
+            parts.setdefault(part, []).append(row)
+    table = Table("pages", "", "mean error", "worst", f"error > {BAD}", "doubted", "others", "doubted")
+    for part, of_part in parts.items():
+        errors = [row["value"] for row in of_part]
+        doubted = [
+            [doubt.get(row["sample"], 0.0) >= DOUBTFUL for row in of_part if (row["value"] > BAD) == bad]
+            for bad in (True, False)
+        ]
+        counts = [str(count) for each in doubted for count in (len(each), sum(each))]
+        table.add_row(part, str(len(errors)), f"{np.mean(errors):.3f}", f"{max(errors):.3f}", *counts)
+    return table
+
+
 def of_metric(run: pa.Table, metric: str) -> list[dict[str, Any]]:
     return [row for row in run.to_pylist() if row["metric"] == metric and row["value"] is not None]
 
 
 def texts_of(settings: Settings) -> dict[str, str]:
     """The text of every page that was read."""
+    return {row["page_id"]: row["text"] or "" for row in text_rows(settings)}
+
+
+def text_rows(settings: Settings) -> list[dict[str, Any]]:
     tables = [settings.store.read(TABLES.texts.name, key) for key in settings.corpus.manifest.keys]
-    return {row["page_id"]: row["text"] or "" for table in tables for row in table.to_pylist()}
+    return [row for table in tables for row in table.to_pylist()]
 
 
 def retrieval_table(texts: Mapping[str, str], questions: Sequence[dict[str, Any]]) -> Table:
-    from resources.embedding.hashed.embedder import HashedEmbedder
+    from resources.embedding.hashed import HashedEmbedder
 
     embedder = HashedEmbedder()
     pages = {e.id: e.vector for e in embedder.embed_texts(texts.items()) if e.vector is not None}

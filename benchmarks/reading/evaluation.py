@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from resources.evaluation.benchmark import Element, PageElements, Reading, Sample
+from resources.evaluation.benchmark import Element, PageElements, Sample, SampleReading
 from resources.evaluation.metrics import ALL, means
 from resources.evaluation.scoring import MISSING, Scorer
-from resources.layout.tasks import DEFAULT_TASKS
-from resources.recognition.read_regions import ReadRegion
+from resources.layout.regions import DEFAULT_TASKS
+from resources.recognition.regions import RegionRecord
 from resources.states import State
 
 PAGES = 1355
@@ -69,7 +69,7 @@ def cpu_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in USAGES)
 
 
-def pages(count: int) -> Iterator[tuple[Sample, Reading]]:
+def pages(count: int) -> Iterator[tuple[Sample, SampleReading]]:
     """Pages with gold and a reading of each: letters exchanged, blocks lost, moved or in another order."""
     chance = random.Random(_SEED)
     for number in range(count):
@@ -111,7 +111,7 @@ def table_html(chance: random.Random) -> str:
     return f"<table><thead><tr><th colspan='{columns}'>{text(chance, 10)}</th></tr></thead>{body}</table>"
 
 
-def reading(chance: random.Random, elements: list[Element]) -> Reading:
+def reading(chance: random.Random, elements: list[Element]) -> SampleReading:
     regions = []
     for element in elements:
         if chance.random() < 0.03:
@@ -120,13 +120,13 @@ def reading(chance: random.Random, elements: list[Element]) -> Reading:
         bbox = tuple(round(1000 * side + chance.uniform(-3, 3)) for side in element.bbox)
         label = _LABELS[element.category]
         regions.append(
-            ReadRegion(0, label, DEFAULT_TASKS[label], 0.9, (*map(float, bbox),), bbox, None, content, State.OK)  # type: ignore[arg-type]
+            RegionRecord(0, label, DEFAULT_TASKS[label], 0.9, (*map(float, bbox),), bbox, None, content, State.OK)  # type: ignore[arg-type]
         )
     if chance.random() < 0.2:
         at = chance.randrange(len(regions))
         regions.append(regions.pop(at))
     joined = "\n\n".join(region.content or "" for region in regions)
-    return Reading(State.OK, None, joined, joined, regions)
+    return SampleReading(State.OK, None, joined, joined, regions)
 
 
 def damaged(chance: random.Random, content: str) -> str:

@@ -29,9 +29,8 @@ from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region  # noqa: E402
 from resources.pages.arrow import open_pages  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
-from resources.recognition.vlm.answer_cache import AnswerCache, region_key  # noqa: E402
-from resources.recognition.vlm.chat_requests import answer_room, request_body  # noqa: E402
-from resources.recognition.vlm.region_images import crop_pixels, has_ink, region_image  # noqa: E402
+from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body  # noqa: E402  # noqa: E402
+from resources.recognition.vlm.client.region_images import crop_pixels, has_ink, region_image  # noqa: E402
 
 ROUNDS = 3
 Spent = dict[str, float]

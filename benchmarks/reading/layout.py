@@ -23,8 +23,8 @@ import numpy as np
 
 from resources.layout.pp_doclayout.postprocess import make_rules, postprocess
 from resources.layout.regions import LABELS
-from resources.pages.pixels.images import decode
-from tests.support.scalar_postprocess import Settings, scalar_postprocess
+from resources.pages.page import decode
+from tests.support.scalar_postprocess import ScalarSettings, scalar_postprocess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +78,7 @@ def postprocessing() -> list[Row]:
         thresholds={},
         nms_same=0.6,
         nms_different=0.98,
-        containment=Settings().containment,
+        containment=ScalarSettings().containment,
         unclip={},
     )
     rng = np.random.default_rng(0)
@@ -86,7 +86,7 @@ def postprocessing() -> list[Row]:
     for _ in range(10):
         scores, boxes, votes = page_of_boxes(rng, 120)
         plain = scores.tolist(), boxes.tolist(), votes.tolist()
-        slow.append(cpu_seconds(lambda plain=plain: scalar_postprocess(*plain, WIDTH, HEIGHT, Settings()), 1))
+        slow.append(cpu_seconds(lambda plain=plain: scalar_postprocess(*plain, WIDTH, HEIGHT, ScalarSettings()), 1))
         fast.append(cpu_seconds(lambda s=scores, b=boxes, v=votes: postprocess(s, b, v, WIDTH, HEIGHT, rules), 20))
     scalar, vector = statistics.median(slow), statistics.median(fast)
     return [
@@ -153,7 +153,8 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
     """Milliseconds a batch with the pages on the GPU already, medians of 10."""
     import torch
 
-    from resources.layout.pp_doclayout.model import PageModel, load
+    from resources.layout.pp_doclayout.model import PageModel
+    from resources.layout.pp_doclayout.network import load
 
     pixels = torch.randint(0, 256, (batch, 800, 800, 3), dtype=torch.uint8, device="cuda")
     rows = [stock_alone(weights, pixels, "float32"), stock_alone(weights, pixels, dtype)]
@@ -255,7 +256,7 @@ def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
         scores, boxes = outputs.logits.sigmoid().cpu().tolist(), outputs.pred_boxes.cpu().tolist()
         ranks = processor._get_order_seqs(outputs.order_logits).cpu().tolist()
         for page, image in enumerate(images):
-            scalar_postprocess(scores[page], boxes[page], ranks[page], *image.size, Settings())
+            scalar_postprocess(scores[page], boxes[page], ranks[page], *image.size, ScalarSettings())
     return f"{len(pages) / (time.perf_counter() - started):.1f} pages/s"
 
 
@@ -263,7 +264,7 @@ def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
     """Decoding and resizing alone: as glibc gives freed memory back, and as the resource keeps it and OpenCV quiet."""
     import cv2
 
-    from resources.freed_memory import keep_blocks
+    from resources.processes import keep_blocks
 
     size = statistics.mean(len(page) for page in pages) / 1e6
     rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
@@ -278,7 +279,7 @@ def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
 
 
 def prepared(pages: Sequence[bytes], threads: int) -> str:
-    from resources.layout.pp_doclayout.preprocess import prepare
+    from resources.layout.pp_doclayout.page_regions import prepare
     from resources.pages.page import Page
     from resources.parallel import bounded_map
 

@@ -29,8 +29,13 @@ from benchmarks.servers import plain_way  # noqa: E402
 from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region, Task  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
-from resources.recognition.vlm.line_height import line_height, scale_to_lines  # noqa: E402
-from resources.recognition.vlm.region_images import crop_pixels, has_ink, region_image  # noqa: E402
+from resources.recognition.vlm.client.region_images import (  # noqa: E402  # noqa: E402
+    crop_pixels,
+    has_ink,
+    line_height,
+    region_image,
+    scale_to_lines,
+)
 
 ROUNDS = 3
 WANTED: Sequence[tuple[str, int | None]] = (("off", None), ("28 px, 200 dpi", 28), ("21 px, 150 dpi", 21))

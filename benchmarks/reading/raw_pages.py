@@ -2,6 +2,7 @@
 
     python -m benchmarks.reading.raw_pages                  # 2,200 pages, of 24 unique ones of 2480x3508
     python -m benchmarks.reading.raw_pages --threads 2 4 16
+    python -m benchmarks.reading.raw_pages --upright        # what sets each page upright is found too
 
 Each row is a process of its own; the first has no pages. As in a first run, all pages are hashed on every core; then
 each is hashed again and checked, by so many threads.
@@ -13,14 +14,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from itertools import cycle, islice
 from pathlib import Path
 
 from benchmarks.whole_graph.setup import unique_pages
 from kopub_assets.raw_pages import CHECKERS
 from resources.config.places import ROOT
-from resources.pages.pixels.images import inspect
-from resources.parallel import bounded_map, ordered_map
+from resources.pages.page import decode, inspect
+from resources.pages.upright import find_transform
+from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
 
 UNIQUE = 24
 """Pages that are held in memory, 30 MB: the disk is not measured."""
@@ -35,7 +38,13 @@ def check(data: bytes) -> None:
     inspect(data)
 
 
-def measure(folder: Path, count: int, threads: int, importing: bool) -> str:
+def check_upright(data: bytes) -> None:
+    hashed(data)
+    inspect(data)
+    find_transform(decode(data))
+
+
+def measure(folder: Path, count: int, threads: int, importing: bool, upright: bool) -> str:
     """A row: seconds until all pages are checked, and until the import, which begins with them, is over."""
     unique = [bytes(page.data) for page in unique_pages(folder, "raw", UNIQUE)]
     pages = list(islice(cycle(unique), count))
@@ -54,8 +63,9 @@ def measure(folder: Path, count: int, threads: int, importing: bool) -> str:
         loading.start()
     for _ in ordered_map(hashed, pages):
         pass
-    for _ in bounded_map(check, pages, threads):
-        pass
+    with tuned_for_decoding() if upright else nullcontext():
+        for _ in bounded_map(check_upright if upright else check, pages, threads):
+            pass
     checked = time.monotonic() - started
     if not importing:
         return f"{threads:8}{checked:12.1f} s"
@@ -68,11 +78,12 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, default=ROOT / "samples" / "corpus", help="folder of Arrow shards")
     parser.add_argument("--count", type=int, default=2200)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, CHECKERS, 4, 16])
+    parser.add_argument("--upright", action="store_true", help="find what sets each page upright")
     parser.add_argument("--one", nargs=2, metavar=("THREADS", "IMPORT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         threads, importing = int(arguments.one[0]), arguments.one[1] == "import"
-        print(measure(arguments.pages, arguments.count, threads, importing), flush=True)
+        print(measure(arguments.pages, arguments.count, threads, importing, arguments.upright), flush=True)
         return
     print(f"{'threads':>8}{'checked':>14}{'imported':>14}", flush=True)
     rows = [(0, 1, "import")]
@@ -80,6 +91,7 @@ def main() -> None:
         rows += [(arguments.count, threads, importing) for threads in arguments.threads]
     for count, threads, importing in rows:
         command = [sys.executable, "-m", "benchmarks.reading.raw_pages", "--pages", str(arguments.pages)]
+        command += ["--upright"] if arguments.upright else []
         subprocess.run([*command, "--count", str(count), "--one", str(threads), importing], check=True)
 
 

@@ -26,14 +26,15 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Console
 from rich.table import Table
 
+from kopub_assets.asset import RunContext
+from kopub_assets.checks import Problems
 from kopub_assets.graph import GRAPH
-from kopub_assets.materialize.asset import Run
-from kopub_assets.materialize.checks import Problems
+from kopub_assets.shard_loop import make_all
 from resources.config.settings import Settings
 from resources.pages.documents.pdf import DPI, Pdfs, is_pdf
 from resources.pages.indexing import index
 from resources.store.corpus_tables import TABLES
-from resources.texts.layers.extracted_text import unsound
+from resources.texts.extracted_text import unsound
 
 PROFILE = {
     "layout": {"engine": "cpu", "threads": 1},
@@ -86,9 +87,8 @@ def make(settings: Settings, *assets: str) -> float:
     shards = tuple(settings.corpus.manifest.keys)
     started = time.process_time()
     for name in assets:
-        run = Run("benchmark", shards, Problems(declared[name].checks, {}), silent, silent)
-        for shard in shards:
-            declared[name].make_shard(shard, run)
+        run = RunContext("benchmark", shards, Problems(declared[name].checks, {}), silent, silent)
+        make_all(declared[name], run)
     return time.process_time() - started
 
 

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from kopub_assets.parsed_texts import boxes_of
-from resources.recognition.read_regions import region_texts
+from resources.recognition.regions import region_texts
 from resources.texts.markdown import page_text
-from resources.texts.text_quality import DOUBTFUL, Box, doubts, total
+from resources.texts.text_quality import DOUBTFUL, JudgedRegion, doubts, total
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 0.3
@@ -75,7 +75,7 @@ def text_of(regions: Sequence[Region]) -> str:
     return page_text(region_texts(regions))
 
 
-def false_alarms(console: Console, what: str, pages: Sequence[tuple[str, str, Sequence[Box]]]) -> None:
+def false_alarms(console: Console, what: str, pages: Sequence[tuple[str, str, Sequence[JudgedRegion]]]) -> None:
     started = time.process_time()
     found = [(page, doubts(text, boxes)) for page, text, boxes in pages]
     spent = time.process_time() - started

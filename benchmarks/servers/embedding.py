@@ -26,10 +26,10 @@ from benchmarks.servers.ready_requests import ReadyVector
 from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pages
 from benchmarks.servers.steady import steady_part
 from resources.config.profile_files import read_profile
-from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.handlers import PATH, image_request, text_request
-from resources.embedding.qwen3_vl.inputs import PATCH, Chunker, page_image
+from resources.embedding.base import Embedding
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
+from resources.embedding.qwen3_vl_handlers import PATH, image_request, text_request
+from resources.embedding.qwen3_vl_inputs import PATCH, Chunker, page_image
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.states import State
@@ -47,7 +47,7 @@ WAITS = 0.95
 
 
 @dataclass
-class Rate:
+class EmbeddingRate:
     """Answers over time, each with the floating-point operations it took; `bad` are no vectors.
 
     `in_flight` are the requests that the server has at once; `seconds` those of the whole where it has no beginning or
@@ -95,9 +95,9 @@ def operations(image_tokens: int, tokens: int) -> float:
     return vision + 2 * 1409e6 * tokens + 28 * 2 * 2048 * tokens**2
 
 
-def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> Rate:
+def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> EmbeddingRate:
     """What the server gives to requests that were made beforehand."""
-    rate = Rate(name, embedder.slots)
+    rate = EmbeddingRate(name, embedder.slots)
     lost = (0.0, 0.0)
     pool = WorkerPool(
         embedder.server,
@@ -111,9 +111,9 @@ def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmb
     return rate
 
 
-def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in_flight: int) -> Rate:
+def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in_flight: int) -> EmbeddingRate:
     """The whole step: bytes or text to vectors."""
-    rate = Rate(name, in_flight)
+    rate = EmbeddingRate(name, in_flight)
     for each in made:
         rate.answers.append((time.monotonic(), count(each.id)))
         if each.state is not State.OK:
@@ -123,11 +123,11 @@ def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in
     return rate
 
 
-def plain(name: str, batches: Iterable[list[tuple[bytes, float]]], endpoint: Endpoint) -> Rate:
+def plain(name: str, batches: Iterable[list[tuple[bytes, float]]], endpoint: Endpoint) -> EmbeddingRate:
     """A client that makes a batch, sends it, waits for all of it, and makes the next."""
     import requests
 
-    rate = Rate(name)
+    rate = EmbeddingRate(name)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.api_key}"}
 
     def send(request: tuple[bytes, float]) -> None:
@@ -171,7 +171,7 @@ def page_texts(folder: Path) -> list[str]:
     return [text for table in tables for text in table["text"].to_pylist() if text and text.strip()]
 
 
-def measured(make: Callable[[], Rate], endpoint: Endpoint, peak: float) -> Rate:
+def measured(make: Callable[[], EmbeddingRate], endpoint: Endpoint, peak: float) -> EmbeddingRate:
     """The rate, with its cost and its cache hits, told at once."""
     before, spent = hits(endpoint), cpu_seconds()
     rate = make()
@@ -188,7 +188,7 @@ def preparing(pages: Sequence[Page], most: int) -> float:
         return len(pages) / (time.monotonic() - started)
 
 
-def verdict(what: str, ready: Rate, whole: Rate, plainly: Rate | None) -> None:
+def verdict(what: str, ready: EmbeddingRate, whole: EmbeddingRate, plainly: EmbeddingRate | None) -> None:
     share = whole.steady[0] / ready.steady[0]
     stage = "the server" if share >= WAITS else "the client: the server waits for it"
     times = f", {whole.steady[0] / plainly.steady[0]:.1f} times the plain way" if plainly else ""

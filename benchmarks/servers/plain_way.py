@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from resources.layout.regions import Region, Task
-from resources.recognition.vlm.chat_requests import PROMPTS
+from resources.recognition.vlm.client.chat_requests import PROMPTS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -6,8 +6,8 @@ They are in a module of their own because client processes import it.
 import asyncio
 import time
 
-from resources.embedding.qwen3_vl.handlers import PATH, read_vector
-from resources.recognition.vlm import chat_requests
+from resources.embedding.qwen3_vl_handlers import PATH, read_vector
+from resources.recognition.vlm.client import chat_requests
 from resources.vllm.client.client import Client
 
 

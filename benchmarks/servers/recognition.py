@@ -33,12 +33,12 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
-from resources.recognition.vlm.chat_requests import PATH, prompt_name, read_answer, request_body
-from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.client.chat_requests import PATH, prompt_name, read_answer, request_body
+from resources.recognition.vlm.client.region_images import crop_pixels
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
-from resources.recognition.vlm.region_images import crop_pixels
 from resources.texts.markdown import page_markdown
 from resources.vllm.client.client import RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
@@ -57,7 +57,7 @@ Work = list[tuple[Page, list[Region]]]
 
 
 @dataclass
-class Rate:
+class RecognitionRate:
     """Answers over time; `pixels` are those of the regions as they lie on the page.
 
     `hits` are those of the server's caches, `bad` answers that are none, `in_flight` the requests that the server has
@@ -163,18 +163,18 @@ def ready_made(work: Work, recognizer: VlmRecognizer, sampling: dict[str, Any]) 
         return list(pool.map(lambda item: bodies(item[0], item[1], recognizer, sampling), work))
 
 
-def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> Rate:
+def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> RecognitionRate:
     """What the server gives to requests that were made beforehand."""
-    rate = Rate("requests made beforehand", in_flight, pages=len(jobs))
+    rate = RecognitionRate("requests made beforehand", in_flight, pages=len(jobs))
     pool = WorkerPool(server, ReadyPage, lambda job, reason: [], in_flight, RetryPolicy(), processes)
     for answers in pool.run(jobs):
         rate.answers += answers
     return rate
 
 
-def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -> Rate:
+def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -> RecognitionRate:
     """The whole step: decode, crop, encode, read, markdown."""
-    rate = Rate(name, recognizer.slots, pages=len(work))
+    rate = RecognitionRate(name, recognizer.slots, pages=len(work))
     areas = {page.page_id: {region.index: area(region) for region in regions} for page, regions in work}
     pixels: list[int] = []
     with answer_times(endpoint) as times:
@@ -189,13 +189,13 @@ def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -
     return rate
 
 
-def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str, Any]) -> Rate:
+def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str, Any]) -> RecognitionRate:
     """One process: pages decoded and requests built one after the other by one thread, 256 others send them."""
     import requests
     from requests.adapters import HTTPAdapter
 
     # One thread builds the requests, so the server has few of them at once.
-    rate = Rate("the plain way", 0, pages=len(work))
+    rate = RecognitionRate("the plain way", 0, pages=len(work))
     session = requests.Session()
     session.mount("http://", HTTPAdapter(pool_maxsize=PLAIN_THREADS))
     session.headers.update({"Content-Type": "application/json", "Authorization": f"Bearer {endpoint.api_key}"})
@@ -224,7 +224,7 @@ def hits(endpoint: Endpoint) -> float:
     return found["vllm:prefix_cache_hits_total"] + found["vllm:mm_cache_hits_total"]
 
 
-def measured(make: Callable[[], Rate], endpoint: Endpoint, name: str = "") -> Rate:
+def measured(make: Callable[[], RecognitionRate], endpoint: Endpoint, name: str = "") -> RecognitionRate:
     """The rate, with its cost and its cache hits, told at once."""
     before, spent = hits(endpoint), cpu_seconds()
     rate = make()
@@ -234,7 +234,7 @@ def measured(make: Callable[[], Rate], endpoint: Endpoint, name: str = "") -> Ra
     return rate
 
 
-def compared(rates: Sequence[tuple[Rate, Rate]]) -> str:
+def compared(rates: Sequence[tuple[RecognitionRate, RecognitionRate]]) -> str:
     """The whole step against requests made beforehand, over rounds in which they took turns."""
     ready, whole = (np.array([pair[side].steady[0] for pair in rates]) for side in (0, 1))
     shares = whole / ready
@@ -347,7 +347,7 @@ def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: VlmRecogn
     server, sampling = recognizer.server, recognizer.sampling
     jobs = ready_made(work, recognizer, sampling) if "ceiling" in rows else []
     ready = partial(ceiling, jobs, server, recognizer.in_flight, recognizer.processes)
-    pairs: list[tuple[Rate, Rate]] = []
+    pairs: list[tuple[RecognitionRate, RecognitionRate]] = []
     for _ in range(rounds):
         pair = [measured(ready, endpoint)] if "ceiling" in rows else []
         pair += (

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from resources.vllm.endpoint import Endpoint, by_name
+from resources.vllm.endpoint import Endpoint, sum_by_name
 
 _EDGE = 0.15
 """Share of the answers that is left out at either end, at least."""
@@ -44,7 +44,7 @@ def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]
     ended = threading.Event()
 
     def look() -> None:
-        looked.append((by_name(endpoint.samples())[counter], time.monotonic()))
+        looked.append((sum_by_name(endpoint.samples())[counter], time.monotonic()))
 
     def watch() -> None:
         while not ended.wait(_PAUSE):

@@ -63,10 +63,9 @@ from resources.config.places import ROOT
 from resources.config.settings import Settings
 from resources.errors import EngineError
 from resources.profiling.observer import Observer
-from resources.profiling.picture import render
-from resources.profiling.report import report, stages_of
+from resources.profiling.report import render, report, stages_of
 from resources.profiling.timeline import Span
-from resources.vllm.running_servers import servers, stop
+from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.supervisor.server_state import Phase
 
 WARM_UP_PAGES = 48
@@ -258,14 +257,14 @@ def cards_of(settings: Settings) -> list[str] | None:
 
 
 def ready_servers() -> set[str]:
-    return {server.key for server in servers() if server.state.phase is Phase.READY}
+    return {server.key for server in list_servers() if server.state.phase is Phase.READY}
 
 
 def stop_servers() -> None:
     """Stop the servers of this benchmark."""
-    for server in servers():
+    for server in list_servers():
         try:
-            stop(server, force=True)
+            stop_server(server, force=True)
         except EngineError as error:
             print(f"{server.specification.model}: {error}", flush=True)
 

@@ -15,8 +15,8 @@ from resources.config.places import ROOT
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading, RegionText, page_reading
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.regions import PageReading, RegionText, page_reading
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 
 WIDTH, HEIGHT = 812, 422

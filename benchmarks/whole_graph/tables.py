@@ -10,8 +10,7 @@ from rich.table import Table as RichTable
 
 from benchmarks.whole_graph.cases import Case
 from resources.profiling.observer import Observations
-from resources.profiling.picture import Section, Table, section
-from resources.profiling.report import RunReport, StageReport, first_answer
+from resources.profiling.report import ReportTable, RunReport, RunSection, StageReport, first_answer, section
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",
@@ -54,7 +53,7 @@ def console_tables(measured: Measured, own: Mapping[str, float], out: Console) -
         out.print(line, markup=False)
 
 
-def html_section(measured: Measured, own: Mapping[str, float]) -> Section:
+def html_section(measured: Measured, own: Mapping[str, float]) -> RunSection:
     title = f"{measured.case.name}: {measured.pages} pages"
     return section(title, measured.run, measured.observed, _tables(measured, own), _lines(measured))
 
@@ -120,12 +119,12 @@ def figures(measured: Measured) -> dict[str, Any]:
     }
 
 
-def _tables(measured: Measured, own: Mapping[str, float]) -> list[Table]:
-    stages = Table("stages", _STAGES, [_row(each, own) for each in measured.run.stages])
+def _tables(measured: Measured, own: Mapping[str, float]) -> list[ReportTable]:
+    stages = ReportTable("stages", _STAGES, [_row(each, own) for each in measured.run.stages])
     moments = [(what, f"{seconds:.1f}") for what, seconds in _moments(measured).items()]
     tables = [stages]
     if moments:
-        tables.append(Table("from the command to", ("", "seconds"), moments))
+        tables.append(ReportTable("from the command to", ("", "seconds"), moments))
     return tables
 
 

@@ -1,1 +1,1 @@
-"""Where a corpus that was opened lies: a home, a release folder, a repository of the Hub."""
+"""The sources of an opened corpus: a home, a release folder, a repository of the Hub."""

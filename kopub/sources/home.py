@@ -7,31 +7,30 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from kopub import tables
-from kopub.rows import Facts, Picture, Region, Step
-from kopub.sources import row_values
-from kopub.sources.parquet_rows import OpenFiles, ParquetRows
-from kopub.sources.source import Place
-from kopub.tables import TableName
+from kopub import rows
+from kopub.rows import Facts, Picture, Region, Step, TableName
+from kopub.sources import source
+from kopub.sources.source import OpenFiles, ParquetRows, Place
+from resources.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
 from resources.errors import SourceError, StoreError
 from resources.fingerprints import fingerprint
 from resources.pages.manifest import Manifest
-from resources.pages.origins import Origin, origins
-from resources.pages.page_reader import PageReader, open_shard, shard_source
-from resources.pages.places.corpus_place import CorpusPlace, place_of
-from resources.pages.upright.transform import PageTransform
-from resources.recognition.read_regions import read_regions
+from resources.pages.page_reader import Origin, PageReader, open_shard, origins, shard_source
+from resources.pages.places import CorpusPlace, place_of
+from resources.pages.upright import PageTransform
+from resources.recognition.regions import join_regions
 from resources.states import decisive
+from resources.store import ledger
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES, Table
-from resources.store.footer_cache import FooterCache
-from resources.store.page_rows import lineage_rows
-from resources.store.records import ledger
+from resources.store.rows import lineage_rows
+from resources.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
+from resources.store.table_source import FooterCache
 from resources.store.table_store import TableStore
 from resources.texts.markdown import defused
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
-_VECTORS = {kind: VECTOR_TABLES[kind] for kind in tables.VECTORS}
-_VECTOR_TABLES = {tables.VECTORS[kind]: table for kind, table in _VECTORS.items()}
+_VECTORS = {kind: VECTOR_TABLES[kind] for kind in rows.VECTORS}
+_VECTOR_TABLES = {rows.VECTORS[kind]: table for kind, table in _VECTORS.items()}
 _MADE = ("page_id", "state", "reason", "fingerprint")
 _FACTS = ("width", "height", "sha256", "license", "source")
 
@@ -45,6 +44,8 @@ class HomeSource:
         self.corpus: CorpusPlace = place_of(where)
         self.store: TableStore = store
         self._manifest = Manifest.load(self.corpus)
+        self._corrected = CorrectedTables(store)
+        self._changes = self._corrected.changes()
         self._stamps, self._other = self._look()
         self._files = OpenFiles()
         self._catalogues = before._catalogues if before else {}
@@ -92,7 +93,7 @@ class HomeSource:
         asset = _VECTOR_TABLES[name].name
         if asset not in self._made(shard):
             return None
-        return tables.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
+        return rows.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._row(TABLES.pages, place, _FACTS)
@@ -105,7 +106,7 @@ class HomeSource:
         ended = decisive(states)
         reason = ends[ended]["reason"] if ended else None
         doubts = self._find(TABLES.texts, place, ["doubts"]) or {"doubts": None}
-        return row_values.facts(page, states, ended and (f"{ended}: {reason}" if reason else ended), doubts["doubts"])
+        return source.facts(page, states, ended and (f"{ended}: {reason}" if reason else ended), doubts["doubts"])
 
     def origin(self, place: Place) -> Origin:
         return origins(self._manifest, place.shard)(self._row(TABLES.pages, place, ["page_idx"])["page_idx"])
@@ -120,7 +121,7 @@ class HomeSource:
         reading = self._find(TABLES.readings, place, ["regions", "state", "reason"])
         if layout is None:
             return ()
-        joined = read_regions(place.page_id, layout["regions"], reading["regions"] if reading else None)
+        joined = join_regions(place.page_id, layout["regions"], reading["regions"] if reading else None)
         ended = reading or {"state": None, "reason": None}
         return tuple(
             Region(
@@ -142,7 +143,7 @@ class HomeSource:
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
         rows = {kind: self._find(table, place, ["vector"]) for kind, table in _VECTORS.items()}
-        made = {kind: row_values.vector(row["vector"]) for kind, row in rows.items() if row}
+        made = {kind: source.vector(row["vector"]) for kind, row in rows.items() if row}
         return {kind: vector for kind, vector in made.items() if vector is not None}
 
     def pictures(self, place: Place) -> tuple[Picture, ...]:
@@ -159,7 +160,7 @@ class HomeSource:
                 tables[asset] = pa.Table.from_pylist([row])
         metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
         runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
-        return tuple(row_values.steps(lineage_rows(place.shard, tables, metadata, runs)))
+        return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
     def upright(self, place: Place) -> PageTransform | None:
         # Tables of older versions do not say.
@@ -180,7 +181,7 @@ class HomeSource:
         stamps: dict[str, dict[str, str]] = {}
         other: dict[str, list[str]] = {}
         for asset in _PAGE_TABLES:
-            published, entries = self.store.published(asset), footers.tables(asset)
+            published, entries = self._corrected.published(asset), footers.tables(asset)
             of_corpus = {
                 shard
                 for shard, entry in entries.items()
@@ -192,7 +193,7 @@ class HomeSource:
         return stamps, other
 
     def _made(self, shard: str) -> list[str]:
-        """The tables that a shard has, in the order they are made."""
+        """Return the tables that a shard has, in the order they are made."""
         return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
 
     def _catalogue(self, shard: str, made: Sequence[str]) -> pa.Table:
@@ -208,8 +209,10 @@ class HomeSource:
         return table.append_column("doubt", pa.array(doubt, pa.float32()))
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
-        """A column of a table in the order of the pages `ids`; None for a page that it lacks."""
+        """Return a column of a table in the order of the pages `ids`; None for a page that it lacks."""
         table = self._rows(asset, shard).read(["page_id", column])
+        if self._changes and asset in (TABLES.regions.name, TABLES.readings.name):
+            table = self._corrected.read(asset, shard, ["page_id", column])
         if table["page_id"].equals(ids):
             return table[column].to_pylist()
         values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
@@ -225,13 +228,13 @@ class HomeSource:
             read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
             # As in a release: a page without a text has an empty one.
             columns[name] = [defused(text or "") if name == "markdown" else text or "" for text in read]
-        return pa.table({name: columns[name] for name in tables.PAGES.names}, tables.PAGES)
+        return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
 
     def _region_table(self, shard: str) -> pa.Table | None:
         if TABLES.regions.name not in self._made(shard):
             return None
         ids = self.catalogue(shard)["page_id"].to_pylist()
-        rows = [
+        found = [
             {
                 "page_id": page_id,
                 "index": region.index,
@@ -248,7 +251,7 @@ class HomeSource:
             for row, page_id in enumerate(ids)
             for region in self.regions(Place(shard, row, page_id))
         ]
-        return pa.Table.from_pylist(rows, tables.REGIONS)
+        return pa.Table.from_pylist(found, rows.REGIONS)
 
     def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
         row = self._find(table, place, columns)
@@ -257,10 +260,26 @@ class HomeSource:
         return row
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
-        """A page's row of a table; None where the table, or the row, has not been made."""
+        """Return a page's row of a table; None where the table, or the row, has not been made."""
         if place.shard not in self._stamps[table.name]:
             return None
+        is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes
+        if is_corrected and (page := self.corrected_page(place)) is not None:
+            row = page.layout if table == TABLES.regions else page.reading
+            return {name: row[name] for name in columns}
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
+
+    def corrected_page(self, place: Place) -> CorrectedPage | None:
+        """Return the rows of layout and reading of a page as people corrected it; None where it is not read."""
+        if not {TABLES.regions.name, TABLES.readings.name} <= set(self._made(place.shard)):
+            return None
+        layout, reading = (
+            self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
+            for table, columns in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
+        )
+        if layout is None or reading is None:
+            return None
+        return correct_page(layout, reading, self._changes.get(place.page_id, ()))
 
     def _rows(self, asset: str, shard: str) -> ParquetRows:
         def opened() -> ParquetRows:
@@ -274,7 +293,7 @@ class HomeSource:
 
 
 def _ended(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
-    """The state of a page by those of its rows; few combinations occur."""
+    """Return the state of a page by those of its rows; few combinations occur."""
     if states not in known:
         by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}
         ended = decisive(by_asset)

@@ -1,25 +1,41 @@
 """A release folder, read page by page."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kopub import tables
-from kopub.rows import Facts, Picture, Region, Step
-from kopub.sources import row_values
-from kopub.sources.parquet_rows import OpenFiles, ParquetRows
-from kopub.sources.source import Place
-from kopub.tables import VECTORS, TableName
-from resources.errors import SourceError, StoreError
-from resources.pages.origins import Origin
-from resources.pages.upright.transform import PageTransform
-from resources.printable import first_line
-from resources.release.files import CONFIGS, MANIFEST, ReleaseManifest, config_files, parse_manifest, part_path
+from kopub import rows
+from kopub.rows import VECTORS, Facts, Picture, Region, Step, TableName
+from kopub.sources import source
+from kopub.sources.source import OpenFiles, ParquetRows, Place
+from resources.errors import HubError, SourceError, StoreError, first_line
+from resources.pages.fetched_files import FetchedFiles
+from resources.pages.page_reader import Origin
+from resources.pages.upright import PageTransform
+from resources.release.files import (
+    CONFIGS,
+    DATA_PATH,
+    MANIFEST,
+    ReleaseManifest,
+    config_files,
+    parse_manifest,
+    part_path,
+)
+from resources.release.hub_calls import explain_hub_error
+from resources.release.remote import PublishedRelease
+from resources.states import State
+from resources.store.corpus_tables import TABLES
+from resources.store.rows import MADE_WITH
+from resources.store.schemas import OCR_RESULTS, STATE
 
 PAGES = "pages"
 _LISTED = ("page_id", "doc_id", "page_no", "state", "doubt")
@@ -86,19 +102,19 @@ class ReleaseSource:
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
         if name == "pages":
-            pages = self.rows(PAGES, shard).read([column for column in tables.PAGES.names if column != "shard"])
+            pages = self.rows(PAGES, shard).read([column for column in rows.PAGES.names if column != "shard"])
             shards = pa.repeat(pa.scalar(shard), pages.num_rows)
-            return pages.append_column("shard", shards).select(tables.PAGES.names).cast(tables.PAGES)
+            return pages.append_column("shard", shards).select(rows.PAGES.names).cast(rows.PAGES)
         if name == "regions":
-            columns = ["native_label" if column == "label" else column for column in tables.REGIONS.names]
+            columns = ["native_label" if column == "label" else column for column in rows.REGIONS.names]
             regions = self.rows("regions", shard).read(columns).select(columns)
-            return regions.rename_columns(tables.REGIONS.names).cast(tables.REGIONS)
-        return tables.vectors(self.rows(_CONFIGS[name], shard).read(["page_id", "vector"]))
+            return regions.rename_columns(rows.REGIONS.names).cast(rows.REGIONS)
+        return rows.vectors(self.rows(_CONFIGS[name], shard).read(["page_id", "vector"]))
 
     def facts(self, place: Place) -> Facts:
         page = self._page(place, _FACTS)
         states = {asset: state for asset, state in page["states"].items() if state is not None}
-        return row_values.facts(page, states, page["reason"], page["doubts"])
+        return source.facts(page, states, page["reason"], page["doubts"])
 
     def origin(self, place: Place) -> Origin | None:
         # Releases of older versions do not say.
@@ -120,13 +136,13 @@ class ReleaseSource:
             raise StoreError(
                 f"{self.location}: the regions of {place.shard} are not those of its pages: release it again"
             )
-        return tuple(map(row_values.region, rows))
+        return tuple(map(source.region, rows))
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         for kind, config in _VECTORS.items():
             row = self._of_page(config, place, ["vector"])
-            if row.num_rows and (vector := row_values.vector(row["vector"][0].as_py())) is not None:
+            if row.num_rows and (vector := source.vector(row["vector"][0].as_py())) is not None:
                 found[kind] = vector
         return found
 
@@ -136,7 +152,7 @@ class ReleaseSource:
 
     def lineage(self, place: Place) -> tuple[Step, ...]:
         rows = self.rows("lineage", place.shard)
-        return tuple(row_values.steps(self._of_page("lineage", place, rows.columns)))
+        return tuple(source.steps(self._of_page("lineage", place, rows.columns)))
 
     def upright(self, place: Place) -> PageTransform | None:
         # Releases of older versions do not say.
@@ -160,7 +176,7 @@ class ReleaseSource:
         return row
 
     def _of_page(self, config: str, place: Place, columns: Sequence[str]) -> pa.Table:
-        """The rows of a page in a config that has none for some pages, or several."""
+        """Return the rows of a page in a config that has none for some pages, or several."""
         rows = self.rows(config, place.shard)
         ids = rows.read(["page_id"])["page_id"].to_pylist()
         parts = [rows.slice(at, 1, columns) for at, page_id in enumerate(ids) if page_id == place.page_id]
@@ -179,7 +195,7 @@ class ReleaseSource:
         return self._parts[config].get(shard)
 
     def rows(self, config: str, shard: str) -> ParquetRows:
-        """The rows of a file of the release. Raises `StoreError`."""
+        """Return the rows of a file of the release. Raises `StoreError`."""
         return self._files.get((config, shard), lambda: self._opened(config, shard))
 
     def _opened(self, config: str, shard: str) -> ParquetRows:
@@ -204,3 +220,183 @@ def _stamp(path: Path) -> str:
     """Fit for the name of a file."""
     stat = path.stat()
     return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
+
+
+_CONFIG_OF_ASSET = {
+    TABLES.pages.name: PAGES,
+    TABLES.readings.name: "regions",
+    TABLES.texts.name: PAGES,
+    TABLES.text_vectors.name: "text_embeddings",
+    TABLES.image_vectors.name: "image_embeddings",
+    TABLES.query_vectors.name: "queries",
+}
+"""The config that holds what a search reads of a table."""
+_RECIPE = frozenset({"engine", "version", "parameters", "weights"})
+_UNSAID = {"finish_reason": "stop", "attempts": 1, "seconds": 0.0}
+"""Values of a reading that a release does not have."""
+_STATE = next(field for field in STATE if field.name == "state")
+_READINGS = pa.schema([OCR_RESULTS.field("page_id"), OCR_RESULTS.field("regions")])
+
+
+class ReleaseTables:
+    """The tables of `release`, as far as a search reads them; `recipe` is that of the engine that embeds questions."""
+
+    def __init__(self, release: ReleaseSource, recipe: Iterable[str]) -> None:
+        self._release = release
+        self._beside = frozenset(recipe) - _RECIPE
+
+    def has(self, asset: str, shard: str) -> bool:
+        return shard in self.published(asset)
+
+    def published(self, asset: str) -> Mapping[str, str]:
+        """Return the shards of a table, each with what tells its file from another."""
+        if asset not in _CONFIG_OF_ASSET:
+            return {}
+        stamps = {shard: self._release.stamp(_CONFIG_OF_ASSET[asset], shard) for shard in self._release.shards}
+        return {shard: stamp for shard, stamp in stamps.items() if stamp is not None}
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """`columns` of a table. Raises `StoreError`."""
+        if asset not in _CONFIG_OF_ASSET or columns is None:
+            raise StoreError(f"a release does not hold all of {asset}")
+        if asset == TABLES.readings.name:
+            return self._readings(shard).select(list(columns))
+        rows = self._release.rows(_CONFIG_OF_ASSET[asset], shard)
+        table = rows.read([name for name in rows.columns if name in columns and name != _STATE.name])
+        if "page_idx" in columns:
+            table = table.append_column("page_idx", pa.array(range(table.num_rows), pa.int32()))
+        if _STATE.name in columns:
+            table = table.append_column(_STATE, pa.array(self._states(asset, shard, table.num_rows), _STATE.type))
+        return table.select(list(columns))
+
+    def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
+        """Return the engines that a table was made with, as far as the lineage tells them."""
+        columns = ["asset", "engine", "parameters", "versions", "code_version"]
+        lineage = self._release.rows("lineage", shard).read(columns)
+        row = next((row for row in lineage.to_pylist() if row["asset"] == asset and row["engine"]), None)
+        return {MADE_WITH: json.dumps({"engines": [self._engine(row)] if row else []})}
+
+    def _engine(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the recipe of an engine; a lineage has what stands beside its parameters among these."""
+        parameters: dict[str, Any] = json.loads(row["parameters"] or "{}")
+        beside = {name: parameters.pop(name) for name in self._beside & parameters.keys()}
+        version = json.loads(row["code_version"] or "{}").get("engine")
+        own = {"engine": row["engine"], "version": version, "parameters": parameters}
+        return {**own, "weights": json.loads(row["versions"] or "{}"), **beside}
+
+    def _states(self, asset: str, shard: str, count: int) -> list[str]:
+        if _CONFIG_OF_ASSET[asset] != PAGES:
+            # The other files hold what was made alone.
+            return [State.OK] * count
+        return [states[asset] for states in self._release.rows(PAGES, shard).read(["states"])["states"].to_pylist()]
+
+    def _readings(self, shard: str) -> pa.Table:
+        columns = ["page_id", "index", "label", "native_label", "bbox_2d", "content", "state", "reason"]
+        read = self._release.rows("regions", shard).read(columns).to_pylist()
+        rows = [
+            {"page_id": page_id, "regions": [{**_UNSAID, **row} for row in of_page if row["content"] is not None]}
+            for page_id, of_page in groupby(read, lambda row: row["page_id"])
+        ]
+        return pa.Table.from_pylist(rows, _READINGS)
+
+
+_AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
+"""The files of a release from which a catalogue is made."""
+
+
+class HubSource(ReleaseSource):
+    """The release of a repository at one commit. Offline, what the cache has of it is read."""
+
+    def __init__(self, repo: str, revision: str | None = None) -> None:
+        from huggingface_hub import snapshot_download
+
+        with _told(repo):
+            folder = snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=_AT_ONCE)
+        self._repo, self._revision, self._commit = repo, revision, Path(folder).name
+        if not is_release(Path(folder)):
+            raise SourceError(f"{repo} is no release of KoPub: it has no data/{PAGES}/shard_*.parquet")
+        super().__init__(Path(folder))
+
+    @property
+    def location(self) -> str:
+        return f"{self._repo} at {self._commit}"
+
+    def fresh(self) -> Self:
+        now = type(self)(self._repo, self._revision)
+        return self if now._commit == self._commit else now
+
+    def stamp(self, config: str, shard: str) -> str | None:
+        return self._commit
+
+    def _path(self, config: str, shard: str) -> Path:
+        from huggingface_hub import hf_hub_download
+
+        path = super()._path(config, shard)
+        if path.exists():
+            return path
+        with _told(self._repo):
+            return Path(
+                hf_hub_download(self._repo, part_path(config, shard), repo_type="dataset", revision=self._commit)
+            )
+
+
+@contextmanager
+def _told(repo: str) -> Iterator[None]:
+    """Turn what the Hub's client raises into a `HubError`; not chained, since it can hold signed addresses."""
+    import httpx2
+
+    try:
+        yield
+    except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
+        raise HubError(_refused(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
+
+
+def _refused(error: BaseException, repo: str) -> str | None:
+    """Return what the Hub does not give to a reader; None for other trouble."""
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return f"{repo}: its owners grant access on its page on the Hub: ask for it there"
+    if not isinstance(error, HfHubHTTPError) or isinstance(error, RevisionNotFoundError):
+        return None
+    if error.response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
+        return None
+    return f"{repo} is neither a folder nor a dataset on the Hub that you may see: correct it, or `hf auth login`"
+
+
+_DIGITS = 16
+"""Hex digits of a file's SHA-256 that tell it from others at its place."""
+
+
+class ObjectReleaseSource(ReleaseSource):
+    """The release that was published at a URL when it was opened."""
+
+    def __init__(self, url: str, fetched: FetchedFiles) -> None:
+        self._published, self._fetched = PublishedRelease.at(url), fetched
+        self._listed = self._published.manifest()
+        parts: dict[str, dict[str, str]] = {config: {} for config in CONFIGS}
+        for path, file in self._listed.files.items():
+            if (of := DATA_PATH.fullmatch(path)) and of["config"] in parts:
+                parts[of["config"]][of["shard"]] = file.sha256[:_DIGITS]
+        if not parts[PAGES]:
+            raise SourceError(f"{url} is no release of KoPub: it has no data/{PAGES}/shard_*.parquet")
+        super().__init__(Path(url), parts)
+
+    @property
+    def location(self) -> str:
+        return self._published.folder
+
+    def fresh(self) -> Self:
+        now = type(self)(self._published.url, self._fetched)
+        return self if now._published == self._published else now
+
+    def _manifest(self) -> ReleaseManifest:
+        return self._listed
+
+    def _opened(self, config: str, shard: str) -> ParquetRows:
+        path = part_path(config, shard)
+        url = f"{self._published.folder}/{path}"
+        with self._fetched.held(url) as found:
+            if path in self._listed.files and found.sha256 != self._listed.files[path].sha256:
+                raise SourceError(f"{url} is not the file that the release lists: publish it again")
+            return self._open(found.path)

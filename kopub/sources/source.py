@@ -1,19 +1,29 @@
-"""Where a corpus is read from: what a home and a release have in common."""
+"""The interface of a corpus's source, which a home and a release share."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+import json
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from kopub.rows import Facts, Picture, Region, Step
-from kopub.tables import TableName
-from resources.pages.origins import Origin
-from resources.pages.upright.transform import PageTransform
+from kopub.rows import Facts, Picture, Region, Step, TableName
+from resources.errors import StoreError, first_line
+from resources.pages.page_reader import Origin
+from resources.pages.upright import PageTransform
+from resources.states import State
+from resources.store.corpus_tables import lacking
 
 
 class Place(NamedTuple):
-    """Where a page stands: its shard, its row in that shard, from 0, and its id, which proves the row."""
+    """The place of a page: its shard, its row there, from 0, and its id, which proves the row."""
 
     shard: str
     row: int
@@ -35,11 +45,11 @@ class Source(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is left out, a sentence each."""
+        """Return what is left out, a sentence each."""
         ...
 
     def fresh(self) -> "Source":
-        """The source as it is now: itself when nothing changed."""
+        """Return the source as it is now: itself when nothing changed."""
         ...
 
     def catalogue(self, shard: str) -> pa.Table:
@@ -47,13 +57,13 @@ class Source(Protocol):
         ...
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
-        """The rows of all pages of a shard, in its order; None where no such table has been made."""
+        """Return the rows of all pages of a shard, in its order; None where no such table has been made."""
         ...
 
     def facts(self, place: Place) -> Facts: ...
 
     def origin(self, place: Place) -> Origin | None:
-        """The file of a person that a page comes from. Raises `SourceError` when it cannot be had."""
+        """Return the file of a person that a page comes from. Raises `SourceError` when it cannot be had."""
         ...
 
     def texts(self, place: Place) -> tuple[str, str]:
@@ -71,9 +81,157 @@ class Source(Protocol):
     def lineage(self, place: Place) -> tuple[Step, ...]: ...
 
     def upright(self, place: Place) -> PageTransform | None:
-        """What set the page upright; None for one that is as it came, or of a table that does not say."""
+        """Return what set the page upright; None for one that is as it came, or of a table that does not say."""
         ...
 
     def image_bytes(self, place: Place) -> bytes:
-        """The encoded page, as it came. Raises `SourceError` when it cannot be had."""
+        """Return the encoded page, as it came. Raises `SourceError` when it cannot be had."""
         ...
+
+
+_OPEN = 64
+"""Files that are kept open: a page's tables of some ten shards."""
+
+
+class ParquetRows:
+    """An open file; threads may share it.
+
+    `name` and `again`, what makes it anew, are for messages; `known` are the columns as this release has them.
+    """
+
+    def __init__(
+        self, file: pq.ParquetFile, name: str, again: str = "make it again", known: pa.Schema | None = None
+    ) -> None:
+        self._file, self._name, self._again, self._known = file, name, again, known
+        groups = range(file.metadata.num_row_groups)
+        self._ends = list(accumulate(file.metadata.row_group(group).num_rows for group in groups))
+        self._lock = Lock()
+
+    @property
+    def columns(self) -> list[str]:
+        return self._file.schema_arrow.names
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Whole columns. Raises `StoreError`."""
+        self._require(columns)
+        with self._told(), self._lock:
+            return self._file.read(list(columns))
+
+    def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
+        """At most `count` rows from `start` on. Raises `StoreError`."""
+        self._require(columns)
+        first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
+        groups = list(range(first, min(last + 1, len(self._ends)))) if count else []
+        before = self._ends[first - 1] if first else 0
+        with self._told(), self._lock:
+            read = self._file.read_row_groups(groups, list(columns))
+        return read.slice(start - before, count)
+
+    def row(self, at: int, key: str, value: str, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Return the row whose column `key` has `value`: the one at number `at` if it is that, else wherever it is."""
+        found = self._with(key, value, self.slice(at, 1, [key, *columns]))
+        if found is None:
+            row = pc.index(self.read([key])[key], value).as_py()
+            found = None if row < 0 else self._with(key, value, self.slice(row, 1, [key, *columns]))
+        return found
+
+    def _with(self, key: str, value: str, table: pa.Table) -> dict[str, Any] | None:
+        rows = table.to_pylist()
+        return rows[0] if rows and rows[0][key] == value else None
+
+    def _require(self, columns: Sequence[str]) -> None:
+        if lost := lacking(self._file.schema_arrow, columns, self._known):
+            raise StoreError(f"{self._name} has no {lost}, as another release made it: {self._again}")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise StoreError(f"{self._name} is damaged ({first_line(error)}): {self._again}") from None
+
+
+class OpenFiles:
+    """The files that were used last, kept open; threads may share it."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[Hashable, ParquetRows] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, open_file: Callable[[], ParquetRows]) -> ParquetRows:
+        """Return the file of a key. Raises what `open_file` raises."""
+        with self._lock:
+            if key in self._open:
+                self._open.move_to_end(key)
+                return self._open[key]
+        opened = open_file()
+        with self._lock:
+            self._open[key] = opened
+            while len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        return opened
+
+
+Row = Mapping[str, Any]
+
+
+def facts(page: Row, states: Mapping[str, str], reason: str | None, doubts: Iterable[str] | None) -> Facts:
+    """Return the origin in a row of `raw_pages` or `pages`."""
+    return Facts(
+        page["width"],
+        page["height"],
+        page["sha256"],
+        page["license"],
+        page["source"],
+        reason,
+        {asset: State(state) for asset, state in states.items()},
+        tuple(doubts or ()),
+    )
+
+
+def region(row: Row) -> Region:
+    """Return the region in a row of the release's config `regions`."""
+    polygon, box, box_2d = row["polygon"], row["bbox"], row["bbox_2d"]
+    return Region(
+        index=row["index"],
+        label=row["native_label"],
+        task=row["task"],
+        score=row["score"],
+        box=(box[0], box[1], box[2], box[3]),
+        box_2d=(box_2d[0], box_2d[1], box_2d[2], box_2d[3]),
+        polygon=None if polygon is None else tuple((x, y) for x, y in polygon),
+        content=row["content"],
+        state=None if row["state"] is None else State(row["state"]),
+        reason=row["reason"],
+        origin=row["origin"],
+    )
+
+
+def steps(lineage: pa.Table) -> Iterator[Step]:
+    """Return the steps in rows of `LINEAGE`."""
+    for row in lineage.to_pylist():
+        yield Step(
+            asset=row["asset"],
+            state=State(row["state"]),
+            reason=row["reason"],
+            engine=row["engine"],
+            model=row["model"],
+            revision=row["revision"],
+            parameters=_json(row["parameters"]),
+            versions=_json(row["versions"]),
+            code_version=_json(row["code_version"]),
+            recipe=row["recipe"],
+            fingerprint=row["fingerprint"],
+            run_id=row["run_id"],
+            made_at=row["made_at"],
+            gpu_seconds=row["gpu_seconds"],
+        )
+
+
+def vector(values: Iterable[Any] | None) -> np.ndarray | None:
+    """float16 of shape (dim,)."""
+    return None if values is None else np.array(values, np.float16)
+
+
+def _json(text: str | None) -> Mapping[str, Any]:
+    return json.loads(text) if text else {}

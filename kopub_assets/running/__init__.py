@@ -1,1 +1,1 @@
-"""What happens around the shards of a run: its start, its end, and what a person sees of it."""
+"""The run around its shards: its start, its end, and its progress."""

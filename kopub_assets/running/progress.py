@@ -1,10 +1,12 @@
-"""What a run tells, while it goes on, to whoever watches it in the same process."""
+"""The progress of a run for a watcher in the same process, and the forecast of its time."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from resources.states import State
+from resources.states import LOST, State
 
 
 class Watcher(Protocol):
@@ -39,7 +41,7 @@ class _Nobody(Watcher):
 NOBODY = _Nobody()
 """For a run within a run, whose assets nobody expects."""
 _watching: list[Watcher] = []
-"""Of the process, not of a context: shards are made in threads."""
+"""The watcher of the process and not of a context: shards are made in threads."""
 
 
 @contextmanager
@@ -55,3 +57,155 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 def watcher() -> Watcher:
     """Whoever watches now."""
     return _watching[-1] if _watching else NOBODY
+
+
+_WEIGHT, _MOST = 0.2, 20.0
+"""Share of a stage's work, and work at most, that its own pace must have been measured on to count as much as the
+expected one: the first pages of a document are often not like the others."""
+_EXPECTED = 1.0
+"""Seconds of work for which other rows must have been watched to count as much as what was expected of this machine."""
+_CARRIED = 0.75
+"""Power of the pace of other rows that is expected of rows nobody has seen: most of it is the machine's."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """An asset of a run: by shard the rows that are likely to be computed, and those `planned` once it is known.
+
+    A row is expected to take `seconds_each`, times the weight of its shard where `weights` has one. `measured` says
+    that rows were computed here before, else the figure is that of another machine. `seconds_more` is what the asset
+    takes besides its rows, and `seconds_to_start` what its model server takes before the first one. `done` rows have
+    ended, by state in `ends`. Work is rows, each by its weight; `watched` is the work after the first row: until then
+    models and libraries are loaded, which says nothing of the rows to come.
+
+    A run of many shards is made in several parts, and a stage begins and ends in each. Times are without those between.
+    """
+
+    asset: str
+    likely: Mapping[str, int]
+    seconds_each: float
+    measured: bool
+    seconds_more: float = 0.0
+    seconds_to_start: float = 0.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    planned: dict[str, int] = field(default_factory=dict)
+    published: set[str] = field(default_factory=set)
+    done: int = 0
+    ends: Counter[State] = field(default_factory=Counter)
+    worked: float = 0.0
+    watched: float = 0.0
+    first: float | None = None
+    last: float | None = None
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def shards(self) -> int:
+        return len(self.likely)
+
+    @property
+    def lost(self) -> int:
+        """Rows that failed or are quarantined."""
+        return sum(self.ends[state] for state in LOST)
+
+    @property
+    def rows(self) -> int:
+        """Rows to be computed, by what is known now."""
+        return sum({**self.likely, **self.planned}.values())
+
+    @property
+    def work(self) -> float:
+        """`rows`, each by the weight of its shard."""
+        return sum(rows * self._weight(shard) for shard, rows in {**self.likely, **self.planned}.items())
+
+    @property
+    def work_to_come(self) -> float:
+        if self.ended is None:
+            return max(self.work - self.worked, 0.0) if self.done < self.rows else 0.0
+        # What has been planned is made, or has failed.
+        return sum(rows * self._weight(shard) for shard, rows in self.likely.items() if shard not in self.planned)
+
+    def begin(self, now: float) -> None:
+        """Take up the work, for the first time or in another part of the run."""
+        if self.ended is None:
+            self.began = now
+            return
+        pause = now - self.ended
+        self.began, self.first, self.last = (
+            None if time is None else time + pause for time in (self.began, self.first, self.last)
+        )
+        self.ended = None
+
+    def count(self, shard: str, now: float, state: State = State.OK) -> None:
+        """Count one row of a shard as computed."""
+        self.done += 1
+        self.ends[state] += 1
+        self.worked += self._weight(shard)
+        if self.first is None:
+            self.first = now
+        else:
+            self.watched += self._weight(shard)
+        self.last = now
+
+    def watching(self, now: float) -> float:
+        """Seconds that the `watched` work took."""
+        if self.first is None or self.last is None:
+            return 0.0
+        return (now if self.ended is None and self.work_to_come else self.last) - self.first
+
+    def elapsed(self, now: float) -> float:
+        """Seconds since it began, until it ended."""
+        return 0.0 if self.began is None else (now if self.ended is None else self.ended) - self.began
+
+    def rate(self, now: float) -> float | None:
+        """Rows a second so far; None before the first."""
+        seconds = self.elapsed(now)
+        return self.done / seconds if self.done and seconds else None
+
+    def _weight(self, shard: str) -> float:
+        return self.weights.get(shard, 1.0)
+
+
+class Forecast:
+    """The stages of a run in the order they are made; times are those of one monotonic clock."""
+
+    def __init__(self, stages: Iterable[Stage]) -> None:
+        self.stages = {stage.asset: stage for stage in stages}
+
+    def remaining(self, now: float) -> float:
+        """Seconds until the run's end."""
+        pace = self._pace(now)
+        return sum(_remaining(stage, now, 1.0 if stage.measured else pace) for stage in self.stages.values())
+
+    @property
+    def seconds_to_start(self) -> float:
+        """Seconds until the servers and models of stages with rows are ready, one after the other."""
+        return sum(stage.seconds_to_start for stage in self.stages.values() if stage.rows)
+
+    def share(self, now: float) -> float:
+        """Share of the run's time that is over, from 0 to 1."""
+        over = sum(stage.elapsed(now) for stage in self.stages.values())
+        left = self.remaining(now)
+        return over / (over + left) if over + left else 1.0
+
+    def _pace(self, now: float) -> float:
+        """Return the ratio of measured to expected seconds, to foretell the rows that are left."""
+        expected = taken = _EXPECTED
+        for stage in self.stages.values():
+            if not stage.measured:
+                expected += stage.watched * stage.seconds_each
+                taken += stage.watching(now)
+        return (taken / expected) ** _CARRIED
+
+
+def _remaining(stage: Stage, now: float, pace: float) -> float:
+    to_come = stage.work_to_come
+    if to_come:
+        supposed = min(_WEIGHT * stage.work, _MOST)
+        each = (stage.watching(now) + supposed * stage.seconds_each * pace) / (stage.watched + supposed)
+        to_start = max(stage.seconds_to_start - stage.elapsed(now), 0.0) if stage.first is None else 0.0
+        return to_start + to_come * each + stage.seconds_more
+    if stage.ended is not None:
+        return 0.0
+    since = stage.began if stage.last is None else stage.last
+    return stage.seconds_more if since is None else max(stage.seconds_more - (now - since), 0.0)

@@ -54,7 +54,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Whether the process of a started run is alive; a run that nothing is known of counts as running.
+        """Return whether the process of a started run is alive; a run that nothing is known of counts as running.
 
         A run that is given up is reported as failed here, before the daemon that asks can do so.
         """
@@ -108,7 +108,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
 
 def is_alive(pid: int, since: float) -> bool:
-    """Whether the process that had the number `pid` at the time `since`, in seconds of the epoch, still runs."""
+    """Return whether the process `pid` that ran at `since`, in seconds of the epoch, still runs."""
     try:
         process = psutil.Process(pid)
         return process.create_time() <= since + _CLOCK_SECONDS and process.status() != psutil.STATUS_ZOMBIE

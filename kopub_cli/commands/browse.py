@@ -1,6 +1,8 @@
 """`kopub browse`: the reading room, on this machine alone unless somebody asks for more."""
 
+import getpass
 import os
+import secrets
 import socket
 import sys
 import webbrowser
@@ -11,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopub_cli.commands.search import searcher_of
-from kopub_cli.display.console import say, table_console
-from kopub_cli.indexed_corpus import corpus_check, open_settings
-from resources.errors import ConfigError
-from resources.freed_memory import keep_little
-from resources.printable import counted, visible
+from kopub_cli.console import say, table_console
+from kopub_cli.options import corpus_check, open_settings
+from resources.errors import ConfigError, counted, visible
+from resources.processes import keep_little
 
 if TYPE_CHECKING:
     from kopub_web.room import Room
@@ -32,6 +33,16 @@ def browse(
         str,
         typer.Option(help="Address to listen at; 0.0.0.0, as in a container, shows every page to who reaches it."),
     ] = _HERE,
+    edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
+    author: Annotated[str, typer.Option(help="Name that the forms of --edit begin with; yours when left out.")] = "",
+    token: Annotated[
+        str,
+        typer.Option(envvar="KOPUB_EDIT_TOKEN", help="What a correction has to send; made up where others reach it."),
+    ] = "",
+    api_token: Annotated[
+        str,
+        typer.Option(envvar="KOPUB_API_TOKEN", help="What a program sends to /api/v1; made up where others reach it."),
+    ] = "",
     is_opened: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser, where this is a terminal with a screen.")
     ] = True,
@@ -42,17 +53,25 @@ def browse(
     import uvicorn
 
     from kopub_web.app import reading_room
+    from kopub_web.own_pages import LOOPBACK, Editor
     from kopub_web.room import Room
 
     settings = open_settings()
     port = settings.reading_room.port if port is None else port
-    room = Room(settings, searcher_of(settings), corpus_check(settings.corpus.manifest, settings.store))
+    # Whoever reaches it from another machine needs more than its address.
+    token = token or ("" if host == _HERE else secrets.token_urlsafe(16))
+    editor = Editor(author or getpass.getuser(), token) if edit else None
+    check = corpus_check(settings.corpus.manifest, settings.store)
+    room = Room(settings, searcher_of(settings), check, editor)
     # Who opens it to others reaches it by names that are not known here.
-    app = reading_room(room) if host == _HERE else reading_room(room, ["*"])
+    api_token = api_token or ("" if host == _HERE else secrets.token_urlsafe(16))
+    app = reading_room(room, LOOPBACK if host == _HERE else ["*"], api_token)
     with listening_at(host, port) as listening:
         # Bound and listening: a browser that comes is answered, if a moment later.
         url = f"http://{host}:{listening.getsockname()[1]}"
         _say_what_is_shown(room, url)
+        if api_token:
+            say(table_console(), f"{url}/api/v1 asks for the token {api_token}")
         if is_opened and host == _HERE and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
         # The server ends by itself, and raises the signal again for others.
@@ -63,7 +82,10 @@ def browse(
 
 @contextmanager
 def listening_at(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens at `host` and `port`, 0 for any free one. Raises `ConfigError` where it cannot be used."""
+    """Yield a socket that listens at `host` and `port`, 0 for any free one.
+
+    Raises `ConfigError` where it cannot be used.
+    """
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
         if os.name == "posix":
@@ -81,9 +103,12 @@ def _say_what_is_shown(room: "Room", url: str) -> None:
     out, corpus = table_console(), room.now.corpus
     what = f"{counted(len(corpus.documents), 'document')}, {counted(len(corpus.pages), 'page')}"
     say(out, f"{url}  (Ctrl-C ends it)")
+    if room.editor is not None:
+        of_token = f"with the token {room.editor.token}" if room.editor.token else "by who uses this machine"
+        say(out, f"pages can be corrected {of_token}", "yellow")
     say(out, f"{what} of {visible(room.settings.corpus.manifest.location)}")
 
 
 def _has_screen() -> bool:
-    """Whether a browser can show itself: one for terminals would take this one."""
+    """Return whether a browser can show itself: one for terminals would take this one."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))

@@ -8,20 +8,20 @@ import typer
 from rich.console import Console
 from rich.table import Column
 
-from kopub_cli.display.console import duration, print_json, print_table, right, say, table_console
-from kopub_cli.indexed_corpus import corpus_check, open_located
-from resources.printable import counted, visible
+from kopub_cli.console import duration, print_json, print_table, right, say, table_console
+from kopub_cli.options import corpus_check, open_located
+from resources.errors import counted, visible
 from resources.states import State
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from resources.config.located import Location
-    from resources.store.records.run_summary import AssetRun
+    from resources.store.run_records import AssetRun
     from resources.store.table_store import TableStore
 
 _BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
-"""What a run may have counted that a person should see."""
+"""Counts of a run that a person should see."""
 
 
 def costs(
@@ -42,8 +42,8 @@ def costs(
 
 
 def spent(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
-    """The costs as JSON values. Raises `StoreError`."""
-    from resources.store.records import ledger
+    """Return the costs as JSON values. Raises `StoreError`."""
+    from resources.store import ledger
 
     entries = _Entries.of(located)
     return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
@@ -51,7 +51,7 @@ def spent(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Entries:
-    """Which entries of the ledgers are of the indexed corpus: the others stay there when the corpus is switched."""
+    """The choice of ledger entries of the indexed corpus; those of another corpus stay in the ledger."""
 
     pages: "Mapping[str, pa.Table | None]"
     """The pages of the corpus with their states, by shard; None where none was made."""
@@ -63,8 +63,8 @@ class _Entries:
         """Look at the pages of every shard. Raises `StoreError`."""
         import pyarrow as pa
 
+        from resources.store import ledger
         from resources.store.corpus_tables import TABLES
-        from resources.store.records import ledger
 
         store, asset = located.store, TABLES.pages.name
         is_of_corpus = corpus_check(located.manifest, store).look()
@@ -80,9 +80,9 @@ class _Entries:
         return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
 
     def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
-        """The entries of a shard. Releases and queries have no ids of pages: theirs are told by their runs."""
+        """Return the entries of a shard. Releases and queries have no ids of pages: theirs are told by their runs."""
+        from resources.store import ledger
         from resources.store.corpus_tables import RELEASED_FILES, TABLES
-        from resources.store.records import ledger
 
         rows, pages = ledger.read(store, asset, shard), self.pages[shard]
         if asset in (TABLES.query_vectors.name, RELEASED_FILES.name):
@@ -90,7 +90,7 @@ class _Entries:
         return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
 
     def without_bytes(self, shard: str) -> set[str]:
-        """The pages of which nothing can be computed."""
+        """Return the pages of which nothing can be computed."""
         pages = self.pages[shard]
         if pages is None:
             return set()
@@ -99,7 +99,7 @@ class _Entries:
 
 
 def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool = True) -> "pa.Table":
-    """The rows whose column has one of these values, or none of them."""
+    """Return the rows whose column has one of these values, or none of them."""
     import pyarrow.compute as pc
 
     # By Arrow's functions: an array of Python values, and an expression, load pandas.
@@ -110,9 +110,9 @@ def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool =
 def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
     import pyarrow as pa
 
+    from resources.store import ledger
     from resources.store.corpus_tables import TABLES
-    from resources.store.records import ledger
-    from resources.store.records.run_summary import runs_of
+    from resources.store.run_records import runs_of
 
     shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
     rows = pa.concat_tables(list(shards.values()))
@@ -182,8 +182,8 @@ def _cells(asset: dict[str, Any]) -> list[str]:
 
 
 def summary_line(run: dict[str, Any]) -> str:
-    """A run in one line."""
-    from resources.store.records.run_summary import COUNTED
+    """Return a run in one line."""
+    from resources.store.run_records import COUNTED
 
     counted = run["counted"]
     parts = [f"{run['rows']} rows, {run['rows_per_second']:.2f} a second"]

@@ -11,25 +11,24 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import print_table, right, say, table_console, tell
-from kopub_cli.local_path import local_path
-from resources.errors import KopubError
-from resources.printable import counted, visible
+from kopub_cli.console import print_table, right, say, table_console, tell
+from kopub_cli.options import local_path
+from resources.errors import KopubError, counted, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from resources.diff.compare import Damage, PageDiff, ShardDiff
-    from resources.diff.html import Picture, Upgrade
+    from resources.diff.html import EmbeddedPicture, Upgrade
     from resources.pages.corpus import Corpus
-    from resources.recognition.read_regions import ReadRegion
+    from resources.recognition.regions import RegionRecord
 
 _LISTED = 20
 """Pages on a terminal; the files have them all."""
 _LINE = 200
 """Characters of what differs about an engine: two revisions, or the beginning of two prompts."""
 _PICTURE_BYTES = 100_000
-"""Of a page in the HTML file, so that its print can be read."""
+"""Size of a page's picture in the HTML file, enough to read its print."""
 
 
 def diff(
@@ -57,8 +56,7 @@ def diff(
     text is the number of characters lost, changed or added, and ten for each
     changed number.
     """
-    from kopub_assets.upgrades.shard_diff import compared_tables, upgrades_between
-    from kopub_assets.upgrades.table_versions import CURRENT, PREVIOUS, edition
+    from kopub_assets.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
     from resources.config.settings import load_settings
     from resources.diff.compare import compare
     from resources.diff.html import render
@@ -95,13 +93,16 @@ def _addressed(address: str, version: str) -> tuple[str, str]:
     return shard, named or version
 
 
-def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], Picture | None]":
-    """A page's picture by its id; None for a page that cannot be read, or that the source does not hold any more."""
-    from kopub_cli.display.evaluation_page import picture_of
+def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], EmbeddedPicture | None]":
+    """Return a page's picture by its id.
+
+    None for a page that cannot be read, or that the source does not hold any more.
+    """
+    from kopub_cli.evaluation_display import picture_of
 
     pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
 
-    def picture(page_id: str) -> "Picture | None":
+    def picture(page_id: str) -> "EmbeddedPicture | None":
         if (page := pages.get(page_id)) is None:
             return None
         return picture_of(corpus, shard, page, _PICTURE_BYTES)
@@ -159,7 +160,7 @@ def _ends(page: "PageDiff") -> str:
     return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
 
 
-def _region(region: "ReadRegion | None") -> dict[str, Any] | None:
+def _region(region: "RegionRecord | None") -> dict[str, Any] | None:
     if region is None:
         return None
     return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,21 +13,30 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from kopub_cli.display.console import say, table_console
-from resources.printable import visible
+from kopub_cli.console import say, table_console
+from kopub_cli.options import local_path
+from resources.errors import ConfigError, visible
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.doctor.finding import Finding
+    from resources.doctor.card_report import CardMeasurement
+    from resources.doctor.checks import Finding
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _INDENT = 9
-"""Of what stands below the first word of a line, after the longest level."""
+"""Indent of what stands below the first word of a line, after the longest level."""
 
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="The machine alone: no model is loaded.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Measure speed and memory too, for a report to send in.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="FILE", help="The report of --full as JSON, in a file too."),
+    ] = None,
 ) -> None:
     """Examine this machine for the profile, and read the sample pages with its engines.
 
@@ -34,30 +44,60 @@ def doctor(
     read as a run reads them, and regions, characters and vectors are compared with what they should be. The result is
     kept: `kopub lineage` and the card of a release tell it, and a run refuses an engine that failed. Ends with status
     1 when there is a problem.
+
+    With --full the pages are then read for speed, with the card watched, and the last lines are a report of this card
+    to paste into an issue. No path, host, user or key of this machine is in it.
     """
     from resources.config.settings import load_settings
 
+    if full and quick:
+        raise ConfigError("--quick loads no model: leave it or --full out")
+    if out and not full:
+        raise ConfigError("--out is for the report of --full: add that")
     settings = load_settings()
-    out = table_console()
+    measurement = _measurement(settings) if full else None
+    console = table_console()
     found: list[Finding] = []
     with _progress(show=not as_json) as progress:
-        for finding in _examined(settings, quick, progress):
+        for finding in _examined(settings, quick, measurement, progress):
             found.append(finding)
             if not as_json:
-                _show(finding, progress.console if out.is_terminal else out)
+                _show(finding, progress.console if console.is_terminal else console)
     problems = sum(finding.level == "problem" for finding in found)
     if as_json:
         shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        card = {"card": measurement.report()} if measurement else {}
+        typer.echo(json.dumps(shown | card, ensure_ascii=False, indent=1))
     else:
-        say(out, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
+        say(console, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
+    if measurement and measurement.stages:
+        if out:
+            out.write_text(json.dumps(measurement.report(), ensure_ascii=False, indent=1), "utf-8")
+        if not as_json:
+            from resources.doctor.card_report import as_text
+
+            say(console, "The lines below are a report of this card: please paste them into an issue of KoPub.")
+            typer.echo(f"\n{as_text(measurement.report())}")
     if problems:
         raise typer.Exit(1)
 
 
-def _examined(settings: "Settings", quick: bool, progress: Progress) -> "Iterator[Finding]":
+def _measurement(settings: "Settings") -> "CardMeasurement":
+    """Return the measurement of this machine's cards. Raises `KopubError` where the profile cannot run on it."""
+    from resources.doctor.card_report import CardMeasurement, require_cards
+    from resources.doctor.gpus import ask_torch, need_gpus
+    from resources.doctor.self_test import read_samples
+
+    seen = ask_torch() if need_gpus(settings.engines) else {}
+    require_cards(settings, seen)
+    return CardMeasurement(settings, read_samples(), seen)
+
+
+def _examined(
+    settings: "Settings", quick: bool, measurement: "CardMeasurement | None", progress: Progress
+) -> "Iterator[Finding]":
+    from resources.doctor.checks import is_well, warning
     from resources.doctor.environment import examine
-    from resources.doctor.finding import is_well, warning
     from resources.doctor.self_test import Engines, read_samples, self_test
 
     task = progress.add_task("looking at the machine", total=None)
@@ -82,7 +122,10 @@ def _examined(settings: "Settings", quick: bool, progress: Progress) -> "Iterato
     progress.update(task, description="loading the layout", total=None)
     engines = Engines(settings.layout, settings.recognition, settings.embedding)
     with _server_lines(lambda line: progress.update(task, description=line)):
-        yield from self_test(engines, read_samples(), settings.home, works)
+        if measurement:
+            yield from measurement.run(works)
+        else:
+            yield from self_test(engines, read_samples(), settings.home, works)
 
 
 @contextmanager
@@ -110,7 +153,7 @@ def _verdict(problems: int, quick: bool) -> str:
 
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress]:
-    """What is being done, on a line of its own below the findings; nothing where nobody looks on."""
+    """Yield what is being done, on a line of its own below the findings; nothing where nobody looks on."""
     console = table_console()
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:

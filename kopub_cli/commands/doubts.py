@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from kopub_cli.display.console import say, table_console, tell
-from kopub_cli.indexed_corpus import COMMAND, corpus_check, open_located
-from kopub_cli.profile_option import with_profile
-from resources.printable import counted, visible
+from kopub_cli.console import say, table_console, tell
+from kopub_cli.options import COMMAND, corpus_check, open_located, with_profile
+from resources.errors import counted, visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,13 +32,17 @@ def doubts(
     top: Annotated[int, typer.Option(min=1, help="Pages to list.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
 ) -> None:
-    """List the pages whose text looks wrong, worst first; their state stays as it is.
+    """List the pages whose text looks wrong, worst first; those that a person checked are left out.
 
     With pdf.text_layer, pages that differ from their PDF's text layer are among them.
     """
+    from resources.corrections.log import CorrectionLog
+
     located = open_located()
     texts = texts_by_shard(located.manifest, located.store)
+    checked = {page_id for page_id, done in CorrectionLog(located.store).by_page().items() if done.checked}
     found, pages = doubtful_pages(texts)
+    found = [(shard, page) for shard, page in found if page.page_id not in checked]
     if as_json:
         for shard, page in found:
             typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
@@ -65,7 +68,7 @@ def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "Do
 
 
 def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.Table]":
-    """What the texts of every shard say of themselves.
+    """Return what the texts of every shard say of themselves.
 
     Texts of another corpus than the indexed one are left out, which standard error says.
     """
@@ -92,7 +95,7 @@ def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
     """Lines on the text layers that pages were held against; none where nobody asked for it."""
     import pyarrow as pa
 
-    from resources.texts.layers.comparison import layer_figures
+    from resources.texts.extracted_text import layer_figures
 
     figures = layer_figures(pa.concat_tables(texts)) if texts else {}
     if not figures:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.display.console import print_json, say, table_console
-from kopub_cli.local_path import local_path
-from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
-from resources.printable import counted
+from kopub_cli.console import print_json, say, table_console
+from kopub_cli.options import local_path
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
 
 if TYPE_CHECKING:
-    from kopub_assets.evaluations.running import Evaluated
+    from kopub_assets.evaluations import Evaluation
     from resources.config.settings import Settings
-    from resources.evaluation.runs.home import EvaluationRequest, KnownAnswers
+    from resources.evaluation.home import EvaluationRequest, KnownAnswers
 
 
 def evaluate(
@@ -46,10 +45,12 @@ def evaluate(
     """
     if benchmark == "list":
         return _list(as_json)
-    from kopub_cli.display.evaluation_report import as_json_values, show
-    from resources.evaluation.runs.home import EvaluationRequest
+    from kopub_cli.evaluation_display import as_json_values, show
+    from resources.evaluation.home import EvaluationRequest
 
     out = Console(stderr=as_json)
+    if benchmark == "corrections":
+        folder = _checked_pages()
     asked = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
     with _told_when_stopped():
@@ -57,7 +58,7 @@ def evaluate(
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
-        from kopub_cli.display.evaluation_page import write_page
+        from kopub_cli.evaluation_display import write_page
 
         write_page(html, known, evaluated, pages)
         say(out, f"wrote {html}")
@@ -65,6 +66,17 @@ def evaluate(
         print_json(as_json_values(asked, known, evaluated))
     else:
         show(known, evaluated, table_console())
+
+
+def _checked_pages() -> Path:
+    """Return the folder with the pages of the corpus that a person checked, as they are now."""
+    from kopub_cli.options import open_settings
+    from resources.corrections.gold import FOLDER, write_checked_pages
+
+    settings = open_settings()
+    folder = settings.home / FOLDER
+    write_checked_pages(settings.corpus, settings.store, folder)
+    return folder
 
 
 def _list(as_json: bool) -> None:
@@ -79,7 +91,7 @@ def _list(as_json: bool) -> None:
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":
-    """The settings of each profile, which must have names of their own: tables lie in a folder of that name."""
+    """Return the settings of each profile, which must have names of their own: tables lie in a folder of that name."""
     from resources.config.profile_files import find_profile
     from resources.config.settings import load_settings, read_settings
     from resources.weights.fetch import require_ready
@@ -98,11 +110,10 @@ def _profiles(names: Sequence[str]) -> "list[Settings]":
 
 def _evaluated(
     asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
-) -> "tuple[KnownAnswers, list[Evaluated]]":
-    from kopub_assets.build import build_assets
-    from kopub_assets.evaluations.running import evaluate as read_and_score
-    from kopub_assets.evaluations.running import prepared, settings_in
-    from kopub_cli.display.evaluation_report import reading
+) -> "tuple[KnownAnswers, list[Evaluation]]":
+    from kopub_assets.evaluations import evaluate as read_and_score
+    from kopub_assets.evaluations import prepared, settings_in
+    from kopub_cli.evaluation_display import reading
 
     with out.status(f"{asked.benchmark} of {asked.folder}") as status:
         known = prepared(asked, chosen[0].home, status.update)
@@ -110,16 +121,16 @@ def _evaluated(
     for settings in chosen:
         moved = settings_in(settings, asked)
         with reading(moved, out):
-            evaluated.append(read_and_score(moved, build_assets))
+            evaluated.append(read_and_score(moved))
     return known, evaluated
 
 
 def _write_predictions(
-    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluated]", out: Console
+    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
 ) -> None:
-    """Of several profiles each has a folder of its own."""
-    from resources.evaluation.runs.home import first_by_hash
-    from resources.evaluation.runs.measuring import readings, write_predictions
+    """Write the predictions; each of several profiles has a folder of its own."""
+    from resources.evaluation.home import first_by_hash
+    from resources.evaluation.reading_scores import readings, write_predictions
     from resources.evaluation.scoring import load
 
     taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)

@@ -1,4 +1,4 @@
-"""`kopub export`: everything as plain files, or its documents as markdown or DoclingDocuments."""
+"""`kopub export`: everything as plain files, or the documents as markdown, DoclingDocuments, chunks or tables."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kopub_cli.display.console import tell
-from kopub_cli.indexed_corpus import open_settings, require_indexed
+from kopub_cli.console import tell
+from kopub_cli.options import open_settings, require_indexed
 from resources.config.places import store_url
-from resources.errors import ConfigError
-from resources.printable import counted
-from resources.urls import is_url
+from resources.errors import ConfigError, counted
+from resources.files import is_url
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -25,6 +24,13 @@ def export(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder or URL, or that of an earlier export.")],
     markdown: Annotated[bool, typer.Option("--markdown", help="One markdown file a document, with pictures.")] = False,
     docling: Annotated[bool, typer.Option("--docling", help="One DoclingDocument a document, with pictures.")] = False,
+    chunks: Annotated[
+        bool,
+        typer.Option("--chunks", help="A JSON Lines file a document: pieces that fit a model, with their boxes."),
+    ] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="The tables as CSV and Parquet, with a JSON Lines file a document.")
+    ] = False,
     page_marks: Annotated[
         bool, typer.Option("--page-marks", help="With --markdown: a visible line where a page begins.")
     ] = False,
@@ -33,13 +39,14 @@ def export(
     ] = False,
     page_images: Annotated[bool, typer.Option("--page-images", help="The pictures of whole pages too.")] = False,
 ) -> None:
-    """Write everything as JSON lines, NumPy arrays and picture files; or the documents, as markdown or for docling."""
+    """Write everything as JSON lines, NumPy arrays and picture files; or the documents, in the formats you name."""
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
             raise ConfigError(f"{option} is for markdown: add --markdown")
     settings = open_settings()
     images = _page_images(settings) if page_images else None
-    formats = [name for name, wanted in (("markdown", markdown), ("docling", docling)) if wanted]
+    wanted = {"markdown": markdown, "docling": docling, "chunks": chunks, "tables": tables}
+    formats = [name for name in wanted if wanted[name]]
     if formats:
         from resources.documents.export import MARKER as OF_DOCUMENTS
         from resources.documents.markdown import MarkdownOptions
@@ -49,6 +56,7 @@ def export(
         _say(_shown(folder), documents)
         return
     from kopub_assets.graph import GRAPH
+    from resources.corrections.corrected import CorrectedTables
     from resources.release.base import ASSETS
     from resources.release.export import MARKER as OF_TABLES
     from resources.release.export import export as export_tables
@@ -59,14 +67,14 @@ def export(
     figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
     require_indexed(settings, [*ASSETS, *figures])
     with _made(folder, OF_TABLES) as out:
-        done = export_tables(settings.store, keys, out, figures, images)
+        done = export_tables(CorrectedTables(settings.store), keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")
 
 
 @contextmanager
 def _made(folder: str, marker: str) -> Iterator[Path]:
-    """The folder to write into: `folder` itself, or one that is uploaded in the end. Raises `ConfigError`."""
+    """Yield the folder to write into: `folder` itself, or one that is uploaded in the end. Raises `ConfigError`."""
     if not is_url(folder):
         yield Path(folder)
         return
@@ -98,17 +106,18 @@ def _page_images(settings: "Settings") -> "OpenImages":
 def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
 ) -> "DocumentExport":
+    from resources.corrections.corrected import CorrectedTables
     from resources.documents.export import write_documents
-    from resources.figures.notes import sound_notes
+    from resources.figures.figure import sound_notes
     from resources.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
     store, keys = settings.store, settings.corpus.manifest.keys
-    return write_documents(store, keys, folder, formats, sound_notes(store, keys), images, markdown)
+    return write_documents(CorrectedTables(store), keys, folder, formats, sound_notes(store, keys), images, markdown)
 
 
 def _say(folder: str, done: "DocumentExport") -> None:
-    """What was written; pages and regions add up."""
+    """Return what was written; pages and regions add up."""
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions
     whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""

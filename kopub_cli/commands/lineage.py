@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import print_table, right, say, table_console
-from kopub_cli.local_path import local_path
-from resources.errors import KopubError
-from resources.pages.upright.transform import PageTransform
-from resources.printable import visible
+from kopub_cli.console import print_table, right, say, table_console
+from kopub_cli.options import local_path
+from resources.errors import KopubError, visible
+from resources.pages.upright import PageTransform
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def lineage(
     also where those tables were replaced since. Ends with status 1 when the
     image in the source is not the one that was read.
     """
-    from kopub_assets.upgrades.lineage import chain
+    from kopub_assets.lineage import chain
     from resources.config.settings import load_settings
 
     settings = load_settings()
@@ -72,9 +71,9 @@ def lineage(
 
 
 def _meant(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
-    """The asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
+    """Return the asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
     from kopub_assets.graph import GRAPH
-    from kopub_assets.upgrades.lineage import find, holds
+    from kopub_assets.lineage import find, holds
 
     asset, _, rest = given.partition("/")
     if asset not in GRAPH.names:
@@ -124,7 +123,7 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
 
 
 def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
-    """The file of a person that a page comes from."""
+    """Return the file of a person that a page comes from."""
     page = f", page {origin['page']}" if origin["page"] else ""
     rows = {"file": f"{visible(origin['path'])}{page}", "file sha256": str(origin["sha256"])}
     return rows | ({"drawn": f"at {origin['dpi']} dpi by {origin['renderer']}"} if origin["dpi"] else {})
@@ -191,8 +190,8 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     """
     from PIL import Image
 
-    from resources.pages.pixels.images import decode
-    from resources.recognition.crops import pixel_box
+    from resources.pages.page import decode
+    from resources.recognition.regions import pixel_box
 
     source = shown["source"]
     if source is None or source["problem"]:

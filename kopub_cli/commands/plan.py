@@ -1,7 +1,7 @@
 """`kopub plan`: what a change of models, prompts, code or pages makes stale, why, and what it will cost."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +10,21 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import count, duration, print_table, right, say, table_console
-from kopub_cli.indexed_corpus import COMMAND, newer_lines
-from kopub_cli.profile_option import with_profile
-from resources.errors import ConfigError
-from resources.printable import counted, visible
+from kopub_assets.running.progress import Forecast, Stage
+from kopub_cli.console import count, duration, print_table, right, say, table_console
+from kopub_cli.options import COMMAND, corpus_check, newer_lines, with_profile
+from resources.errors import ConfigError, counted, visible
+from resources.states import State
 
 if TYPE_CHECKING:
-    from kopub_assets.upgrades.guards import GuardStanding
+    from kopub_assets.evaluations import GuardStanding
+    from kopub_assets.plan import Survey
     from resources.config.settings import Settings
+    from resources.engine import Engine
 
 _FIGURES = "0123456789."
+_ALWAYS = ("asset", "current", "stale")
+_NOTHING = ("0", "0 s")
 _WHY_SHOWN, _WHY_WIDTH = 8, 200
 """Reasons of one asset; a new engine has more, which --json lists."""
 
@@ -34,7 +38,7 @@ def plan(
 ) -> None:
     """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
     from resources.config.settings import what_if
-    from resources.release.place import require_place
+    from resources.release.versions import require_place
     from resources.store.faults import require_reachable
 
     settings = what_if(dict(_assignment(change) for change in changes or ()))
@@ -54,19 +58,21 @@ def plan(
 
 
 def untested(settings: "Settings") -> bool:
-    """Whether the profile uses a GPU, and one of its engines was never tested as it is."""
-    from resources.store.records import self_tests
+    """Return whether the profile uses a GPU, and one of its engines was never tested as it is."""
+    from resources.store import run_records
 
-    engines = [engine for section, engine in settings.engines.items() if section in self_tests.TESTED]
-    return any(each.gpus and self_tests.find(settings.home, each.recipe()) is None for each in engines)
+    engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
+    return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
 
 
 def planned(settings: "Settings") -> dict[str, Any]:
-    """The plan as JSON values: figures of every asset, their sums, and what `kopub run` takes. Raises `StoreError`."""
-    from kopub_assets.upgrades.guards import standings_of_guards
-    from kopub_assets.upgrades.stale_scan import survey
-    from kopub_cli.forecasts import forecast_of_everything, is_measured
-    from resources.store.footer_cache import FooterCache
+    """Return the plan as JSON values: figures of every asset, their sums, and what `kopub run` takes.
+
+    Raises `StoreError`.
+    """
+    from kopub_assets.evaluations import standings_of_guards
+    from kopub_assets.plan import survey
+    from resources.store.table_source import FooterCache
 
     scan = survey(settings.resources, FooterCache(settings.store))
     forecast = forecast_of_everything(settings, scan)
@@ -94,7 +100,7 @@ def planned(settings: "Settings") -> dict[str, Any]:
 
 
 def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
-    """A benchmark that guards the corpus: what it takes to evaluate it, and whether it lets an upgrade pass."""
+    """Return a benchmark that guards the corpus: what it takes to evaluate it, and whether it lets an upgrade pass."""
     asked = guard.asked
     return {
         "benchmark": asked.benchmark,
@@ -117,11 +123,14 @@ def _assignment(change: str) -> tuple[str, str]:
 
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
-    from kopub_cli.forecasts import so_far
 
-    names = ("current", "stale", "perhaps", "missing", "rows", "regions", "time", "GPU time")
-    rows = [_cells(asset) for asset in shown["assets"]]
-    print_table(out, [Column("asset"), *right(*names)], rows, f"profile {shown['profile']}")
+    columns = [_cells(asset) for asset in shown["assets"]]
+    # A column of zeros alone says nothing, and takes the width that others need.
+    names = [
+        name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
+    ]
+    rows = [[cells[name] for name in names] for cells in columns]
+    print_table(out, [Column("asset"), *right(*names[1:])], rows, f"profile {shown['profile']}")
     for asset, why in shown["off"].items():
         say(out, f"{asset}: off, {why}")
     for asset in shown["assets"]:
@@ -150,22 +159,23 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
         say(out, "Nothing is stale.")
 
 
-def _cells(asset: dict[str, Any]) -> list[str | Text]:
+def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
     counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
-    return [
-        asset["asset"],
-        f"{counts['current']:,}",
-        *(count(counts[standing], "yellow") for standing in ("stale", "perhaps")),
-        count(counts["missing"] + counts["waiting"], "yellow"),
-        *(
-            in_between(asset[name], asset[f"{name}_at_most"], shown)
-            for name, shown in (("pages", str), ("regions", str), ("seconds", duration), ("gpu_seconds", duration))
-        ),
-    ]
+    return {
+        "asset": asset["asset"],
+        "current": f"{counts['current']:,}",
+        "stale": count(counts["stale"], "yellow"),
+        "perhaps": count(counts["perhaps"], "yellow"),
+        "missing": count(counts["missing"] + counts["waiting"], "yellow"),
+        "rows": in_between(asset["pages"], asset["pages_at_most"], str),
+        "regions": in_between(asset["regions"], asset["regions_at_most"], str),
+        "time": in_between(asset["seconds"], asset["seconds_at_most"], duration),
+        "GPU time": in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
+    }
 
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What is to be evaluated before an upgrade, with the command, and what an evaluation forbids."""
+    """Yield what is to be evaluated before an upgrade, with the command, and what an evaluation forbids."""
     for each in evaluations:
         name = f"evaluation {each['benchmark']} of {each['folder']}"
         if not each["current"]:
@@ -177,8 +187,90 @@ def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:
-    """What is certain, and with what may come to nothing: `12 - 40`."""
+    """Return what is certain, and with what may come to nothing: `12 - 40`."""
     low, high = shown(least), shown(most)
     if low == high:
         return high
     return f"{low.removesuffix(high.lstrip(_FIGURES)) if least else 0} - {high}"
+
+
+_SCORES_SECONDS = 3.0
+"""Seconds that measuring queries takes besides the pages."""
+_RELEASE_SECONDS = 2.0
+"""Seconds that the card and the verification of a release take, however few its pages."""
+_STEP_SECONDS = 0.15
+_SHARD_SECONDS = 0.02
+"""Seconds that Dagster takes for a step, and for each of its shards."""
+
+
+def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
+    """Return the forecast of a run that makes `assets` of `shards`."""
+    from resources.store.corpus_tables import RELEASED_FILES
+
+    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
+    costs = scan.costs([name for name in assets if name in scan.assets])
+    manifest = settings.corpus.manifest
+    stages: list[Stage] = []
+    started: set[str] = set()
+    for name in assets:
+        if name not in scan.assets:
+            seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
+            stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
+            continue
+        made, declared = scan.tables[name], scan.assets[name]
+        likely = {}
+        for shard in shards:
+            entry = made[shard] if shard in made and is_of_corpus(name, shard) else None
+            if entry is not None and scan.standings[name][shard].stands:
+                # Failed rows are tried again.
+                likely[shard] = entry.states.get(State.FAILED, 0)
+            else:
+                likely[shard] = declared.expected_rows(shard, None if entry is None else entry.rows)
+        typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
+        mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
+        more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
+        weights = {shard: typical[shard] / mean for shard in likely}
+        stage = Stage(name, likely, costs[name].seconds, costs[name].measured, more, 0.0, weights)
+        if stage.rows:
+            stage.seconds_to_start = _seconds_to_start(declared.engines, started)
+        stages.append(stage)
+    return Forecast(stages)
+
+
+def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
+    """Return the seconds in which servers and models start that are not in `started`; add them to it."""
+    from resources.weights.hub import server_of
+
+    seconds = 0.0
+    for engine in engines:
+        server = server_of(engine)
+        name = server.model_dump_json() if server else str(id(engine))
+        if name not in started:
+            started.add(name)
+            seconds += engine.start_seconds
+    return seconds
+
+
+def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
+    """Return the forecast of `kopub run` without an option."""
+    from resources.store.corpus_tables import OCR_SCORES, SCORES
+
+    scores = [SCORES.name, *([OCR_SCORES.name] if settings.corpus.gold is not None else [])]
+    return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
+
+
+def about(forecast: Forecast) -> str:
+    """`about 20 s, by what rows cost so far`."""
+    seconds = forecast.seconds_to_start
+    starts = f", of which {duration(seconds)} for models to start" if seconds else ""
+    return f"about {duration(forecast.remaining(0.0))}{starts}, by what rows cost {so_far(is_measured(forecast))}"
+
+
+def is_measured(forecast: Forecast) -> bool:
+    """Return whether every row that is likely to be computed is of an engine that made rows here before."""
+    return all(stage.measured or not stage.rows for stage in forecast.stages.values())
+
+
+def so_far(measured: bool) -> str:
+    """Return where the cost of a row is known from."""
+    return "so far" if measured else "elsewhere"

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Column
 
-from kopub_cli.display.console import print_table, right, say, table_console
-from kopub_cli.indexed_corpus import open_settings
-from kopub_cli.local_path import local_path
-from resources.errors import KopubError
-from resources.printable import counted, visible
+from kopub_cli.console import print_table, right, say, table_console
+from kopub_cli.options import local_path, open_settings
+from resources.errors import KopubError, counted, visible
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
-    from resources.profiling.sample_home import SampleHome
+    from resources.profiling.observer import SampleHome
 
 _LAST_LINES = 12
 
@@ -36,8 +34,8 @@ def profile(
     """
     import shutil
 
-    from kopub_cli.display.profiled import page_of, profiled, tables
-    from resources.profiling.sample_home import make_sample_home, own_environment
+    from kopub_cli.profile_display import page_of, profiled, tables
+    from resources.profiling.observer import make_sample_home, own_environment
     from resources.weights.fetch import require_ready
 
     settings, console = open_settings(), table_console()
@@ -66,7 +64,7 @@ def _run(settings: "Settings", home: "SampleHome", steps: Path):
 
     Readers add what their steps take to the file `steps`.
     """
-    from kopub_cli.display.profiled import stages_to_run
+    from kopub_cli.profile_display import stages_to_run
     from resources.profiling.observer import Observer
     from resources.recognition.step_times import FILE
 

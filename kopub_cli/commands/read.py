@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from kopub_cli.display.console import plain_reason, tell
-from kopub_cli.local_path import local_path
-from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
-from resources.errors import ConfigError, KopubError, StoppedByHand
-from resources.printable import counted, visible
+from kopub_cli.console import plain_reason, tell
+from kopub_cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
+from resources.errors import ConfigError, KopubError, StoppedByHand, counted, visible
 from resources.states import LOST, State
 
 if TYPE_CHECKING:
@@ -82,12 +80,12 @@ def read(
 
 
 def as_json(document: str, pages: "Sequence[Page]") -> dict[str, Any]:
-    """A document as JSON values: what `kopub read --json` prints."""
+    """Return a document as JSON values: what `kopub read --json` prints."""
     return {"document": document, "pages": [*map(_page, pages)]}
 
 
 def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
-    """The parts that were read, and what ended the reading before all were."""
+    """Return the parts that were read, and what ended the reading before all were."""
     from kopub_assets.running.progress import watched_by
 
     parts: list[HomeSource] = []
@@ -111,7 +109,7 @@ def _progress(pages: int) -> "Iterator[Watcher]":
     columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("pages"), TimeRemainingColumn())
     lock = threading.Lock()
 
-    class Reader(Watcher):
+    class PageCounter(Watcher):
         """Counts pages where recognition is through with them, which takes longest."""
 
         done, said = 0, time.monotonic()
@@ -128,11 +126,11 @@ def _progress(pages: int) -> "Iterator[Watcher]":
 
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=pages)
-        yield Reader()
+        yield PageCounter()
 
 
 def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
-    """The pages that were read, by document."""
+    """Return the pages that were read, by document."""
     from kopub import Corpus
 
     found: dict[str, list[Page]] = {}
@@ -191,7 +189,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
 def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
     """Say on standard error what is from text layers, and which pages want a look; whether something was lost."""
-    from resources.texts.layers.comparison import FromLayers, from_layers
+    from resources.texts.extracted_text import FromLayers, from_layers
     from resources.texts.text_quality import DOUBTFUL
 
     found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
@@ -201,7 +199,7 @@ def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]
     for page in pages:
         if page.state in (*LOST, State.PARTIAL):
             tell(visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}"), err=True)
-        elif page.state == State.BLANK:
+        elif page.state == State.BLANK and (page.doubt or 0) < DOUBTFUL:
             tell(visible(f"{page.id} is blank: nothing is written on it"), err=True)
     for page in pages:
         if (page.doubt or 0) >= DOUBTFUL:

@@ -8,14 +8,13 @@ import typer
 from rich.console import Console
 
 from kopub_cli.commands.index import SOURCE_HELP, Add, Dpi, Home, Replace, index_source, use_home
-from kopub_cli.display.console import lasting_console, say, tell
-from kopub_cli.profile_option import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
-from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError
-from resources.printable import counted
+from kopub_cli.console import lasting_console, say, tell
+from kopub_cli.options import OCR_HELP, TEXT_LAYER_HELP, text_layer_choice
+from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
 
 if TYPE_CHECKING:
-    from kopub_assets.running.forecast import Forecast
-    from kopub_assets.upgrades.stale_scan import Survey
+    from kopub_assets.plan import Survey
+    from kopub_assets.running.progress import Forecast
     from resources.config.settings import Settings
     from resources.engine import Engine
 
@@ -55,7 +54,7 @@ def run(
     if chosen := text_layer_choice(ocr, text_layer):
         os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
     from resources.config.settings import load_settings
-    from resources.doctor.gpus import idle_card
+    from resources.doctor.gpus import find_idle_card
     from resources.pages.indexing import retry_failed
     from resources.weights.fetch import require_ready
 
@@ -68,7 +67,7 @@ def run(
         # The manifest was read when the settings were.
         load_settings.cache_clear()
         settings = load_settings()
-    if idle := idle_card(settings.engines):
+    if idle := find_idle_card(settings.engines):
         tell(f"{idle.says}: {idle.do}", err=True)
     out = lasting_console()
     status = run_assets(settings, asset or [], shards, out)
@@ -84,17 +83,16 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     Raises `KopubError`: for a wrong name, and when a shard failed, after the others are made.
     """
     from definitions import definitions_of
+    from kopub_assets.plan import survey
     from kopub_assets.running.execution import chosen, execute, said_once, shard_ranges
     from kopub_assets.running.progress import watched_by
-    from kopub_assets.upgrades.stale_scan import survey
+    from kopub_cli.commands.plan import forecast_of
     from kopub_cli.dagster_home import instance_at
-    from kopub_cli.display.run_display import RunDisplay
-    from kopub_cli.display.run_end import RunEnd
-    from kopub_cli.forecasts import forecast_of
-    from resources.release.place import require_place
+    from kopub_cli.run_display import RunDisplay, RunEnd
+    from resources.release.versions import require_place
     from resources.store.corpus_tables import RELEASED_FILES
     from resources.store.faults import require_reachable
-    from resources.store.footer_cache import FooterCache
+    from resources.store.table_source import FooterCache
     from resources.weights.fetch import require_ready
 
     require_reachable(settings.store.url)
@@ -134,7 +132,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
 
 
 def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast") -> "dict[str, Engine]":
-    """The engines by section that have rows to make."""
+    """Return the engines by section that have rows to make."""
     names = [name for name, stage in forecast.stages.items() if stage.rows and name in scan.assets]
     at_work = {id(engine) for name in names for engine in scan.assets[name].engines}
     return {section: engine for section, engine in settings.engines.items() if id(engine) in at_work}
@@ -143,7 +141,7 @@ def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast")
 def _say_from_layers(settings: "Settings", made: Sequence[str], out: Console) -> None:
     """Say how many regions have their text from the PDF itself, where there are any."""
     from resources.store.corpus_tables import TABLES
-    from resources.texts.layers.comparison import from_layers
+    from resources.texts.extracted_text import from_layers
 
     if TABLES.readings.name in made:
         with_layers = (shard.key for shard in settings.corpus.manifest.shards if shard.text_layers)
@@ -163,7 +161,7 @@ def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
 
 
 def _listed(shards: str, keys: Sequence[str]) -> list[str]:
-    """The shards that `a,b...d` names. Raises `KopubError` for a range whose ends are none."""
+    """Return the shards that `a,b...d` names. Raises `KopubError` for a range whose ends are none."""
     from kopub_assets.running.execution import chosen
 
     found: list[str] = []
@@ -182,7 +180,7 @@ def _listed(shards: str, keys: Sequence[str]) -> list[str]:
 
 
 def _say_what_comes(settings: "Settings", forecast: "Forecast", shards: Sequence[str], out: Console) -> None:
-    from kopub_cli.forecasts import about
+    from kopub_cli.commands.plan import about
 
     if not any(stage.rows for stage in forecast.stages.values()):
         return

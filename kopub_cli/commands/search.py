@@ -8,22 +8,25 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.display.console import say, table_console, tell
-from kopub_cli.indexed_corpus import open_settings
-from resources.printable import blanked
+from kopub_cli.console import say, table_console, tell
+from kopub_cli.options import open_settings
+from resources.errors import blanked
 from resources.search.options import MOST, Mode, Where
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
     from resources.search.answer import Answer, Hit
+    from resources.search.pages import PageView
     from resources.search.searcher import Searcher
 
 _INDENT = 4
-"""Of what belongs to a hit: under its page, beside its rank."""
+"""Columns before the lines of a hit that stand under its page."""
+_ALSO = 3
+"""Other pages with the same picture that are named."""
 
 
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question, in quotes.")] = "",
+    query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="A question, in quotes or not.")] = None,
     top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
     mode: Annotated[
         Mode | None,
@@ -42,6 +45,12 @@ def search(
     ] = None,
     has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
     has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
+    script: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only pages mainly in this script (hangul, latin, cjk ...); may be repeated."
+        ),
+    ] = None,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the pages that answer QUERY in what was made so far."""
@@ -50,20 +59,24 @@ def search(
     settings = open_settings()
     manifest = settings.corpus.manifest
     shards = manifest.shards_to_search(shard or (), source or ())
-    where = Where(frozenset(document or ()), shards, has_table, has_figure)
-    answer = searcher_of(settings).search(query, top, mode, where)
-    sources = {hit.page.shard: manifest.shard(hit.page.shard).source for hit in answer.hits}
+    scripts = frozenset(name.upper() for name in script or ())
+    where = Where(frozenset(document or ()), shards, has_table, has_figure, scripts)
+    answer = searcher_of(settings).search(" ".join(query or ()), top, mode, where)
+    pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
+    sources = {page.shard: manifest.shard(page.shard).source for page in pages}
     if as_json_values:
         found = as_json(answer)
-        found["hits"] = [{**hit, "source": sources[hit["shard"]]} for hit in found["hits"]]
+        for hit in found["hits"]:
+            for place in (hit, *hit["also"]):
+                place["source"] = sources[place["shard"]]
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
     else:
         _show(answer, sources if len(manifest.sources) > 1 else {}, table_console())
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
-    """The search over a home's tables with its profile's engine."""
-    from kopub.searching import home_searcher
+    """Return the search over a home's tables with its profile's engine."""
+    from kopub.search import home_searcher
 
     return home_searcher(settings, settings.corpus, settings.store, lambda line: tell(line, err=True))
 
@@ -77,7 +90,9 @@ def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
     for at, hit in enumerate(answer.hits):
         if at:
             out.print()
-        say(out, _headline(hit, sources.get(hit.page.shard)), indent=_INDENT)
+        say(out, _headline(hit, sources), indent=_INDENT)
+        if hit.also:
+            say(out, _also(hit, sources), indent=_INDENT)
         say(out, _passage(hit), indent=_INDENT)
     for note in answer.notes:
         say(out, note, "yellow")
@@ -90,19 +105,33 @@ def _nothing(answer: "Answer") -> str:
     return "No page that is searched has a word of the question." if is_of_words else "No page is as asked for."
 
 
-def _headline(hit: "Hit", source: str | None) -> Text:
+def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:
     page = hit.page
-    number = None if page.page_no is None else f"page {page.page_no}"
-    where = [part for part in (page.doc_id, number, source and f"of {source}") if part]
+    where = _where(page, sources)
     matching = [page.regions[at] for at in hit.match.regions]
     named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
     words_in = f"  words in region{'s' if matching[1:] else ''} {named}" if matching else ""
     return Text.assemble(
         (f"{hit.rank:>2}. ", "bold"),
         (blanked(page.page_id), "bold"),
-        blanked(f"  {', '.join(where)}" if where else ""),
+        blanked(f"  {where}" if where else ""),
         (blanked(words_in), "dim"),
     )
+
+
+def _where(page: "PageView", sources: Mapping[str, str]) -> str:
+    source = sources.get(page.shard)
+    number = None if page.page_no is None else f"page {page.page_no}"
+    return ", ".join(part for part in (page.doc_id, number, source and f"of {source}") if part)
+
+
+def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
+    """Return the line that names the other pages with the picture of a hit."""
+    named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
+    more = [f"{len(hit.also) - _ALSO} more"] if len(hit.also) > _ALSO else []
+    text = Text(blanked(f"the same page: {'; '.join([*named, *more])}"), "dim")
+    text.pad_left(_INDENT)
+    return text
 
 
 def _passage(hit: "Hit") -> Text:

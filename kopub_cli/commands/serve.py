@@ -5,12 +5,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column
 
-from kopub_cli.display.console import print_json, print_table, say, table_console, tell
-from kopub_cli.profile_option import ProfileCommand, ProfileGroup
-from resources.errors import EngineError
-from resources.printable import counted
-from resources.vllm.running_servers import RunningServer, servers
-from resources.vllm.running_servers import stop as stop_server
+from kopub_cli.console import print_json, print_table, say, table_console, tell
+from kopub_cli.options import ProfileCommand, ProfileGroup
+from resources.errors import EngineError, counted
+from resources.vllm.lease import RunningServer, list_servers, stop_server
 
 app = typer.Typer(cls=ProfileGroup, no_args_is_help=True, help="The model servers that run on this machine.")
 
@@ -20,7 +18,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
     """List the servers, who uses them, and when they will be stopped."""
-    out, running = table_console(), servers()
+    out, running = table_console(), list_servers()
     if as_json:
         print_json([_values(server) for server in running])
         return
@@ -39,7 +37,7 @@ def stop(
     force: Annotated[bool, typer.Option("--force", help="Also a server that is in use.")] = False,
 ) -> None:
     """Stop servers now instead of when their idle time is over."""
-    chosen = [running for running in servers() if running.key.startswith(server)]
+    chosen = [running for running in list_servers() if running.key.startswith(server)]
     if server and not chosen:
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
     if not chosen:

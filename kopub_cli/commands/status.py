@@ -10,23 +10,22 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.display.console import count, plain_reason, print_json, print_table, right, say, table_console
-from kopub_cli.indexed_corpus import COMMAND, corpus_check, newer_lines, open_settings
-from kopub_cli.profile_option import with_profile
-from resources.printable import counted, visible
+from kopub_cli.console import count, plain_reason, print_json, print_table, right, say, table_console
+from kopub_cli.options import COMMAND, corpus_check, newer_lines, open_settings, with_profile
+from resources.errors import counted, visible
 from resources.states import FINAL, LOST, State, count_states
 
 if TYPE_CHECKING:
-    from kopub_assets.upgrades.stale_scan import Survey
+    from kopub_assets.plan import Survey
     from resources.config.settings import Settings
-    from resources.store.records.ledger import LastRun
+    from resources.store.ledger import LastRun
     from resources.store.shard_store import ShardStore
     from resources.store.table_source import IsOfCorpus
 
 _LISTED = 20
 """Lost pages on a terminal; the tables have them all."""
 _HOW = ("missing", "stale")
-"""How a table stands that is to be made."""
+"""Words for the standing of a table that is to be made."""
 
 
 def status(
@@ -41,10 +40,10 @@ def status(
 
 
 def status_values(settings: "Settings") -> dict[str, Any]:
-    """What `show_status` prints, as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
-    from kopub_cli.display.score_lines import reading_values, retrieval_values
+    """Return the status as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
+    from kopub_cli.score_lines import reading_values, retrieval_values
 
-    found = _Found.of(settings)
+    found = _StatusValues.of(settings)
     store = settings.store
     todo = _counts_to_do(found.assets)
     return {
@@ -69,24 +68,24 @@ def status_values(settings: "Settings") -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What there is of the indexed corpus: the tables by asset, what a run left unfinished, and the last run."""
+class _StatusValues:
+    """The stored part of the indexed corpus: tables by asset, unfinished shards, and the last run."""
 
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_Unfinished]"
     last: "LastRun | None"
     is_of_corpus: "IsOfCorpus"
     release_differs: Sequence[str]
-    """How the release folder differs from what was released."""
+    """Differences between the release folder and what was released."""
     files_differ: Sequence[str]
-    """How the files of the corpus differ from those that were indexed."""
+    """Differences between the files of the corpus and those that were indexed."""
 
     @classmethod
-    def of(cls, settings: "Settings") -> "_Found":
-        from kopub_assets.upgrades.stale_scan import survey
+    def of(cls, settings: "Settings") -> "_StatusValues":
+        from kopub_assets.plan import survey
         from resources.pages.page_reader import changed_files
-        from resources.store.footer_cache import FooterCache
-        from resources.store.records import ledger
+        from resources.store import ledger
+        from resources.store.table_source import FooterCache
 
         scan = survey(settings.resources, FooterCache(settings.store))
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
@@ -102,9 +101,9 @@ class _Found:
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables of the indexed corpus, the rows that were lost, what is to be done, and where all lies."""
-    from kopub_cli.display.score_lines import reading_lines, retrieval_lines
+    from kopub_cli.score_lines import reading_lines, retrieval_lines
 
-    found = _Found.of(settings)
+    found = _StatusValues.of(settings)
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
     for line in (
@@ -143,7 +142,7 @@ def show_status(settings: "Settings", out: Console) -> None:
 
 
 def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
-    """A page that was lost, with its source where the corpus has several."""
+    """Return a page that was lost, with its source where the corpus has several."""
     manifest = settings.corpus.manifest
     source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
     where = "{page_id} {state} in {asset}, {shard}".format(**page)
@@ -165,7 +164,7 @@ class _AssetStatus:
 
     @classmethod
     def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: "IsOfCorpus") -> "_AssetStatus":
-        from kopub_assets.upgrades.plan import Standing
+        from kopub_assets.staleness import Standing
 
         shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
         made = [shard for shard in shards if is_of_corpus(asset, shard)]
@@ -206,7 +205,7 @@ class _AssetStatus:
 
 
 def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
-    """How the release folder differs from what its tables list; nothing of one at a URL, or before the first."""
+    """Yield the differences between the release folder and its lists; none at a URL or before a release."""
     from resources.release.files import differences
     from resources.store.corpus_tables import RELEASED_FILES
 
@@ -257,7 +256,7 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
 
 
 def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
-    """The command that makes what is missing, stale or failed; or that there is nothing to do."""
+    """Yield the command that makes what is missing, stale or failed; or that there is nothing to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
     todo = [says for how, says in are.items() if counts[how]]
@@ -270,7 +269,7 @@ def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
 
 
 def _nothing(assets: Sequence[_AssetStatus]) -> str:
-    """Why there is nothing to do; quarantined rows stay what they are until their files change."""
+    """Return why there is nothing to do; quarantined rows stay what they are until their files change."""
     quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
     lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
     return f"nothing: every table is current{lost}"
@@ -285,7 +284,7 @@ def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
 
 
 def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
-    """Every page in one of the states, where it got there first."""
+    """Return every page in one of the states, where it got there first."""
     pages: dict[str, dict[str, Any]] = {}
     for each in assets:
         if not any(each.states[state] for state in states):
@@ -327,7 +326,7 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
 
 
 def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
-    """The ids that the indexed corpus has in a shard, as far as they are known without reading its pages."""
+    """Return the ids that the indexed corpus has in a shard, as far as they are known without reading its pages."""
     from resources.store.corpus_tables import TABLES
 
     if asset == TABLES.query_vectors.name:

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,12 +120,13 @@ def _serve(
     from dagster._core.workspace.context import WorkspaceProcessContext
     from dagster._core.workspace.load_target import WorkspaceFileTarget
     from dagster_webserver.app import create_app_from_workspace_process_context
-    from dagster_webserver.version import __version__
 
     from kopub_web.own_pages import OwnPagesOnly
 
     instance.optimize_for_webserver(15_000, 3600, 20)
-    with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(workspace)]), __version__) as context:
+    with WorkspaceProcessContext(
+        instance, WorkspaceFileTarget([str(workspace)]), version("dagster-webserver")
+    ) as context:
         app = OwnPagesOnly(create_app_from_workspace_process_context(context), names)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
 

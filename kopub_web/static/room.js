@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const LEVELS = [1, 1.5, 2, 3, 4, 6];
+  const LEVELS = [0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6];
   const SHARP_FROM = 1.5;
 
   const typing = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;
@@ -175,6 +175,8 @@
       first.scrollIntoView({ block: "nearest" });
       return;
     }
+    const jump = event.key === "g" && document.querySelector(".jump input");
+    if (jump) { event.preventDefault(); jump.focus(); return; }
     const link = document.querySelector(`a[data-key="${event.key}"]`);
     if (link) { event.preventDefault(); link.click(); }
   });

@@ -1,19 +1,22 @@
 """The first page: how much there is, what to ask, what to look at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kopub_web.asked import Asked, Shown
-from kopub_web.elements.cards import counted_lists, document_cards
-from kopub_web.room import CALLS, Room
-from kopub_web.scores import READING
+from kopub_web.answers import Scored, other_evaluations
+from kopub_web.elements import counted_lists, document_cards, page_card
+from kopub_web.requests import ViewRequest, ViewResponse
+from kopub_web.room import CALLS, READING, Room
 from resources.errors import KopubError
+from resources.evaluation.benchmark import SampleScore
+from resources.evaluation.metrics import METRICS
 from resources.states import State
 
 _QUESTIONS, _DOCUMENTS = 6, 12
 
 
-def home(room: Room, asked: Asked) -> Shown:
-    now, t = room.now, asked.t
+def home(room: Room, request: ViewRequest) -> ViewResponse:
+    now, t = room.now, request.t
     corpus = now.corpus
     scores = [
         {
@@ -24,7 +27,7 @@ def home(room: Room, asked: Asked) -> Shown:
         for score in now.scores
     ]
     notes = [t.sentence(note)[0] for note in corpus.notes]
-    return Shown(
+    return ViewResponse(
         "home.html.jinja",
         {
             "corpus_name": room.name,
@@ -36,7 +39,7 @@ def home(room: Room, asked: Asked) -> Shown:
             "scores": scores,
             "evaluated": any(score.kind == READING for score in now.scores),
             "versions": len(now.replaced),
-            "documents": document_cards(corpus.documents[:_DOCUMENTS], asked),
+            "documents": document_cards(corpus.documents[:_DOCUMENTS], request),
             "tables": now.tables,
             "states": [state.value for state in State],
             "shards_count": len(room.settings.corpus.manifest.keys),
@@ -57,3 +60,56 @@ def _questions(room: Room) -> Sequence[str]:
         # A file of questions that changed is no reason to show nothing; a run says it.
         return []
     return list(dict.fromkeys(found))[:_QUESTIONS]
+
+
+_WORST = 24
+
+
+def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
+    return ViewResponse(
+        "evaluation.html.jinja",
+        {
+            "room": "evaluation",
+            "title": request.t("room.evaluation"),
+            "others": other_evaluations(room.settings.home),
+            "benchmarks": [_benchmark(room, each, request) for each in room.now.scored if each.values],
+        },
+    )
+
+
+def _benchmark(room: Room, benchmark: Scored, request: ViewRequest) -> dict[str, Any]:
+    corpus = room.now.corpus
+    there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
+    return {
+        "name": benchmark.name,
+        "means": [_mean(row, request) for row in benchmark.means if row["value"] is not None],
+        "worst": [
+            page_card(corpus.page(page_id), request, why=_figures(benchmark, page_id, request), view="answer")
+            for page_id in there[:_WORST]
+        ],
+    }
+
+
+def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
+    interval = "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}"
+    return {
+        "metric": row["metric"],
+        "better": row["better"],
+        "says": request.t.sentence(METRICS[row["metric"]].says)
+        if row["metric"] in METRICS
+        else ("", request.t.language),
+        "value": f"{row['value']:.3f}",
+        "interval": interval,
+        "samples": row["samples"],
+        "lost": row["lost"],
+    }
+
+
+def _figures(benchmark: Scored, page_id: str, request: ViewRequest) -> str:
+    scores = benchmark.values[page_id]
+    shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
+    return ", ".join(f"{score.metric} {_value(score, request)}" for score in shown)
+
+
+def _value(score: SampleScore, request: ViewRequest) -> str:
+    return request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"

@@ -7,24 +7,24 @@ from typing import Any
 from urllib.parse import quote
 
 import kopub
+from kopub_web import elements
 from kopub_web.answers import PageScore, answers_of, page_scores
-from kopub_web.asked import LONGEST_QUERY, Asked, Shown
-from kopub_web.elements import markup
-from kopub_web.elements.cards import document_name, page_name
-from kopub_web.elements.regions import shown_regions
+from kopub_web.editing import edit_view
+from kopub_web.elements import document_name, page_name, shown_regions
 from kopub_web.pictures import FULL, picture_stamp
-from kopub_web.room import LISTS, Room
-from kopub_web.versions import page_versions
-from kopub_web.views.search import WAY
+from kopub_web.requests import LONGEST_QUERY, ViewRequest, ViewResponse
+from kopub_web.room import LISTS, Room, page_versions
+from kopub_web.views.lists import WAY
 from resources.config.choices import ReadingRoom
 from resources.errors import KopubError
-from resources.recognition.crops import crop_index
+from resources.recognition.regions import crop_index
 from resources.search.answer import QueryWords
 from resources.texts.text_quality import DOUBTFUL
 
-TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS = "text", "markdown", "history", "answer", "versions"
+TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS, EDIT = "text", "markdown", "history", "answer", "versions", "edit"
+PAGE = "page.html.jinja"
 _WAY = ("walk", *WAY)
-"""What of an address says on which way a person came to a page: a list that is walked through, or a search."""
+"""The parts of an address that say how a person came to a page: through a list or a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +41,45 @@ class Walk:
 
     @property
     def steps(self) -> bool:
-        """Whether one can go on along it."""
+        """Return whether one can go on along it."""
         return self.at is not None
 
 
-def page(room: Room, asked: Asked) -> Shown:
-    found = _numbered(page_of(room, asked), asked)
-    t, to = asked.t, asked.to
-    way = {name: asked.values[name] for name in _WAY if asked.values.get(name)}
+def page(room: Room, request: ViewRequest) -> ViewResponse:
+    if room.editor is not None and request.text("view") == EDIT:
+        # Who corrects a page sees it as it is, and not as it was a moment ago.
+        room.look_again()
+    found = _numbered(page_of(room, request), request)
+    t, to = request.t, request.to
+    way = {name: request.values[name] for name in _WAY if request.values.get(name)}
     views = _views(room, found)
-    view = asked.text("view") if asked.text("view") in views else TEXT
+    view = request.text("view") if request.text("view") in views else TEXT
     kept = {**way, **({"view": view} if view != TEXT else {})}
-    title = page_name(found, asked)
+    title = page_name(found, request)
     document = found.document
     problem = _no_picture(found)
-    words = QueryWords.of(asked.text("q")[:LONGEST_QUERY]) if way.get("q") else None
+    words = QueryWords.of(request.text("q")[:LONGEST_QUERY]) if way.get("q") else None
     regions = shown_regions(found, words)
-    return Shown(
-        "page.html.jinja",
+    return ViewResponse(
+        PAGE,
         {
             "room": "documents",
             "title": title,
             "path": [
                 (t("room.documents"), to.documents()),
-                (document_name(document, asked), to.document(document.id)),
+                (document_name(document, request), to.document(document)),
                 (found.id if found.number is None else t("page.short", number=found.number), None),
             ],
             "page": found,
-            "query": asked.text("q")[:LONGEST_QUERY],
-            "walk": _walk(room, found, asked, kept),
-            "previous": _to(found.previous, asked, kept),
-            "next": _to(found.next, asked, kept),
+            "query": request.text("q")[:LONGEST_QUERY],
+            "walk": _walk(room, found, request, kept),
+            "previous": _to(found.previous, request, kept),
+            "next": _to(found.next, request, kept),
             "scores": [
                 _score(score, to.page(found.id, **way, view=ANSWER)) for score in page_scores(room.now.scored, found.id)
             ],
             "jump": _jump(found, kept),
+            **_documents_beside(room, found, request, kept),
             "doubtful": (found.doubt or 0) >= DOUBTFUL,
             "doubts": [t.sentence(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
             "reason": t.reason(found.reason or ""),
@@ -86,29 +90,29 @@ def page(room: Room, asked: Asked) -> Shown:
             "regions": regions,
             "view": view,
             "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
-            **_MORE.get(view, _nothing)(room, found, asked),
+            **_MORE.get(view, _nothing)(room, found, request),
         },
     )
 
 
-def page_of(room: Room, asked: Asked) -> kopub.Page:
-    """The page that an address names. Raises `NoSuchPage`."""
-    corpus, page_id = room.now.corpus, asked.text("id")
+def page_of(room: Room, request: ViewRequest) -> kopub.Page:
+    """Return the page that an address names. Raises `NoSuchPage`."""
+    corpus, page_id = room.now.corpus, request.text("id")
     if page_id not in corpus.pages:
-        raise kopub.NoSuchPage(asked.t("message.no_page", id=page_id or "?"))
+        raise kopub.NoSuchPage(request.t("message.no_page", id=page_id or "?"))
     return corpus.page(page_id)
 
 
-def _numbered(page: kopub.Page, asked: Asked) -> kopub.Page:
-    """The page of the same document with the number that is asked for; the page itself where there is none."""
-    if not asked.text("number").isdecimal():
+def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
+    """Return the page of the same document with the number that is asked for; the page itself where there is none."""
+    if not request.text("number").isdecimal():
         return page
-    number = asked.number("number")
+    number = request.number("number")
     return next((each for each in page.document.pages if each.number == number), page)
 
 
 def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
-    """What a form that goes to another page of the document sends with its number; nothing for a single page."""
+    """Return the fields of the form that goes to another page; none for a single page."""
     if page.number is None or len(page.document) < 2:
         return {}
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
@@ -124,11 +128,13 @@ def _views(room: Room, page: kopub.Page) -> list[str]:
         views.append(ANSWER)
     if page.shard in room.now.replaced:
         views.append(VERSIONS)
+    if room.editor is not None:
+        views.append(EDIT)
     return views
 
 
 def _no_picture(page: kopub.Page) -> str | None:
-    """Why the picture cannot be shown; None when it can."""
+    """Return why the picture cannot be shown; None when it can."""
     try:
         page.image_bytes  # noqa: B018
     except KopubError as error:
@@ -136,18 +142,29 @@ def _no_picture(page: kopub.Page) -> str | None:
     return None if page.width else page.reason or ""
 
 
-def _to(page: kopub.Page | None, asked: Asked, kept: Mapping[str, str]) -> str | None:
-    """A neighbour in the document, in the same view. Who leaves the way through a list goes on without it."""
+def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
+    """Return a neighbour in the document, in the same view. Who leaves the way through a list goes on without it."""
     return (
         None
         if page is None
-        else asked.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
+        else request.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
     )
 
 
-def _walk(room: Room, page: kopub.Page, asked: Asked, kept: Mapping[str, str]) -> Walk | None:
-    t, to = asked.t, asked.to
-    kind = asked.text("walk")
+def _documents_beside(
+    room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the addresses of the first pages of the documents before and after that of a page."""
+    before, after = room.now.documents_beside(page.document.id)
+    return {
+        "document_before": _to(None if before is None else before.pages[0], request, kept),
+        "document_after": _to(None if after is None else after.pages[0], request, kept),
+    }
+
+
+def _walk(room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]) -> Walk | None:
+    t, to = request.t, request.to
+    kind = request.text("walk")
     if kind in LISTS:
         ids = room.now.lists[kind].ids
         at = ids.index(page.id) if page.id in ids else None
@@ -157,14 +174,14 @@ def _walk(room: Room, page: kopub.Page, asked: Asked, kept: Mapping[str, str]) -
         before = to.page(ids[at - 1], **kept) if at else None
         after = to.page(ids[at + 1], **kept) if at + 1 < len(ids) else None
         return Walk(name, back, t("walk.back"), at + 1, len(ids), before, after)
-    if query := asked.text("q")[:LONGEST_QUERY]:
+    if query := request.text("q")[:LONGEST_QUERY]:
         way = {name: value for name, value in kept.items() if name in _WAY}
         back = f"{to.search(**way)}#{quote(page.id, errors='replace')}"
         return Walk(t("walk.results", query=query), back, t("walk.back_to_results"))
     return None
 
 
-def _markdown(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+def _markdown(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     indices = {region.index for region in page.regions}
 
     def picture(source: str) -> str | None:
@@ -172,13 +189,13 @@ def _markdown(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
             region = crop_index(source)
         except ValueError:
             return None
-        return asked.to.figure(page.id, region) if region in indices else None
+        return request.to.figure(page.id, region) if region in indices else None
 
     text = page.markdown
-    return {"rendered": markup.markdown(text, picture) if text.strip() else None, "source": text}
+    return {"rendered": elements.markdown(text, picture) if text.strip() else None, "source": text}
 
 
-def _history(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     try:
         origin, problem = page.origin, None
     except KopubError as error:
@@ -210,25 +227,31 @@ def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
     }
 
 
-def _answer(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     return {"answers": answers_of(room.now.scored, page)}
 
 
-def _versions(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     try:
         return {"diff": page_versions(room.settings.store, page.shard, page.id), "problem": None}
     except KopubError as error:
         return {"diff": None, "problem": str(error)}
 
 
-def _nothing(room: Room, page: kopub.Page, asked: Asked) -> dict[str, Any]:
+def _edit(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    assert room.editor is not None, "the view is there where somebody may correct"
+    return edit_view(room.editor, room.settings.store, page, request)
+
+
+def _nothing(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     return {}
 
 
-_MORE: Mapping[str, Callable[[Room, kopub.Page, Asked], dict[str, Any]]] = {
+_MORE: Mapping[str, Callable[[Room, kopub.Page, ViewRequest], dict[str, Any]]] = {
     MARKDOWN: _markdown,
     HISTORY: _history,
     ANSWER: _answer,
     VERSIONS: _versions,
+    EDIT: _edit,
 }
-"""What a view needs besides the page."""
+"""The values that a view needs besides the page."""

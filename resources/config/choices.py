@@ -1,4 +1,7 @@
-"""The sections of a profile that choose no engine: search, PDFs, figures, gates, corpus, upgrades, reading room."""
+"""The profile sections without an engine.
+
+Search, PDFs, figures, gates, corpus, upgrades, reading room.
+"""
 
 from datetime import datetime, time
 from typing import Any, Literal
@@ -8,15 +11,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from resources.config.places import placed, store_url
+from resources.engine import ProfileOnly, Resource
 from resources.figures.figure import SMALLEST
 from resources.pages.corpus import UPRIGHT, UPRIGHT_FIELD
-from resources.pages.places.corpus_place import CACHE_GB
-from resources.resource import ProfileOnly, Resource
+from resources.pages.places import CACHE_GB
 from resources.search.options import FLOOR, Mode
 
 
 class Search(BaseModel):
-    """What `kopub search`, the pages of a browser and the package take where nothing is asked for."""
+    """The defaults of `kopub search`, of the pages of a browser and of the package."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,7 +43,10 @@ class Search(BaseModel):
 
 
 class Pdf(Resource):
-    """How pages of PDFs are read. Pages that come from images have no text layer, and nothing here concerns them."""
+    """The reading of PDF pages.
+
+    Pages that come from images have no text layer, and nothing here concerns them.
+    """
 
     text_layer: Literal["never", "check", "prefer"] = Field(
         default="prefer",
@@ -52,17 +58,20 @@ class Pdf(Resource):
 
     @property
     def is_compared(self) -> bool:
-        """Whether a layer is held against what was read."""
+        """Return whether a text layer is compared with the reading."""
         return self.text_layer != "never"
 
     @property
     def is_preferred(self) -> bool:
-        """Whether a layer's text is taken."""
+        """Return whether a text layer is taken instead of the reading."""
         return self.text_layer == "prefer"
 
 
 class Figures(Resource):
-    """Which figures of a page count, and what is made of them besides what the section `notes` says."""
+    """The figures of a page that count, and their notes and vectors.
+
+    The section `notes` says the rest.
+    """
 
     vectors: bool = Field(default=False, description="Make a vector for each figure, from its picture and caption.")
     embed_notes: bool = Field(
@@ -84,7 +93,7 @@ class Figures(Resource):
 
 
 class Gates(Resource):
-    """Limits of the blocking checks; raise one in the Launchpad for a run that is known to be different.
+    """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
 
     The limits of a release close the way to the Hub and no other: a folder with a lost page is still
     made, and says so, because whoever made the corpus needs it to see what was lost.
@@ -159,12 +168,15 @@ class Gates(Resource):
     @field_validator("benchmarks")
     @classmethod
     def _place(cls, folders: dict[str, str]) -> dict[str, str]:
-        """A relative folder lies below the checkout, as all folders of a profile."""
+        """Return the folders as absolute paths.
+
+        A relative folder lies below the checkout, as all folders of a profile.
+        """
         return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}
 
 
 class CorpusIndex(BaseModel):
-    """The index of the corpus, where nodes share it, and what a node keeps of files that it fetched."""
+    """The shared index of the corpus, and a node's cache of fetched files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -184,7 +196,7 @@ class CorpusIndex(BaseModel):
     @field_validator("url")
     @classmethod
     def _placed(cls, url: str) -> str:
-        """As an absolute path or a URL that a package opens."""
+        """Return the index as an absolute path or a URL that a package opens."""
         return store_url(url).rstrip("/") if url else url
 
 
@@ -193,7 +205,7 @@ _HOUR, _DAY = 60, 24 * 60
 
 
 class Upgrades(BaseModel):
-    """The night in which stale shards may be started."""
+    """The hours of the night in which stale shards may be started."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -201,11 +213,19 @@ class Upgrades(BaseModel):
     start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
     end: time = Field(default=time(6), description="Nothing is started after it; what runs by then goes on.")
     timezone: str = Field(default="Asia/Seoul", description="Of `start` and `end`, as in the IANA database.")
+    fresh_within_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Age at which the UI shows the release and the scores as overdue; null for a complete corpus.",
+    )
 
     @field_validator("start", "end", mode="before")
     @classmethod
     def _minutes(cls, value: Any) -> Any:
-        """YAML 1.1 takes an unquoted 22:00 for a number of base 60."""
+        """Return the time of day that YAML may have read as a number.
+
+        YAML 1.1 takes an unquoted 22:00 for a number of base 60.
+        """
         if isinstance(value, int) and 0 <= value < _DAY:
             return time(*divmod(value, _HOUR))
         return value
@@ -230,13 +250,13 @@ class Upgrades(BaseModel):
 
     @property
     def cron(self) -> str:
-        """The beginning of every night."""
+        """The cron schedule of the beginning of every night."""
         return f"{self.start.minute} {self.start.hour} * * *"
 
     def is_night(self, now: datetime) -> bool:
-        """Whether work may be started at `now`, which knows its time zone."""
+        """Return whether work may be started at `now`, which knows its time zone."""
         local = now.astimezone(ZoneInfo(self.timezone)).time()
-        # By the clock on the wall: a night that begins in the evening ends on the next day.
+        # By wall clock: a night that begins in the evening ends on the next day.
         since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
         return since_start % _DAY < length % _DAY
 
@@ -246,13 +266,16 @@ def _minutes_of(moment: time) -> int:
 
 
 LOCAL = "http://127.0.0.1:3030"
-"""Beside the UI's port 3000."""
+"""The default address of `kopub browse`, beside the UI's port 3000."""
 DAGSTER = "http://127.0.0.1:3000"
-"""Where `make ui` serves."""
+"""The address at which `make ui` serves."""
 
 
 class ReadingRoom(BaseModel):
-    """The address of `kopub browse`, which Dagster's UI links to, and that of Dagster's UI."""
+    """The address of `kopub browse`, and that of Dagster's UI.
+
+    Dagster's UI links to the first.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -275,21 +298,21 @@ class ReadingRoom(BaseModel):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{url!r} is no address such as {LOCAL}")
-        # Reading it raises for what is no port.
+        # Reading the port of an address raises for an invalid one.
         parts.port  # noqa: B018
         return url.rstrip("/")
 
     @property
     def port(self) -> int:
-        """The port of the address, where it is one of this machine; else the usual one."""
+        """The port of an address of this machine; else the usual one."""
         parts = urlsplit(self.url or LOCAL)
         local = parts.hostname in ("127.0.0.1", "localhost")
         return (local and parts.port) or urlsplit(LOCAL).port or 0
 
     def of_run(self, run_id: str) -> str | None:
-        """The address of a run in Dagster's UI."""
+        """Return the address of a run in Dagster's UI."""
         return None if self.dagster_url is None else f"{self.dagster_url}/runs/{quote(run_id, safe='')}"
 
     def of_shard(self, shard: str) -> str | None:
-        """The address of a shard's documents."""
+        """Return the address of a shard's documents."""
         return None if self.url is None else f"{self.url}/documents?{urlencode({'shard': shard})}"

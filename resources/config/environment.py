@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from resources.config.places import placed
 from resources.config.wording import alternatives, annotation_at, did_you_mean
 from resources.errors import ConfigError, near_names
+from resources.files import is_url
 from resources.recognition.step_times import FILE as STEP_TIMES
-from resources.urls import is_url
 from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL
 
 
@@ -116,6 +116,8 @@ VARIABLES: Mapping[str, str] = {
     "of a YAML file; `cpu` when unset.",
     "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
     STEP_TIMES: "File to which readers add what each call of their steps took, as `kopub profile` shows it.",
+    "KOPUB_API_TOKEN": "What a program has to send where `kopub browse` or `kopub mcp --http` is open to others.",
+    "KOPUB_EDIT_TOKEN": "What a correction has to send where `kopub browse --edit` is open to others.",
     GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
     PADDLEOCR_VL: "In the `env` of a PaddleOCR-VL server: the same.",
 }
@@ -123,12 +125,12 @@ VARIABLES: Mapping[str, str] = {
 
 _FOR_TESTS = f"{PREFIX}TEST_"
 _OF_A_CLUSTER = re.compile(r"KOPUB_(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""What Kubernetes sets in each container of a namespace with a service called kopub."""
+"""Variables that Kubernetes sets in each container of a namespace with a service called kopub."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The home, the profile and the overrides that environment variables name.
+    """The home, profile and overrides that environment variables name.
 
     `home` is an absolute path, `profile` a name or a path.
     """
@@ -165,7 +167,7 @@ def _is_known(name: str) -> bool:
 
 
 def _unknown(name: str, sections: Sequence[str], values: Sequence[str]) -> str:
-    """Say that no setting has this name, with the near ones.
+    """Say that no setting has this name, and name the near ones.
 
     What follows the section of a key stays as it is.
     """

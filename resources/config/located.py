@@ -1,4 +1,4 @@
-"""Where a home and its tables lie, for commands that only read tables.
+"""Finds a home and its tables, for commands that only read tables.
 
 Loads no engine and no Dagster.
 """
@@ -16,12 +16,12 @@ from resources.config.places import store_url
 from resources.config.profile_files import find_profile
 from resources.errors import ConfigError
 from resources.pages.manifest import Manifest
-from resources.pages.places.corpus_place import CACHE_GB, CorpusPlace
+from resources.pages.places import CACHE_GB, CorpusPlace
 
 if TYPE_CHECKING:
     from resources.store.table_store import TableStore
 
-ENGINES = ("layout", "recognition", "embedding", "notes")
+ENGINES = ("layout", "recognition", "embedding", "notes", "reranking")
 """The sections that choose an engine."""
 SECTIONS = (
     *ENGINES,
@@ -60,8 +60,8 @@ class _Corpus(BaseModel):
     cache_gb: float = Field(default=CACHE_GB, gt=0)
 
 
-class _Profile(BaseModel):
-    """The sections that are read."""
+class _LocatedProfile(BaseModel):
+    """The sections of a profile that are read here."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -71,7 +71,7 @@ class _Profile(BaseModel):
 
 @dataclass(frozen=True)
 class Location:
-    """A home, the name of its profile, and where its tables and index lie."""
+    """A home, the name of its profile, and the places of its tables and index."""
 
     home: Path
     profile_name: str
@@ -81,35 +81,39 @@ class Location:
 
     @property
     def corpus(self) -> CorpusPlace:
-        """Where the corpus is indexed."""
+        """The place where the corpus is indexed."""
         return CorpusPlace(self.home, self.index_url, self.cache_gb)
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The index of the corpus. Raises `SourceError`."""
+        """The index of the corpus.
+
+        Raises `SourceError`.
+        """
         return Manifest.load(self.corpus)
 
     @cached_property
     def store(self) -> "TableStore":
-        """The tables."""
+        """The store of the home's tables."""
         from resources.store.table_store import TableStore
 
         return TableStore(self.store_url)
 
 
 def locate(environ: Mapping[str, str]) -> Location:
-    """Return the home and the tables that these environment variables and their profile name. Raises `ConfigError`.
+    """Return the home and the tables that these environment variables name.
 
-    Of the profile these places alone are looked at: another mistake in it is for those to find who use it.
+    Their profile names the tables. Raises `ConfigError`. Of the profile these places alone are looked at: other
+    mistakes in it are found by the commands that use it.
     """
     environment = read_environment(environ, SECTIONS, VALUES)
     profile = find_profile(environment.profile)
     values = {section: profile.sections.get(section) or {} for section in (STORE, CORPUS)}
     for override in environment.overrides:
         if override.path[0] in values:
-            put(override, values, _Profile)
+            put(override, values, _LocatedProfile)
     try:
-        given = _Profile.model_validate(values)
+        given = _LocatedProfile.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

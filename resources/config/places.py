@@ -1,9 +1,9 @@
-"""Where profiles, pins, homes and tables lie."""
+"""The places of profiles, pins, homes and tables."""
 
 import re
 from pathlib import Path
 
-from resources.printable import first_line
+from resources.errors import first_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT / "profiles"
@@ -17,10 +17,10 @@ _WITHOUT_PATH = frozenset({"memory"})
 
 
 def placed(folder: str | Path) -> Path:
-    """`folder` as an absolute path, wherever a command starts.
+    """Return `folder` as an absolute path, wherever a command starts.
 
-    A relative folder lies below the checkout; where KoPub is installed, below the current folder.
-    Raises `ValueError` for a URL, for a file, and for what cannot be a path.
+    A relative folder lies below the checkout; where KoPub is installed, below the current folder. Raises `ValueError`
+    for a URL, for a file, and for what cannot be a path.
     """
     if _URL.match(str(folder)):
         raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
@@ -58,7 +58,10 @@ def _base() -> Path:
 
 
 def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
-    """Return the two parts of one link of a chained URL (`simplecache::s3://bucket`), when a package opens it."""
+    """Return protocol and path of one link of a chained URL.
+
+    Such as `simplecache::s3://bucket`. A package must open it.
+    """
     import fsspec
 
     from resources.config.wording import did_you_mean

@@ -1,9 +1,15 @@
-"""A profile held against the fields of the engines that it names."""
+"""Checks a profile against the fields of its engines, and makes their resources.
 
+Finds the engines by their entry points, makes a pydantic section of each engine's fields, and fills in pins and places.
+"""
+
+import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -11,16 +17,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from pydantic_core import PydanticCustomError
 
 from resources.config.choices import CorpusIndex, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
-from resources.config.engines import LEFT_OUT, PROTOCOLS, find_engines, load_engine
 from resources.config.environment import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.profile_files import Pins, checked_pins
 from resources.config.wording import alternatives, did_you_mean, first_problem
-from resources.engine import Engine
-from resources.errors import ConfigError, near_names
+from resources.embedding.base import Embedder
+from resources.engine import Engine, Resource
+from resources.errors import ConfigError, first_line, near_names
+from resources.figures.figure import FigureNoter
+from resources.fingerprints import CodeVersion
+from resources.layout.base import LayoutDetector
+from resources.recognition.base import Recognizer
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
-from resources.resource import Resource
+from resources.reranking.base import Reranker
 from resources.store.shard_store import ShardStore
 from resources.vllm.server import VLLMServer
 
@@ -29,9 +39,9 @@ SERVER = "server"
 
 
 class Section(BaseModel):
-    """The keys of a section. Values are of the declared types.
+    """The keys of a section.
 
-    Texts are taken for numbers where one is declared.
+    Values are of the declared types; texts are taken for numbers where one is declared.
     """
 
     model_config = ConfigDict(
@@ -39,7 +49,7 @@ class Section(BaseModel):
     )
 
     resource: ClassVar[type[Any]]
-    """What the section configures."""
+    """The class that the section configures."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -66,12 +76,18 @@ def engine_section(name: str, engine: type[Engine]) -> type[Section]:
 
 
 def takes_pin(engine: type[Engine]) -> bool:
-    """Whether `model` can name a pin: the engine has a model server, or fields for a repository and its commit."""
+    """Return whether `model` can name a pin.
+
+    The engine has a model server, or fields for a repository and its commit.
+    """
     return _nested(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
 
 
 def make(section: Section, where: str) -> Any:
-    """Return the resource of a section that stands at `where`. Raises `ConfigError`."""
+    """Return the resource of a section that stands at `where`.
+
+    Raises `ConfigError`.
+    """
     resource = section.resource
     values = {}
     for name in resource.model_fields:
@@ -136,7 +152,10 @@ _AS_WRITTEN = dict[str, dict[str, Any]]
 
 
 class _Profile(BaseModel):
-    """The keys of every profile. The sections are added when the engines are known."""
+    """The keys of every profile.
+
+    The sections are added when the engines are known.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -145,6 +164,17 @@ class _Profile(BaseModel):
     )
 
 
+PROTOCOLS: Mapping[str, type[Engine]] = {
+    "layout": LayoutDetector,
+    "recognition": Recognizer,
+    "embedding": Embedder,
+    "notes": FigureNoter,
+    "reranking": Reranker,
+}
+"""The protocol of each section's engines. The entry point group of a section is `kopub.<section>`."""
+
+LEFT_OUT: Mapping[str, str] = {"notes": "none", "reranking": "none"}
+"""The engine of a section that a profile leaves out; the other sections must be there."""
 SECTIONS = (*PROTOCOLS, *OTHERS)
 VALUES = tuple(_Profile.model_fields)
 """Keys of a profile that are no sections."""
@@ -158,7 +188,7 @@ def checked_profile(
     overrides: Sequence[Override] = (),
     changes: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the profile that is `written`, with a validated section at the name of each.
+    """Return the profile `written`, with a validated section at the name of each.
 
     `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
     """
@@ -194,7 +224,10 @@ def checked_profile(
 
 
 def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseModel]:
-    """Return the schema of a profile with these engines, each by its section with its name."""
+    """Return the schema of a profile with these engines.
+
+    `engines` has the name and class of each by its section.
+    """
     sections: dict[str, Any] = {
         **{section: (engine_section(*engine), Field()) for section, engine in engines.items()},
         **{section: (model, Field()) for section, model in OTHERS.items()},
@@ -204,7 +237,7 @@ def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseM
 
 @contextmanager
 def named(profile: str) -> Iterator[None]:
-    """Begin the errors of a profile with its name."""
+    """Prefix the errors of a profile with its name."""
     try:
         yield
     except ConfigError as error:
@@ -246,7 +279,7 @@ def _with_changes(pins: Pins, changes: Iterable[Override], used: set[Any]) -> Pi
 
 
 def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pins: Pins) -> None:
-    """Write the repository and the commit that `model` names to where the engine reads them."""
+    """Fill in the repository and commit of the pin that `model` names."""
     if not takes_pin(engine):
         return
     served = SERVER in engine.model_fields
@@ -279,7 +312,7 @@ def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], h
 
 
 def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
-    """Give an engine that reads the corpus itself the home, and the shared index where there is one."""
+    """Fill in the home and the shared index for an engine that reads the corpus."""
     if "index" in engine.model_fields and isinstance(corpus, dict):
         values.setdefault("index", corpus.get("url") or "")
     if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
@@ -287,7 +320,7 @@ def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], ho
 
 
 def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:
-    """Write the absolute path of a key that says where something lies."""
+    """Fill in the absolute path of a key that names a place."""
     section, key = place
     default, resolve = PLACES[place]
     if isinstance(values[section], dict):
@@ -301,3 +334,72 @@ def _resolved(where: str, place: str, resolve: Callable[[str], str | Path]) -> s
         return str(resolve(place))
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+_PROJECT = "kopub"
+_RESERVED = frozenset({"engine", "model"})
+"""Keys of every section that choose the engine and its weights."""
+
+EntryPoints = dict[str, list[EntryPoint]]
+
+
+def find_engines() -> dict[str, EntryPoints]:
+    """Return the entry points of each section by name.
+
+    Imports no engine.
+    """
+    installed = entry_points()
+    found: dict[str, EntryPoints] = {}
+    for section in PROTOCOLS:
+        by_name: EntryPoints = defaultdict(list)
+        for point in installed.select(group=f"{_PROJECT}.{section}"):
+            by_name[point.name].append(point)
+        found[section] = dict(sorted(by_name.items()))
+    return found
+
+
+def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
+    """Return the engine of that name.
+
+    Imports the module of this engine only. Raises `ConfigError`.
+    """
+    points = found[section].get(name) if isinstance(name, str) else None
+    if points is None:
+        raise ConfigError(_no_such_engine(section, name, found[section]))
+    if len(points) > 1:
+        packages = " and ".join(sorted(_package(point) for point in points))
+        raise ConfigError(f"{section}.engine {name!r} is in two packages, {packages}: uninstall one of them")
+    (point,) = points
+    where = f"{section}.engine {name!r} of {_package(point)} ({point.value}) cannot be used"
+    try:
+        engine = point.load()
+    except Exception as error:  # the module of somebody else may raise anything
+        raise ConfigError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
+    if problem := _problem_with(engine, PROTOCOLS[section]):
+        raise ConfigError(f"{where}: {problem}")
+    return engine
+
+
+def _no_such_engine(section: str, name: object, found: EntryPoints) -> str:
+    if not any(_package(point) == _PROJECT for points in found.values() for point in points):
+        return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
+    if name is None:
+        return f"{section} names no engine: set {section}.engine to one of {', '.join(found)}"
+    guess = did_you_mean(name, found) if isinstance(name, str) else ""
+    return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(found)}"
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "a package without a name"
+
+
+def _problem_with(engine: object, protocol: type[Engine]) -> str:
+    if not (isinstance(engine, type) and issubclass(engine, protocol)):
+        return f"it is no subclass of {protocol.__module__}.{protocol.__qualname__}"
+    if inspect.isabstract(engine):
+        return f"it does not define {', '.join(sorted(engine.__abstractmethods__))}"
+    if not isinstance(getattr(engine, "code_version", None), CodeVersion):
+        return "it declares no code_version"
+    if reserved := sorted(_RESERVED & engine.model_fields.keys()):
+        return f"it has a field {reserved[0]!r}, which is a key of every profile section"
+    return ""

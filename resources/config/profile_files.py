@@ -1,17 +1,17 @@
 """Profiles and model pins as they stand in their files."""
 
 from collections.abc import Hashable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from resources.config.places import PINS, PROFILES
 from resources.config.wording import did_you_mean, first_problem
-from resources.errors import ConfigError
-from resources.printable import first_line, visible
+from resources.errors import ConfigError, first_line, visible
 
 
 class Pin(BaseModel):
@@ -33,9 +33,22 @@ class Card(BaseModel):
     measured: bool = Field(description="Whether the profile was measured on it, or else estimated from another card.")
 
 
+class PublishedReader(BaseModel):
+    """The facts about a reader before it has read anything here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reads: str = Field(min_length=1, description="What one request holds: regions, or whole pages.")
+    korean: float = Field(ge=0, le=100, description="Its published score on Korean pages, MDPBench's.")
+    measured: list[str] = Field(default=[], description="GPUs on which it was measured with what its file says.")
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A profile's name, its sections as written, and its card; `cpu` has none."""
+    """A profile: its name, its sections as written, and its card.
+
+    `cpu` has no card.
+    """
 
     name: str
     sections: dict[Any, Any]
@@ -46,9 +59,11 @@ EXTENDS = "extends"
 """The key of a profile that names another one, to which it is an addition."""
 _CARD = "card"
 """The key that describes the card."""
+_READER, _BY_MEMORY = "reader", "cards"
+"""Keys of a reader's file: what is published of it, and what it needs otherwise, by least memory of a card in GB."""
 _READERS = PROFILES / "readers"
 """Readers that can be put on the profile of a card: `rtx4090+paddleocr_vl`."""
-_OF_THE_CARD = ("server", "in_flight", "processes", "threads")
+_OF_THE_CARD = ("server", "in_flight", "processes", "threads", "line_height")
 """Keys of `recognition` that another reader takes over; of `server`, all but these:"""
 _OF_THE_MODEL = ("model", "revision", "env", "extra_flags", "mm_processor", "max_image_tokens", "speculative")
 
@@ -72,12 +87,26 @@ def known_profiles() -> list[str]:
 
 
 def known_readers() -> list[str]:
-    """Return the names of the readers that can be put on the profile of a card."""
+    """Return the names of the readers that can be put on a card's profile."""
+    return [name for name in _additions() if _READER in _read_profile(_READERS / f"{name}.yaml", ())]
+
+
+def _additions() -> list[str]:
+    """Return the names of all that can be put on a profile: readers, and changes to any of them."""
     return sorted(file.stem for file in _READERS.glob("*.yaml"))
 
 
+def published_reader(name: str) -> PublishedReader:
+    """Return what is known of a reader of `known_readers`. Raises `ConfigError`."""
+    path = _READERS / f"{name}.yaml"
+    return _described(path.name, _read_profile(path, ()).get(_READER), PublishedReader, _READER)
+
+
 def read_profile(path: Path) -> dict[Any, Any]:
-    """The sections of a profile as they are written, on those of the profile that it extends. Raises `ConfigError`."""
+    """Return the sections of a profile, merged with those it extends.
+
+    They are as written. Raises `ConfigError`.
+    """
     written = _read_profile(path, ())
     _pop_card(path.name, written)
     return written
@@ -94,10 +123,11 @@ def _find(name: str, said: str, folder: Path, extended_by: tuple[Path, ...]) -> 
     below = _find(card, said, folder, extended_by)
     path = _READERS / f"{reader}.yaml"
     if not _is_file(path):
-        known = known_readers()
+        known = _additions()
         guess = did_you_mean(reader, known)
         raise ConfigError(f"{said}{name}: there is no reader {reader!r}{guess}; there are {', '.join(known)}")
-    return _with_reader(_read_profile(path, ()), below, f"{said}{name}")
+    addition = _read_profile(path, ())
+    return _with_reader(addition, below, f"{said}{name}") if _READER in addition else _on_top(addition, below)
 
 
 def _file(name: str, said: str, folder: Path) -> Path:
@@ -135,7 +165,7 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 
 
 def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:
-    """`below` with the keys of `content` in place of its own.
+    """Return `below` with the keys of `content` in place of its own.
 
     Mappings of the two are put together in the same way. One with another `engine` takes the place of the whole: keys
     of one engine mean nothing to another.
@@ -151,40 +181,70 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
     return together
 
 
-def _with_reader(reader: Mapping[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
-    """Return the profile of a card with another reader, whose server keeps its size."""
+def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> dict[Any, Any]:
+    """Return the profile of a card with another reader, whose server keeps its size.
+
+    A layout engine that is the reader itself has the reader's server.
+    """
     there, engine = card.get("recognition"), reader["recognition"]["engine"]
     server = there.get("server") if isinstance(there, dict) else None
     if not isinstance(there, dict) or not isinstance(server, dict):
         raise ConfigError(
             f"{said}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
         )
+    described = card.get(_CARD)
+    described = described if isinstance(described, dict) else {}
+    published = _described(said, reader.pop(_READER), PublishedReader, _READER)
+    by_memory = reader.pop(_BY_MEMORY, {})
+    memory = described.get("memory_gb", 0)
+    fitting = max((least for least in by_memory if least <= memory), default=None)
     if there.get("engine") != engine:
         there = {key: there[key] for key in _OF_THE_CARD if key in there}
         there["server"] = {key: value for key, value in server.items() if key not in _OF_THE_MODEL}
         there["engine"] = engine
-        if isinstance(described := card.get(_CARD), dict):
-            card = {**card, _CARD: {**described, "measured": False}}
-    return _on_top(reader, {**card, "recognition": there})
+        if described:
+            card = {
+                **card,
+                _CARD: {
+                    **described,
+                    "measured": described.get("measured", False) and described.get("gpu") in published.measured,
+                },
+            }
+    made = _on_top(reader, {**card, "recognition": there})
+    made = made if fitting is None else _on_top(by_memory[fitting], made)
+    if made["layout"].get("engine") == engine:
+        made["layout"] = {**made["layout"], "server": deepcopy(made["recognition"]["server"])}
+    return made
 
 
 def _pop_card(name: str, written: dict[Any, Any]) -> Card | None:
     content = written.pop(_CARD, None)
-    if content is None:
-        return None
+    return None if content is None else _described(name, content, Card, _CARD)
+
+
+Described = TypeVar("Described", bound=BaseModel)
+
+
+def _described(name: str, content: Any, model: type[Described], key: str) -> Described:
     try:
-        return Card.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {first_problem(error, Card, _CARD)}") from None
+        raise ConfigError(f"{name}: {first_problem(error, model, key)}") from None
 
 
 def read_pins(path: Path = PINS) -> Pins:
-    """Return the model pins by name. Raises `ConfigError`."""
+    """Return the model pins by name.
+
+    Raises `ConfigError`.
+    """
     return checked_pins(_read_yaml(path), path.name)
 
 
 def checked_pins(content: Any, where: str = PINS.name) -> Pins:
-    """`content` as pins. Raises `ConfigError`, which begins with `where`."""
+    """Return `content` as pins.
+
+    Raises `ConfigError`, which begins with `where`.
+    """
     try:
         return _PINS.validate_python(content)
     except ValidationError as error:
@@ -195,7 +255,7 @@ _KINDS = {list: "list", str: "text", int: "number", float: "number", bool: "trut
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that refuses a key that stands twice, where the standard one keeps the last."""
+    """A YAML loader that refuses duplicate keys, where the standard one keeps the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()

@@ -11,26 +11,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from resources.config.choices import Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
 from resources.config.environment import Override, read_environment
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, make, named
-from resources.config.profile_files import Pins, find_profile, read_pins
+from resources.config.profile_files import Card, Pins, find_profile, read_pins
 from resources.embedding.base import Embedder
 from resources.engine import Engine
 from resources.errors import ConfigError
-from resources.figures.base import FigureNoter
+from resources.figures.figure import FigureNoter
 from resources.layout.base import LayoutDetector
 from resources.pages.corpus import Corpus
 from resources.recognition.base import Recognizer
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
-from resources.release.place import require_apart
+from resources.release.versions import require_apart
+from resources.reranking.base import Reranker
 from resources.store.shard_store import ShardStore
 
 __all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if", "written_settings"]
+
+
+class Resources(TypedDict):
+    """The resources that assets are made of, by the names that assets ask for them."""
+
+    profile: str
+    corpus: Corpus
+    store: ShardStore
+    layout: LayoutDetector
+    recognition: Recognizer
+    embedding: Embedder
+    notes: FigureNoter
+    reranking: Reranker
+    figures: Figures
+    release: LocalRelease
+    hub: HubTarget
+    pdf: Pdf
+    gates: Gates
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +63,7 @@ class Settings:
     recognition: Recognizer
     embedding: Embedder
     notes: FigureNoter
+    reranking: Reranker
     figures: Figures
     corpus: Corpus
     store: ShardStore
@@ -54,6 +74,8 @@ class Settings:
     upgrades: Upgrades
     search: Search
     reading_room: ReadingRoom
+    card: Card | None = None
+    """The GPU that the profile is for."""
 
     @classmethod
     def of(
@@ -65,11 +87,13 @@ class Settings:
         pins: Pins | None = None,
         overrides: Sequence[Override] = (),
         changes: Mapping[str, str] | None = None,
+        card: Card | None = None,
     ) -> "Settings":
         """Return the settings of a home and the sections of a profile.
 
         Reads no environment variable. `pins` are those of the project when left out; `overrides` and `changes` are as
-        in `checked_profile`. Raises `ConfigError`, one line.
+        in `checked_profile`, and what is known to exceed the memory of `card` is refused. Raises `ConfigError`, one
+        line.
         """
         home = placed(home)
         pins = read_pins() if pins is None else pins
@@ -83,6 +107,7 @@ class Settings:
                 recognition=make(sections.recognition, "recognition"),
                 embedding=make(sections.embedding, "embedding"),
                 notes=make(sections.notes, "notes"),
+                reranking=make(sections.reranking, "reranking"),
                 figures=make(sections.figures, "figures"),
                 corpus=Corpus(home=str(home), **dict(sections.corpus)),
                 store=make(sections.store, "store"),
@@ -93,8 +118,14 @@ class Settings:
                 upgrades=sections.upgrades,
                 search=sections.search,
                 reading_room=sections.reading_room,
+                card=card,
             )
             made._check_figures()
+            if card is not None:
+                # It knows the servers, whose clients a profile without a card never loads.
+                from resources.config.memory import require_fit
+
+                require_fit(made.engines, card)
             require_apart(made.release, home, made.store.url)
         return made
 
@@ -107,13 +138,17 @@ class Settings:
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """The engines by their sections; that of `notes` where it describes figures."""
+        """The engines by their sections.
+
+        Those of `notes` and `reranking` only where they are on.
+        """
         engines = {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
-        return engines if self.notes.off else {**engines, "notes": self.notes}
+        optional = {"notes": self.notes, "reranking": self.reranking}
+        return engines | {section: engine for section, engine in optional.items() if not engine.off}
 
     @property
-    def resources(self) -> dict[str, Any]:
-        """The resources by the names that the assets ask for them."""
+    def resources(self) -> Resources:
+        """The resources by the names that assets ask for them."""
         return {
             "profile": self.profile_name,
             "corpus": self.corpus,
@@ -122,6 +157,7 @@ class Settings:
             "recognition": self.recognition,
             "embedding": self.embedding,
             "notes": self.notes,
+            "reranking": self.reranking,
             "figures": self.figures,
             "release": self.release,
             "hub": self.hub,
@@ -139,7 +175,12 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
     environment = read_environment(environ, SECTIONS, VALUES)
     profile = find_profile(environment.profile)
     return Settings.of(
-        environment.home, profile.sections, profile.name, overrides=environment.overrides, changes=changes
+        environment.home,
+        profile.sections,
+        profile.name,
+        overrides=environment.overrides,
+        changes=changes,
+        card=profile.card,
     )
 
 
@@ -154,7 +195,10 @@ def written_settings(environ: Mapping[str, str]) -> str:
 
 @cache
 def load_settings() -> Settings:
-    """Return the settings of this process, read once. Raises `ConfigError`, one line."""
+    """Return the settings of this process, read once.
+
+    Raises `ConfigError`, one line.
+    """
     return read_settings(os.environ)
 
 

@@ -1,4 +1,7 @@
-"""What a field takes, and what is wrong with a value, in words. Pure."""
+"""Descriptions in words: the values that a field takes, and the faults of a value.
+
+Pure.
+"""
 
 import re
 import types
@@ -9,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get
 
 from pydantic import BaseModel, ValidationError
 
-from resources.errors import near_names
-from resources.printable import visible
+from resources.errors import near_names, visible
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -20,7 +22,7 @@ _UNKNOWN = ("extra_forbidden", "invalid_key")
 _RAISED = ("value_error", "assertion_error")
 """Errors of validators, whose message says everything."""
 _NAMES_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*: ")
-"""How the message of a validator of several fields begins: with the field that it is about."""
+"""The beginning of a message of a validator of several fields: the field that it is about."""
 
 
 def first_problem(
@@ -94,7 +96,7 @@ _LIMITS = {
 
 
 def possible(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """Return what a field takes: `a whole number, from 64 to 16384`."""
+    """Return the values that a field takes: `a whole number, from 64 to 16384`."""
     null = "or null" if type(None) in alternatives(annotation) else ""
     return ", ".join(part for part in (type_text(annotation), limit_text(metadata), null) if part)
 
@@ -121,7 +123,10 @@ def _plain_type_text(kind: Any, many: bool) -> str:
 
 
 def limit_text(metadata: Iterable[Any]) -> str:
-    """Return the limits in words: `from 64 to 16384`, `more than 0`, `at most 200 characters`; empty without limits."""
+    """Return the limits in words; empty without limits.
+
+    `from 64 to 16384`, `more than 0`, `at most 200 characters`.
+    """
     bounds = {
         name: value
         for limit in metadata
@@ -151,7 +156,10 @@ def is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type and the metadata of the value at `path`; Any where none is declared."""
+    """Return the type and the metadata of the value at `path`.
+
+    Any where none is declared.
+    """
     metadata: tuple[Any, ...] = ()
     for key in path:
         inner = next((option for option in alternatives(annotation) if option is not type(None)), Any)
@@ -165,6 +173,6 @@ def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any,
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean A or B?)`, or nothing where no name is near."""
+    """Return ` (did you mean A or B?)`, or nothing where no name is near."""
     near = near_names(name, known)
     return f" (did you mean {' or '.join(near)}?)" if near else ""

@@ -1,4 +1,4 @@
-"""Parses a grounded answer of DeepSeek-OCR: its blocks, and the regions of a page that they are."""
+"""A grounded answer of DeepSeek-OCR: its blocks, and the regions that they are."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from resources.deepseek_layout.page_ink import PixelBox
 from resources.layout.regions import Task
-from resources.recognition.vlm.answers import Defect, Problem, find_defect, tidy
-from resources.recognition.vlm.chat_requests import Answer
-from resources.recognition.vlm.deepseek.deepseek_answers import clean
-from resources.recognition.vlm.placeholder_cells import count_placeholders
+from resources.recognition.vlm.client.answers import Defect, Problem, find_defect, tidy
+from resources.recognition.vlm.client.chat_requests import ChatAnswer
+from resources.recognition.vlm.client.deepseek import clean
+from resources.recognition.vlm.client.tables import count_placeholders
 
 OURS: Mapping[str, str] = MappingProxyType(
     {
@@ -41,23 +40,26 @@ OURS: Mapping[str, str] = MappingProxyType(
         "footnote": "footnote",
     }
 )
-"""The first nine and the captions were seen in real answers, the others stand in parsers of others."""
+"""Our labels by the model's own. The first nine and the captions were seen in real answers, the others stand in parsers
+of others."""
 UNKNOWN = "text"
-"""What a label is that is not among them: its text is read on."""
+"""The label of what the model calls something else: its text is read."""
 TITLES = frozenset({"doc_title", "paragraph_title"})
 CAPTIONS = frozenset(label for label in OURS if label.endswith(("_caption", "_footnote")) or label == "figure_title")
 """The model's own labels of what belongs to a table or a picture."""
 CAPTIONED = frozenset({"table", "image", "figure", "chart"})
 
 
-def our_label(label: str) -> str:
-    """Our label for the model's own."""
+def map_label(label: str) -> str:
+    """Return our label for the model's own."""
     return OURS.get(label, UNKNOWN)
 
 
 GRID = 999
 """Coordinates go from 0 to this in both directions, whatever the shape of the page."""
 
+PixelBox = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) in pixels of the upright page."""
 ShareBox = tuple[float, float, float, float]
 """(x1, y1, x2, y2) as shares of width and height, each 0 to 1, of a positive area."""
 
@@ -99,20 +101,15 @@ _TABLE = re.compile(r"<table", re.IGNORECASE)
 
 
 def parse(answer: str) -> tuple[AnswerBlock, ...]:
-    """The blocks of an answer in reading order; none for an answer without text and tags.
+    """Parse an answer into its blocks, in reading order.
 
-    A table's HTML is the table's, also where the tag of its caption stands before it, and a caption that is printed
-    above its table or picture comes before it.
+    There are none in an answer without text and tags. A table's HTML is the table's, also where the tag of its caption
+    stands before it, and a caption that is printed above its table or picture comes before it.
     """
     blocks = list(_blocks(answer))
     if blocks:
         blocks[-1] = replace(blocks[-1], is_last=True)
-    return tuple(_captions_in_place(_tables_to_their_tags(blocks)))
-
-
-def without_tags(answer: str) -> str:
-    """The answer's text alone: what stands outside of tags and marks."""
-    return _STRAY.sub("", _TAG.sub("", answer))
+    return tuple(_put_captions_in_place(_move_tables_to_tags(blocks)))
 
 
 def _blocks(answer: str) -> Iterator[AnswerBlock]:
@@ -122,7 +119,7 @@ def _blocks(answer: str) -> Iterator[AnswerBlock]:
         if tagged or block.text:
             yield block
         label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
-        boxes = _boxes(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or "")
+        boxes = _parse_boxes(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or "")
         start, tagged = tag.end(), True
     block = _block(label, boxes, answer[start:])
     if block.text or block.boxes:
@@ -137,8 +134,8 @@ def _block(label: str, boxes: tuple[ShareBox, ...], text: str) -> AnswerBlock:
     return AnswerBlock(label.lower(), boxes, text)
 
 
-def _boxes(written: str) -> tuple[ShareBox, ...]:
-    """The boxes of a tag that have an area; corners in the wrong order are put right."""
+def _parse_boxes(written: str) -> tuple[ShareBox, ...]:
+    """Return a tag's boxes with an area, their corners put in order."""
     found = []
     for box in _ONE_BOX.findall(written):
         numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
@@ -149,8 +146,11 @@ def _boxes(written: str) -> tuple[ShareBox, ...]:
     return tuple(found)
 
 
-def _tables_to_their_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """The HTML of a table moved to the tag of the table where tags of its caption or notes stand between the two."""
+def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """Move the HTML of each table to the table's own tag.
+
+    Tags of its caption or notes may stand between the two.
+    """
     for at, block in enumerate(blocks):
         if block.label != "table" or block.text:
             continue
@@ -166,8 +166,8 @@ def _tables_to_their_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
     return blocks
 
 
-def _captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Captions before their table or picture where they are printed above it."""
+def _put_captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """Put captions before their table or picture where they are printed above it."""
     for at in range(len(blocks) - 1):
         block, caption = blocks[at], blocks[at + 1]
         if block.label in CAPTIONED and caption.label in CAPTIONS and block.boxes and caption.boxes:
@@ -188,19 +188,19 @@ _LEAST_HEIGHT = 0.01
 
 
 class BoxSource(StrEnum):
-    """Where the box of a region is from."""
+    """The origin of the box of a region."""
 
     NAMED = "named"
     """The answer has it."""
     BETWEEN = "between"
     """The answer has none that can be used: the strip that its neighbours leave."""
     NOWHERE = "nowhere"
-    """Nobody knows: all that the answer is about."""
+    """Nobody knows: the box is that of all that the answer is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedRegion:
-    """A region that an answer names, with our label and its text; `doubt` says what is wrong with the text."""
+    """A region of an answer; `doubt` says what is wrong with its text."""
 
     label: str
     bbox: PixelBox
@@ -211,7 +211,7 @@ class NamedRegion:
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
-    """The regions of an answer in reading order, its whole text, and the worst defect of it.
+    """The regions of an answer in reading order, its text, and its worst defect.
 
     `unknown` counts labels that are none of ours, `pruned` cells whose placeholder was taken out.
     """
@@ -223,8 +223,11 @@ class PageAnswer:
     pruned: int = 0
 
 
-def page_answer(answer: Answer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
-    """An answer about the part of a page in `frame`. `scripts` are the expected ones, named as by `script_of`."""
+def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
+    """Judge an answer about the part of a page in `frame`.
+
+    `scripts` are the expected ones, named as by `script_of`.
+    """
     blocks = parse(answer.text)
     if not blocks:
         return PageAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
@@ -238,7 +241,7 @@ def page_answer(answer: Answer, frame: PixelBox, scripts: Collection[str]) -> Pa
     for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
         if start > sound:
             break  # the loop goes on here
-        doubt = _doubt(content, label, scripts)
+        doubt = _find_doubt(content, label, scripts)
         if start + len(content) > sound:
             doubt = Problem.LOOP
         elif used_up and block.is_last:
@@ -251,7 +254,7 @@ def page_answer(answer: Answer, frame: PixelBox, scripts: Collection[str]) -> Pa
 
 
 def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
-    """The answers about the parts of a page as one, with the worst defect."""
+    """Join the answers about the parts of a page, with the worst defect."""
     defects = [part.defect for part in parts if part.defect is not None]
     return PageAnswer(
         tuple(region for part in parts for region in part.regions),
@@ -263,8 +266,8 @@ def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
 
 
 def _content(block: AnswerBlock) -> tuple[str, str]:
-    """Our label and the content of a block, in the form of `RegionText.content`."""
-    label = our_label(block.label) if block.label else UNKNOWN
+    """Return our label and the content of a block, as `RegionText.content` has it."""
+    label = map_label(block.label) if block.label else UNKNOWN
     if label not in _KINDS and "<table" in block.text.lower():
         label = "table"
     kind = _KINDS.get(label, Task.TEXT)
@@ -293,8 +296,8 @@ def _is_like(block: AnswerBlock, other: AnswerBlock) -> bool:
     return block.label == other.label and block.text == other.text
 
 
-def _doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
-    """What is wrong with the text of one region by itself."""
+def _find_doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
+    """Return what is wrong with the text of one region by itself."""
     if not content.strip():
         return None
     defect = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts)
@@ -304,7 +307,7 @@ def _doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None
 def _regions(
     blocks: Sequence[AnswerBlock], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
 ) -> list[NamedRegion]:
-    """The regions of a block: one for its text, and one for each picture."""
+    """Return the regions of a block: one for its text, one for each picture."""
     block = blocks[at]
     boxes = [_in_frame(box, frame) for box in block.boxes]
     if label in _PICTURES:
@@ -327,7 +330,7 @@ def _regions(
 
 
 def _between(blocks: Sequence[AnswerBlock], at: int) -> ShareBox | None:
-    """The strip between the neighbours of a block without a box; None where they leave none."""
+    """Return the strip between the neighbours of a boxless block, if there is one."""
     after = next((block.boxes[0] for block in blocks[at + 1 :] if block.boxes), None)
     before = next((block.boxes[-1] for block in reversed(blocks[:at]) if block.boxes), None)
     if after is None and before is None:

@@ -1,4 +1,4 @@
-"""Which pages of a shard are read a second time. Pure.
+"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a second try.
 
 The cap is one for the shard, however many client processes read it, and the same pages get it whatever order their
 answers come in: the first ones of the shard, in its order, whose answers are not good.
@@ -13,26 +13,28 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from resources.code_version import CodeVersion
-from resources.deepseek_layout.reader import PageTry, WholePageJob, WholePageReader, WholePageSettings
+from resources.deepseek_layout.reader import PageAttempt, WholePageJob, WholePageReader, WholePageSettings
 from resources.engine import releases
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout
-from resources.layout.tasks import check_labels, tasks_by_label
-from resources.pages.page import Batch, Page
-from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
-from resources.recognition.vlm.deepseek.deepseek_images import VERSION as IMAGES
-from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING, check_server, image_kind
+from resources.layout.regions import PageLayout, check_labels, tasks_by_label
+from resources.pages.page import Page, PageBatch
+from resources.recognition.vlm.client.chat_requests import VERSION as REQUESTS
+from resources.recognition.vlm.client.deepseek import VERSION as IMAGES
+from resources.recognition.vlm.deepseek_ocr import MARKDOWN, MEMORY, SAMPLING, check_server, image_kind
 from resources.states import State
-from resources.vllm.served_engine import ServedEngine
+from resources.vllm.served_engine import ModelMemory, ServedEngine
 
 _ROUNDING = 1e-9
-"""A tenth of thirty pages is three, not a little less."""
+"""Slack of the cap: a tenth of thirty pages is three, not a little less."""
 
 
 @dataclass(slots=True)
 class _PageRequest:
-    """A page that was asked for. `wanted` is None until its answer is there, `granted` until it is decided."""
+    """A page that was requested.
+
+    `wanted` is None until its answer is there, `granted` until it is decided.
+    """
 
     number: int
     most: int
@@ -42,41 +44,47 @@ class _PageRequest:
 
 @dataclass(slots=True)
 class _ShardTries:
-    """The pages of a shard from the first that is not decided on, and the second tries of those before."""
+    """The undecided pages of a shard, and the second tries so far."""
 
     began: int = 0
     spent: int = 0
     undecided: deque[_PageRequest] = field(default_factory=deque)
 
 
-class SecondTries:
-    """Second tries of at most `share` of the pages of a shard, 0 to 1, and of one page at least; none for 0.
+class RetryBudget:
+    """Second tries of at most `share` of a shard's pages, 0 to 1.
 
-    Of pages that are in no batch nobody knows how many will come: there a page counts those up to itself.
+    One page gets one at least; none does for 0. The cap is one for the shard, however many client processes read it,
+    and the same pages get it whatever order their answers come in: the first ones of the shard, in its order, whose
+    answers are not good. Of pages that are in no batch nobody knows how many will come: there a page counts those up to
+    itself.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._shards: dict[Batch | None, _ShardTries] = {}
+        self._shards: dict[PageBatch | None, _ShardTries] = {}
         self._of: dict[int, tuple[_ShardTries, _PageRequest]] = {}
 
-    def began(self, number: int, batch: Batch | None) -> None:
-        """A page is asked for; those of a batch in the order of its shard. `number` is no other page's."""
+    def note_request(self, number: int, batch: PageBatch | None) -> None:
+        """Note that a page is requested; those of a batch in its order.
+
+        `number` is no other page's.
+        """
         shard = self._shards.setdefault(batch, _ShardTries())
         shard.began += 1
-        asked = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
-        shard.undecided.append(asked)
-        self._of[number] = shard, asked
+        request = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
+        shard.undecided.append(request)
+        self._of[number] = shard, request
 
-    def answered(self, number: int, wanted: bool) -> list[tuple[int, bool]]:
-        """A page's first answer is there, and a second try is `wanted` or not.
+    def note_answer(self, number: int, wanted: bool) -> list[tuple[int, bool]]:
+        """Note a page's first answer, and whether a second try is `wanted`.
 
         Returns the pages that this decides on, and whether each of them gets its second try: a page waits only as long
         as answers of pages before it can change that.
         """
-        shard, asked = self._of.pop(number)
-        asked.wanted = wanted
-        asked.granted = None if wanted else False
+        shard, request = self._of.pop(number)
+        request.wanted = wanted
+        request.granted = None if wanted else False
         decided = []
         least = most = shard.spent
         for page in shard.undecided:
@@ -94,14 +102,15 @@ class SecondTries:
 
 
 class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
-    """Regions and their texts by one request a page to DeepSeek-OCR, with its prompt for grounded markdown.
+    """Regions and their texts by one request a page to DeepSeek-OCR.
 
-    `ocr_results` takes the texts and reads what has none. A page whose answer is not good is asked for once more, in
-    two halves.
+    Its prompt is the one for grounded markdown. `ocr_results` takes the texts and reads what has none. A page whose
+    answer is not good is requested once more, in two halves.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
     typical_seconds: ClassVar[float] = 0.7
+    model_memory: ClassVar[ModelMemory | None] = MEMORY
     worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.deepseek_layout.reader")
     limits: ClassVar[tuple[str, ...]] = (
         "DeepSeek-OCR was trained on Chinese and English: on MDPBench its Korean pages score 28, GLM-OCR's 61.",
@@ -153,7 +162,10 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return self
 
     def recipe(self) -> dict[str, Any]:
-        """Also the room that answers have, and the code of its pictures and requests, which is the recognizers' too."""
+        """Add the room for answers, and the versions of pictures and requests.
+
+        The recognizers share that code.
+        """
         shared = {"images": IMAGES.number, "requests": REQUESTS.number}
         recipe = super().recipe()
         if not self.second_look:
@@ -165,18 +177,18 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return {**super().weights(), **releases("opencv-python-headless")}
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        tries, jobs, waiting = SecondTries(self.halves_share), dict[int, WholePageJob](), dict[int, PageTry]()
+        tries, jobs, waiting = RetryBudget(self.halves_share), dict[int, WholePageJob](), dict[int, PageAttempt]()
 
-        def asked() -> Iterator[WholePageJob]:
+        def requests() -> Iterator[WholePageJob]:
             for number, page in enumerate(pages):
                 jobs[number] = WholePageJob(number, page.page_id, bytes(page.data))
-                tries.began(number, page.batch)
+                tries.note_request(number, page.batch)
                 yield jobs[number]
 
-        for made in self.run_jobs(asked(), partial(WholePageReader, self._settings()), _lost):
+        for made in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
             if made.number not in jobs:
                 # Its second try.
-                self.count(waiting.pop(made.number).asked)
+                self.count(waiting.pop(made.number).requests)
                 yield made.layout
                 continue
             if made.first is not None:
@@ -184,18 +196,18 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
             else:
                 del jobs[made.number]
                 yield made.layout
-            for number, granted in tries.answered(made.number, made.first is not None):
+            for number, granted in tries.note_answer(made.number, made.first is not None):
                 job, first = jobs.pop(number), waiting[number]
-                first.asked["second_tries" if granted else "second_tries_left_out"] += 1
+                first.requests["second_tries" if granted else "second_tries_left_out"] += 1
                 if granted:
                     self.run_further(replace(job, first=first.first))
                 else:
                     yield self._as_it_is(waiting.pop(number))
 
-    def _as_it_is(self, first: PageTry) -> PageLayout:
-        """The page of a first answer that is not good, where no second try is left."""
-        self.count(first.asked)
-        self.count(first.made)
+    def _as_it_is(self, first: PageAttempt) -> PageLayout:
+        """Return the page of a first answer that is not good, without a second try."""
+        self.count(first.requests)
+        self.count(first.layout_figures)
         if first.layout.reason is None:
             return first.layout
         why = f"it was not read in halves, which {self.halves_share:.0%} of the pages of a shard may be"
@@ -214,5 +226,5 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         )
 
 
-def _lost(job: WholePageJob, reason: str) -> PageTry:
-    return PageTry(job.number, PageLayout(job.page_id, State.FAILED, reason))
+def _lost(job: WholePageJob, reason: str) -> PageAttempt:
+    return PageAttempt(job.number, PageLayout(job.page_id, State.FAILED, reason))

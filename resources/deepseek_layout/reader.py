@@ -2,31 +2,28 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resources.deepseek_layout.answer import BoxSource, NamedRegion, PageAnswer, join_answers, page_answer
-from resources.deepseek_layout.page_ink import PageInk, PixelBox
+from resources.deepseek_layout.answer import BoxSource, NamedRegion, PageAnswer, PixelBox, join_answers, page_answer
 from resources.errors import UndecodableImage
-from resources.layout.ink import BLANK_SHARE, ink_share
+from resources.layout.ink import BLANK_SHARE, INK_CONTRAST, PAPER_REACH, ink_contrast, ink_share, shrink, working_scale
+from resources.layout.lines import InkBox, estimate_em, find_ruled_areas, find_rules
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
-from resources.recognition.vlm.answers import Defect, Problem, confirmed
-from resources.recognition.vlm.chat_requests import PATH, answer_room, read_answer, request_body
-from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
-from resources.recognition.vlm.prompt_tokens import PromptTokens
-from resources.recognition.vlm.region_images import crop_pixels, has_ink, strips
+from resources.recognition.vlm.client.answers import Defect, Problem, answers_agree
+from resources.recognition.vlm.client.chat_requests import PATH, PromptTokens, answer_room, read_answer, request_body
+from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
+from resources.recognition.vlm.client.region_images import crop_pixels, cut_strips, has_ink
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.fair_queue import gather_all
-from resources.vllm.client.requests import Refused, TooLarge, Unanswered
+from resources.vllm.client.requests import OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
 
 Figures = defaultdict[str, float]
 _SCORE = 1.0
@@ -35,14 +32,16 @@ _HALVES = 2
 _REFUSALS = frozenset({Problem.REFUSED, Problem.TOO_LARGE})
 _ENDS_EARLY = frozenset({Problem.CUT, Problem.LOOP})
 """Defects of an answer that says nothing of the rest of its page."""
+_COVERS = 0.5
+"""Share of a ruled table, or of its ink, from which boxes count as having it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholePageSettings:
-    """What the requests hold and how answers are judged, as it travels to the client processes.
+    """The content of requests and the limits of answers, sent to the client processes.
 
     `context` is in tokens, `image` the kind of picture that the model is sent. `most_outside` is the share of a page's
-    ink that may lie outside of all regions; a page without a region of each label of `second_look` is asked for again.
+    ink that may lie outside of all regions; a page without a region of each label of `second_look` is requested again.
     """
 
     prompt: str
@@ -57,9 +56,10 @@ class WholePageSettings:
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
-    """An answer held against the page: the ruled tables without a box, and the share of ink outside of all boxes.
+    """An answer held against the ink of its page.
 
-    `lacking` are labels that ask for a second look where a page has none: no fault of the page, which may be without.
+    `missed` are ruled tables without a box, `outside` is the share of ink outside of all boxes. `lacking` are labels
+    that call for a second look where a page has none: no fault of the page, which may be without.
     """
 
     answer: PageAnswer
@@ -70,7 +70,7 @@ class JudgedAnswer:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with it, the worst first."""
+        """The faults of the answer, the worst first."""
         found = [self.answer.defect.reason] if self.answer.defect is not None else []
         if self.missed:
             found.append(f"{len(self.missed)} ruled tables of the page are no table in the answer")
@@ -80,7 +80,7 @@ class JudgedAnswer:
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, float]:
-        """The better of two answers has the lower one."""
+        """A key by which the better of two answers is lower."""
         return (
             not self.answer.regions,
             self.answer.defect is not None,
@@ -91,16 +91,17 @@ class JudgedAnswer:
 
     @property
     def may_gain(self) -> bool:
-        """Whether another try may bring more."""
+        """True where a retry may read more."""
         defect = self.answer.defect
         return bool(self.problems or self.lacking) and (defect is None or defect.problem not in _REFUSALS)
 
 
 @dataclass(frozen=True, slots=True)
 class WholePageJob:
-    """A page to be read, as it travels to a client process; for the second time where there is a first answer.
+    """A page to be read, sent to a client process.
 
-    `number` tells the jobs of a run apart; both jobs of a page have the same.
+    It is read for the second time where there is a first answer. `number` tells the jobs of a run apart; both jobs of a
+    page have the same.
     """
 
     number: int
@@ -110,28 +111,28 @@ class WholePageJob:
 
 
 @dataclass(frozen=True, slots=True)
-class PageTry:
-    """What became of a job: the page as its best answer has it.
+class PageAttempt:
+    """The result of a job: the page as its best answer has it.
 
-    Where a second try may bring more, `first` is the answer, `asked` are the figures of its requests, and `made` those
-    of the layout as it is.
+    Where a second try may bring more, `first` is the answer, `requests` are the figures of its requests, and
+    `layout_figures` those of the layout as it is.
     """
 
     number: int
     layout: PageLayout
     first: JudgedAnswer | None = None
-    asked: Figures = field(default_factory=lambda: defaultdict(float))
-    made: Figures = field(default_factory=lambda: defaultdict(float))
+    requests: Figures = field(default_factory=lambda: defaultdict(float))
+    layout_figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(slots=True)
 class PreparedWholePage:
-    """A page with its pictures, each with its place on the page. `layout` is set when no request is needed."""
+    """A page with its placed pictures; `layout` is set when it needs no request."""
 
     job: WholePageJob
     layout: PageLayout | None = None
     parts: Sequence[tuple[TiledImage, PixelBox]] = ()
-    ink: PageInk | None = None
+    ink: "PageInk | None" = None
     figures: Figures = field(default_factory=lambda: defaultdict(float))
 
 
@@ -143,10 +144,13 @@ class WholePageReader:
         self._prompt_tokens = PromptTokens()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def prepare(self, job: WholePageJob) -> PreparedWholePage:
-        """Decode the page, find its ink and its ruled tables, and make its picture, or those of its halves."""
+        """Decode the page, find its ink and ruled tables, and make its picture.
+
+        For a second try, make the pictures of its halves.
+        """
         import cv2
 
         started = time.perf_counter()
@@ -165,29 +169,29 @@ class WholePageReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageTry, Figures]:
-        """Ask for the page, or for its halves and take the better one of both answers."""
+    async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageAttempt, Figures]:
+        """Request the page, or its halves and then take the better answer."""
         number, page_id, figures = ready.job.number, ready.job.page_id, ready.figures
         if ready.layout is not None:
-            return PageTry(number, ready.layout), figures
+            return PageAttempt(number, ready.layout), figures
         try:
             judged = await self._read(ready, client)
-        except Unanswered as error:
-            return PageTry(number, PageLayout(page_id, State.FAILED, str(error))), figures
+        except UnansweredRequest as error:
+            return PageAttempt(number, PageLayout(page_id, State.FAILED, str(error))), figures
         finally:
             figures["requests_repeated"] += client.take_retries()
         if ready.job.first is not None:
             judged = self._better(ready, ready.job.first, judged)
         elif judged.may_gain:
             made: Figures = defaultdict(float)
-            return PageTry(number, self._layout(ready, judged, made), judged, figures, made), defaultdict(float)
-        return PageTry(number, self._layout(ready, judged, figures)), figures
+            return PageAttempt(number, self._layout(ready, judged, made), judged, figures, made), defaultdict(float)
+        return PageAttempt(number, self._layout(ready, judged, figures)), figures
 
     def _better(self, ready: PreparedWholePage, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
-        """The better one of the answer about a page and that about its halves."""
+        """Return the better answer: about the page, or about its halves."""
         both = (first.answer, second.answer)
-        if _agree_on_script(*both):
-            second = self._held_against(ready, _with_texts(second.answer))
+        if _confirm_script(*both):
+            second = self._held_against(ready, _accept_script(second.answer))
         best = min(first, second, key=lambda judged: judged.rank)
         ready.figures["second_tries_taken"] += best is second
         return best
@@ -197,10 +201,10 @@ class WholePageReader:
         return [(self._picture(crop_pixels(image, (0, 0, width, height))), (0.0, 0.0, float(width), float(height)))]
 
     def _halves(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
-        """The page cut where a row near its middle has the least ink; no half of paper."""
+        """Cut the page near its middle where a row has least ink."""
         height, width = image.shape[:2]
         top, parts = 0, []
-        for strip in strips(crop_pixels(image, (0, 0, width, height)), _HALVES):
+        for strip in cut_strips(crop_pixels(image, (0, 0, width, height)), _HALVES):
             bottom = top + strip.shape[0]
             if has_ink(strip):
                 parts.append((self._picture(strip), (0.0, float(top), float(width), float(bottom))))
@@ -208,13 +212,15 @@ class WholePageReader:
         return parts
 
     async def _read(self, ready: PreparedWholePage, client: Client) -> JudgedAnswer:
-        answers = await gather_all(self._ask(ready, client, image, frame) for image, frame in ready.parts)
+        answers = await gather_all(self._request(ready, client, image, frame) for image, frame in ready.parts)
         answer = answers[0] if len(answers) == 1 else join_answers(answers)
         if answer.defect is not None:
             ready.figures[f"answers_{answer.defect.problem.name.lower()}"] += 1
         return self._held_against(ready, answer)
 
-    async def _ask(self, ready: PreparedWholePage, client: Client, image: TiledImage, frame: PixelBox) -> PageAnswer:
+    async def _request(
+        self, ready: PreparedWholePage, client: Client, image: TiledImage, frame: PixelBox
+    ) -> PageAnswer:
         settings = self._settings
         _, room = answer_room(Task.TEXT, image.tokens, settings.context)
         sampling = {"temperature": 0.0, **settings.sampling}
@@ -223,8 +229,8 @@ class WholePageReader:
         ready.figures["image_tokens"] += image.tokens
         try:
             answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, image.tokens)
-        except Refused as error:
-            problem = Problem.TOO_LARGE if isinstance(error, TooLarge) else Problem.REFUSED
+        except RefusedRequest as error:
+            problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
             return _no_answer(problem, f"the server refused it: {error}")
         ready.figures["answer_tokens"] += answer.tokens
         ready.figures["answer_seconds"] += seconds
@@ -247,7 +253,10 @@ class WholePageReader:
         )
 
     def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: Figures) -> PageLayout:
-        """The page as its answer has it. What no sound text is known of has none: it is read from its crop."""
+        """Make the layout of a page from its answer.
+
+        What no sound text is known of has none: it is read from its crop.
+        """
         assert ready.ink is not None
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
         if not judged.answer.regions:
@@ -273,7 +282,7 @@ class WholePageReader:
             else PageLayout(page_id, State.OK, None, regions)
         )
 
-    def _region(self, index: int, found: NamedRegion, ink: PageInk, figures: Figures) -> Region:
+    def _region(self, index: int, found: NamedRegion, ink: "PageInk", figures: Figures) -> Region:
         task = self._settings.tasks[found.label]
         text = found.text if found.text.strip() and found.doubt is None else None
         if found.doubt is not None:
@@ -291,14 +300,83 @@ def _no_answer(problem: Problem, reason: str) -> PageAnswer:
     return PageAnswer((), "", Defect(problem, reason, 0))
 
 
-def _agree_on_script(first: PageAnswer, second: PageAnswer) -> bool:
-    """Whether two answers are in the same unexpected script and say nearly the same: then it is printed."""
+def _confirm_script(first: PageAnswer, second: PageAnswer) -> bool:
+    """Return whether two answers agree in an unexpected script: it is printed then."""
     defects = (first.defect, second.defect)
     is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
-    return is_script and confirmed(Problem.SCRIPT, first.text, second.text, Task.TEXT)
+    return is_script and answers_agree(Problem.SCRIPT, first.text, second.text, Task.TEXT)
 
 
-def _with_texts(answer: PageAnswer) -> PageAnswer:
-    """An answer whose script is confirmed."""
+def _accept_script(answer: PageAnswer) -> PageAnswer:
+    """Return an answer whose script is confirmed."""
     regions = (replace(region, doubt=None) if region.doubt is Problem.SCRIPT else region for region in answer.regions)
     return replace(answer, regions=tuple(regions), defect=None)
+
+
+@dataclass(frozen=True)
+class PageInk:
+    """The ink of a page's working copy, its ruled tables, and the copy's scale.
+
+    `ink` is bool (height, width). `slack` is how far a box reaches beyond its edges, in pixels of the copy: half a
+    letter.
+    """
+
+    ink: "NDArray[np.bool_]"
+    tables: tuple[InkBox, ...]
+    scale: float
+    slack: int
+
+    @classmethod
+    def of(cls, gray: "NDArray[np.uint8]") -> "PageInk":
+        """Find the ink of a page, uint8 (height, width) at full size."""
+        scale = working_scale(*gray.shape)
+        contrast = ink_contrast(shrink(gray, scale), PAPER_REACH)
+        ink = contrast > INK_CONTRAST
+        em = estimate_em(ink.astype(np.uint8))
+        ruled = find_ruled_areas(find_rules(contrast, em), (contrast.shape[0], contrast.shape[1]), em)
+        return cls(ink, ruled.tables, scale, round(em / 2))
+
+    def share_outside(self, boxes: Iterable[PixelBox]) -> float:
+        """Return the share of the page's ink in none of the boxes, 0 to 1."""
+        every = int(self.ink.sum())
+        return int((self.ink & ~self._within(boxes)).sum()) / every if every else 0.0
+
+    def has_ink(self, box: PixelBox) -> bool:
+        """Return whether anything is printed in a box."""
+        x1, y1, x2, y2 = self._on_copy(box)
+        return bool(self.ink[y1:y2, x1:x2].any())
+
+    def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
+        """Return the ruled tables that no table's box covers and no picture holds."""
+        named, drawn = ([InkBox(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
+        found = []
+        for table in self.tables:
+            covered = sum(_overlap(table, box) for box in named) / (table.width * table.height)
+            if covered < _COVERS and not any(table.inside(picture) for picture in drawn):
+                x1, y1, x2, y2 = (edge / self.scale for edge in table)
+                found.append((x1, y1, x2, y2))
+        return found
+
+    def is_read(self, table: PixelBox, boxes: Iterable[PixelBox]) -> bool:
+        """Return whether boxes of any kind hold most of the ink of a table."""
+        x1, y1, x2, y2 = self._on_copy(table)
+        ink = self.ink[y1:y2, x1:x2]
+        return int((ink & self._within(boxes)[y1:y2, x1:x2]).sum()) >= _COVERS * int(ink.sum())
+
+    def _within(self, boxes: Iterable[PixelBox]) -> "NDArray[np.bool_]":
+        inside = np.zeros_like(self.ink)
+        for box in boxes:
+            x1, y1, x2, y2 = self._on_copy(box)
+            inside[y1:y2, x1:x2] = True
+        return inside
+
+    def _on_copy(self, box: PixelBox) -> tuple[int, int, int, int]:
+        x1, y1, x2, y2 = (round(edge * self.scale) for edge in box)
+        return max(0, x1 - self.slack), max(0, y1 - self.slack), x2 + self.slack, y2 + self.slack
+
+
+def _overlap(box: InkBox, other: InkBox) -> int:
+    """Count the pixels that two boxes share."""
+    width = min(box.x2, other.x2) - max(box.x1, other.x1)
+    height = min(box.y2, other.y2) - max(box.y1, other.y1)
+    return max(0, width) * max(0, height)

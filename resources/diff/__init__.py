@@ -1,1 +1,1 @@
-"""Two versions of a shard compared: regions, texts, vectors."""
+"""Comparison of two versions of a shard: regions, texts, vectors."""

@@ -1,4 +1,7 @@
-"""Compares a shard before and after an upgrade, page by page: states, regions, texts, vectors."""
+"""Compares a shard before and after an upgrade: states, regions, texts, vectors.
+
+Page by page.
+"""
 
 import re
 from collections import Counter
@@ -10,9 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from resources.recognition.read_regions import ReadRegion, Row, read_regions
+from resources.recognition.regions import RegionRecord, Row, join_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows import with_vector
+from resources.store.rows import with_vector
 
 SAME = 0.5
 """Least overlap of two boxes of one region: the usual threshold of detection (PASCAL VOC)."""
@@ -21,7 +24,10 @@ UNMOVED = 0.9
 
 
 def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Intersection over union, (old, new), of boxes (x1, y1, x2, y2); 0 where both have no area."""
+    """Return the intersection over union, (old, new), of boxes (x1, y1, x2, y2).
+
+    0 where both have no area.
+    """
     a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (old, new))
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
@@ -32,9 +38,10 @@ def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArr
 
 
 def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
-    """(old, new, IoU) of the boxes that are of one region, in the order of the old ones.
+    """Return (old, new, IoU) of the boxes of the same region.
 
-    The assignment of largest total IoU (Kuhn and Munkres, in SciPy); a pair below `SAME` is none.
+    In the order of the old ones. The assignment of largest total IoU (Kuhn and Munkres, in SciPy); a pair below `SAME`
+    is none.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -55,11 +62,11 @@ _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What it takes to turn the old text into the new one.
+    """The edits that turn the old text into the new one.
 
-    `lost`, `changed` and `added` are characters: deletions, substitutions and insertions of a shortest
-    edit script (Levenshtein 1966), runs of white space counting as one blank. `numbers` counts the
-    numbers that only one of the two has, the larger side.
+    `lost`, `changed` and `added` are characters: deletions, substitutions and insertions of a shortest edit script
+    (Levenshtein 1966), runs of white space counting as one blank. `numbers` counts the numbers that only one of the two
+    has, the larger side.
     """
 
     lost: int = 0
@@ -69,12 +76,15 @@ class Damage:
 
     @property
     def score(self) -> int:
-        """Characters lost, changed or added, and `NUMBER` for every number."""
+        """The characters lost, changed or added, and `NUMBER` for every number."""
         return self.lost + self.changed + self.added + NUMBER * self.numbers
 
 
 def damage(old: str, new: str) -> Damage:
-    """Texts over 10,000 characters are compared in pieces that begin at the same share of each: an upper bound."""
+    """Return the damage between two texts.
+
+    Texts over 10,000 characters are compared in pieces that begin at the same share of each: an upper bound.
+    """
     old, new = (" ".join(text.split()) for text in (old, new))
     if old == new:
         return Damage()
@@ -90,9 +100,9 @@ def damage(old: str, new: str) -> Damage:
 
 @dataclass(frozen=True, slots=True)
 class CosineChange:
-    """Cosines of old and new vectors: all there are, their mean, and (cosine, id), the lowest first.
+    """The cosines of old and new vectors: count, mean, and the lowest by id.
 
-    `problem` says why there are none.
+    (cosine, id) pairs come lowest first. `problem` says why there are none.
     """
 
     compared: int = 0
@@ -102,7 +112,10 @@ class CosineChange:
 
 
 def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
-    """Of the rows that have a vector in both tables; at most `most` of them by id."""
+    """Return the cosines of the rows that have a vector in both tables.
+
+    At most `most` of them by id.
+    """
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:
         return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
@@ -138,36 +151,39 @@ _LOWEST = 50
 
 @dataclass(frozen=True, slots=True)
 class RegionChange:
-    """A region that is not what it was. `kinds` are of added, removed, moved, relabelled and text.
+    """A region that changed.
 
-    `old` and `new` are None where there is none.
+    `kinds` are of added, removed, moved, relabelled and text. `old` and `new` are None where there is none.
     """
 
     kinds: tuple[str, ...]
     iou: float
-    old: ReadRegion | None
-    new: ReadRegion | None
+    old: RegionRecord | None
+    new: RegionRecord | None
     damage: Damage
 
 
 @dataclass(frozen=True, slots=True)
 class PageDiff:
-    """What became of a page.
+    """The changes of a page.
 
-    `states` are (old, new) by asset, where they differ; `damage` is that of the page's whole text in
-    reading order, which a region cut in two does not change. `old` and `new` are all its regions.
+    `states` are (old, new) by asset, where they differ; `damage` is that of the page's whole text in reading order,
+    which a region cut in two does not change. `old` and `new` are all its regions.
     """
 
     page_id: str
     states: Mapping[str, tuple[str | None, str | None]]
     damage: Damage
-    old: tuple[ReadRegion, ...]
-    new: tuple[ReadRegion, ...]
+    old: tuple[RegionRecord, ...]
+    new: tuple[RegionRecord, ...]
     changes: tuple[RegionChange, ...]
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Pages that ended otherwise first, then by damage, then by changed regions."""
+        """The sort key of a page: changed states, damage, then changed regions.
+
+        Pages that ended otherwise come first.
+        """
         return bool(self.states), self.damage.score, len(self.changes)
 
     @property
@@ -177,7 +193,7 @@ class PageDiff:
 
 @dataclass(frozen=True, slots=True)
 class ShardDiff:
-    """What became of a shard: the pages that changed, the worst first, and counts over all of them."""
+    """The changes of a shard: its changed pages, worst first, and counts over all."""
 
     pages: int
     changed: tuple[PageDiff, ...]
@@ -196,17 +212,17 @@ class ShardDiff:
 
 @dataclass(frozen=True, slots=True)
 class PageSide:
-    """One side of a page: its state in every table, and its regions with what was read from them."""
+    """One side of a page: its states by table, and its regions as read."""
 
     states: Mapping[str, str]
-    regions: tuple[ReadRegion, ...]
+    regions: tuple[RegionRecord, ...]
 
 
 def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDiff:
-    """Two versions of a shard's tables by asset: raw_pages, layout_regions, ocr_results, and the others if they are.
+    """Return the differences of two versions of a shard's tables by asset.
 
-    Pages are matched by their ids, regions by their boxes. Raises `StoreError` when the readings of a side are not
-    of its layout.
+    These are raw_pages, layout_regions, ocr_results, and the others if they are there. Pages are matched by their ids,
+    regions by their boxes. Raises `StoreError` when the readings of a side are not of its layout.
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
@@ -222,7 +238,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
 
 
 def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
-    """The pages of a shard by id, in their order."""
+    """Return the pages of a shard by id, in their order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
         if "page_id" in table.column_names:
@@ -231,7 +247,7 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
     readings = _regions_by_page(tables, _READINGS)
     layouts = _regions_by_page(tables, _LAYOUTS)
     return {
-        page_id: PageSide(ended, tuple(read_regions(page_id, layouts.get(page_id), readings.get(page_id))))
+        page_id: PageSide(ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))))
         for page_id, ended in states.items()
     }
 
@@ -284,7 +300,7 @@ def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
 
 
 def _figures(table: pa.Table) -> pa.Table:
-    """The figures that have a vector, by the ids of their regions."""
+    """Return the figures that have a vector, by the ids of their regions."""
     found = with_vector(table)
     known = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
     return found.append_column("region_id", pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string()))

@@ -9,8 +9,8 @@ from typing import Any
 from rapidfuzz.distance import Levenshtein, Prefix
 
 from resources.diff.compare import PageDiff, RegionChange, ShardDiff
-from resources.printable import visible
-from resources.recognition.read_regions import ReadRegion
+from resources.errors import visible
+from resources.recognition.regions import RegionRecord
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _STYLE = Path(__file__).with_name("style.css")
@@ -20,8 +20,11 @@ _NAME, _LINE = 80, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A page for an overlay: a data URI, and the size in pixels that boxes are on."""
+class EmbeddedPicture:
+    """The picture of a page: a data URI, and its size in pixels.
+
+    Boxes are in the same pixels.
+    """
 
     uri: str
     width: int
@@ -30,7 +33,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A table of the shard that was made again: both recipes, and what differs between them."""
+    """A table of the shard that was made again: both recipes, and their differences."""
 
     asset: str
     old: str
@@ -43,12 +46,13 @@ def render(
     names: tuple[str, str],
     diff: ShardDiff,
     upgrades: Sequence[Upgrade],
-    picture: Callable[[str], Picture | None],
+    picture: Callable[[str], EmbeddedPicture | None],
     most: int,
 ) -> str:
-    """The page. The worst `most` pages have pictures with both layouts; all that the corpus says is escaped.
+    """Return the page.
 
-    `picture` is called for these alone; a page may have none.
+    The worst `most` pages have pictures with both layouts; all that the corpus says is escaped. `picture` is called for
+    these alone; a page may have none.
     """
     return rendered(
         _TEMPLATE,
@@ -63,7 +67,10 @@ def render(
 
 
 def rendered(template: Path, **values: Any) -> str:
-    """A template of a page that needs nothing else, with the style that all of them share; every value is escaped."""
+    """Return a template of a self-contained page, with the common style.
+
+    Every value is escaped.
+    """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -73,8 +80,11 @@ def rendered(template: Path, **values: Any) -> str:
     return environment.from_string(template.read_text("utf-8")).render(style=style, **values)
 
 
-def compared_page(page: PageDiff, picture: Picture | None = None) -> Mapping[str, Any]:
-    """A page for a template: the boxes of both sides in pixels, and the changes with their texts marked."""
+def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
+    """Return a page as values for a template.
+
+    The boxes of both sides are in pixels, and the changes have their texts marked.
+    """
     return {
         "diff": page,
         "picture": picture,
@@ -83,8 +93,11 @@ def compared_page(page: PageDiff, picture: Picture | None = None) -> Mapping[str
     }
 
 
-def _boxes(regions: Sequence[ReadRegion], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
-    """Boxes in SVG's terms, those that changed last, so that they lie on top."""
+def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+    """Return boxes in SVG's terms.
+
+    Those that changed come last, so that they lie on top.
+    """
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes = [
         {
@@ -126,7 +139,10 @@ _ISLAND = 2
 
 
 def marked(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
-    """Both texts from a little before their first difference on, at most `most` characters, what differs marked."""
+    """Return both texts from shortly before their first difference, with differences marked.
+
+    At most `most` characters of each.
+    """
     old, new = (" ".join(text.split()) for text in (old, new))
     start = max(0, Prefix.similarity(old, new) - _BEFORE)
     a, b = (visible(text[start : start + most]) for text in (old, new))
@@ -146,7 +162,10 @@ def _add(side: Marked, text: str, other: bool) -> None:
 
 
 def _joined(side: Marked) -> Marked:
-    """Without islands: three marked letters in a word read worse than the word marked."""
+    """Return a side with small unmarked gaps marked too.
+
+    Three marked letters in a word read worse than the word marked.
+    """
     joined: Marked = []
     for at, (text, other) in enumerate(side):
         island = not other and len(text) <= _ISLAND and 0 < at < len(side) - 1

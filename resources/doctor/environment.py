@@ -1,62 +1,80 @@
-"""The examination of the machine for a profile, check by check."""
+"""The examination of the machine for a profile: engines, servers and weights."""
 
+import importlib.metadata
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from resources.config.memory import memory_demands, memory_sums
 from resources.config.settings import Settings
-from resources.doctor import gpus, machine, servers
-from resources.doctor.finding import Finding, ok, problem
-from resources.doctor.servers import Step, weights
-from resources.engine import Engine
-from resources.errors import KopubError
-from resources.release.place import require_place
-from resources.vllm.running_servers import servers as running_servers
+from resources.doctor import checks, gpus
+from resources.doctor.checks import Finding, ok, problem, warning
+from resources.engine import INSTALL, Engine
+from resources.errors import EngineError, HubError, KopubError
+from resources.release.versions import require_place
+from resources.vllm.lease import list_servers
 from resources.vllm.served_engine import ServedEngine
-from resources.weights.fetch import free_bytes
-from resources.weights.pinned import pinned_weights
+from resources.vllm.server import VLLMServer
+from resources.vllm.server_fields import listed_flags, serve_arguments, unknown_flags
+from resources.vllm.supervisor import replica
+from resources.weights.fetch import CachedFiles, check_cache, free_bytes
+from resources.weights.hub import (
+    UNREACHABLE,
+    RepositoryFile,
+    Weights,
+    ask_hub,
+    cache_folder,
+    is_offline,
+    pinned_weights,
+    read_cached_list,
+    server_of,
+)
 
+Step = Callable[[str, int], None]
 _SHM_FLAG = "torch_shm"
 _LIBRARIES = ("cv2", "pyarrow", "sklearn", "datasets")
 """Modules with libraries of their own, which a machine may lack something for."""
 
 
 def examine(
-    settings: Settings, probe: Callable[[], Mapping[str, Any]] = gpus.probe, step: Step = lambda *_: None
+    settings: Settings, probe: Callable[[], Mapping[str, Any]] = gpus.ask_torch, step: Step = lambda *_: None
 ) -> Iterator[Finding]:
     """Yield every check that concerns the profile, as it is made. `probe` asks torch.
 
     `step` is told of each weights file.
     """
     engines = settings.engines
-    managed = servers.managed(engines)
-    yield machine.python()
+    managed = managed_servers(engines)
+    yield checks.check_python()
     yield _libraries()
-    yield machine.office_files()
-    yield machine.home(settings.home)
-    yield machine.store(settings.store.url)
+    yield checks.check_office_files()
+    yield checks.check_home(settings.home)
+    yield checks.check_store(settings.store.url)
     yield _release(settings)
-    yield machine.room_for_tables(_tables(settings), settings.corpus.manifest.rows, free_bytes)
-    yield machine.open_files(machine.open_file_limit(), _requests(engines))
+    yield checks.check_room_for_tables(_tables(settings), settings.corpus.manifest.rows, free_bytes)
+    yield checks.check_open_files(checks.open_file_limit(), _requests(engines))
     for section, engine in engines.items():
         yield from _engine(section, engine)
-    if gpus.are_used(engines):
+    if settings.card is not None and (sums := memory_sums(engines, settings.card)):
+        yield ok(f"memory of {settings.card.gpu}", sums)
+    if gpus.need_gpus(engines):
         seen = probe()
-        yield gpus.visible_gpus(seen)
-        yield machine.compiler()
-        yield machine.headers()
+        yield gpus.check_gpus(seen)
+        yield checks.check_compiler()
+        yield checks.check_headers()
         if "problem" not in seen:
-            warm = [server.specification.model for server in running_servers()]
-            yield from gpus.memory(gpus.memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
-    elif idle := gpus.idle_card(engines):
+            warm = [server.specification.model for server in list_servers()]
+            yield from gpus.check_memory(memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
+    elif idle := gpus.find_idle_card(engines):
         yield idle
-    yield from servers.programs(engines)
-    yield from servers.shared_gpus(engines)
-    yield from servers.external(engines)
+    yield from check_programs(engines)
+    yield from check_shared_gpus(engines)
+    yield from check_external(engines)
     if any(_SHM_FLAG in server.extra_flags for server in managed.values()):
-        yield machine.shared_memory()
-    yield from weights(pinned_weights(engines), step)
+        yield checks.check_shared_memory()
+    yield from check_weights(pinned_weights(engines), step)
 
 
 def _release(settings: Settings) -> Finding:
@@ -92,7 +110,7 @@ def _libraries() -> Finding:
 
 
 def _requests(engines: Mapping[str, Engine]) -> int:
-    """Most requests that one client process of a served engine has in flight."""
+    """Return the most requests that one client process has in flight."""
     found = [0]
     for engine in engines.values():
         if isinstance(engine, ServedEngine):
@@ -101,6 +119,145 @@ def _requests(engines: Mapping[str, Engine]) -> int:
 
 
 def _tables(settings: Settings) -> Path:
-    """Return where tables lie on this machine; with an object store, where they are worked on."""
+    """Return the folder of tables on this machine, or where they are worked on."""
     url = settings.store.url
     return settings.home if "://" in url else Path(url)
+
+
+_OWN_COMMAND = ["vllm", "serve"]
+"""The command of a server that is installed in this environment."""
+
+
+def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
+    """Check the release and the flags of each managed server that is installed."""
+    known: dict[tuple[str, ...], frozenset[str]] = {}
+    for section, server in managed_servers(engines).items():
+        check = f"{section} server"
+        try:
+            if server.find_program() is None:
+                continue  # its engine says so
+            program = server.program()
+            release = installed_release(server.command)
+            if server.version and release and release != server.version.partition("+")[0]:
+                do = f"pip install vllm=={server.version}, or change {section}.server.version"
+                yield problem(check, f"vLLM {release} is installed, and the profile was made for {server.version}", do)
+                continue
+            if program not in known:
+                known[program] = listed_flags(program)
+            unknown = unknown_flags(serve_arguments(server), known[program])
+        except EngineError as error:
+            yield problem(check, str(error), f"{INSTALL}; or change the server's `command`")
+            continue
+        if unknown:
+            do = f"install vllm=={server.version or '0.32.0'}, or take them out of {section}.server"
+            yield problem(check, f"this vLLM does not know {', '.join(unknown)}", do)
+        else:
+            yield ok(check, f"{program[0]} {release or ''} knows every flag of the profile".replace("  ", " "))
+
+
+def check_shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
+    """Check that replicas can work on one GPU at the same time."""
+    for section, server in managed_servers(engines).items():
+        if not server.mps:
+            continue
+        if (program := shutil.which(replica.PROGRAM)) is not None:
+            yield ok(f"{section} MPS", f"replicas share a GPU by {program}")
+        else:
+            do = f"install it (Debian: nvidia-compute-utils), or set {section}.server.mps to false"
+            yield warning(f"{section} MPS", f"replicas take turns on a GPU: {replica.PROGRAM} is not installed", do)
+
+
+def check_external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
+    """Check that each external server answers and serves the model."""
+    for section, engine in engines.items():
+        server = server_of(engine)
+        if server is None or server.mode != "external":
+            continue
+        try:
+            with server.lease() as endpoint:
+                yield ok(f"{section} server", f"{', '.join(endpoint.urls)} serves {server.model}")
+        except EngineError as error:
+            yield problem(f"{section} server", str(error), f"start it, or correct {section}.server.urls")
+
+
+def managed_servers(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
+    """Return the servers that this platform starts, by section."""
+    servers = {section: server_of(engine) for section, engine in engines.items()}
+    return {section: server for section, server in servers.items() if server is not None and server.mode == "managed"}
+
+
+def installed_release(command: Sequence[str]) -> str | None:
+    """Return the release of vLLM in this environment, when that is what the command runs."""
+    if list(command) != _OWN_COMMAND:
+        return None
+    try:
+        return importlib.metadata.version("vllm").partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+_PULL = "kopub pull"
+
+
+def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
+    """Check the Hub, each of the weights, and the disk for what is missing."""
+    if not pins:
+        return
+    lists: dict[Weights, list[RepositoryFile]] = {}
+    refused: dict[Weights, str] = {}
+    for pin in pins if not is_offline() else ():
+        try:
+            lists[pin] = ask_hub(pin)
+        except HubError as error:
+            refused[pin] = str(error).removeprefix(f"{pin}: ")
+            if refused[pin].startswith(UNREACHABLE):
+                break
+    found = {pin: check_cache(pin, lists.get(pin) or read_cached_list(pin), step) for pin in pins}
+    cached = all(each.is_whole for each in found.values())
+    yield _hub(list(refused.values()), cached)
+    online = {pin for pin in pins if pin in lists}
+    for pin, each in found.items():
+        said = refused.get(pin, "")
+        yield _one(pin, each, pin in online, "" if said.startswith(UNREACHABLE) else said)
+    missing = sum(each.bytes_missing for each in found.values())
+    if missing:
+        yield _room(missing)
+
+
+def _hub(said: Sequence[str], cached: bool) -> Finding:
+    if is_offline():
+        return ok("hub", f"HF_HUB_OFFLINE is set: only {cache_folder()} is looked into")
+    silent = [line for line in said if line.startswith(UNREACHABLE)]
+    if not silent:
+        return ok("hub", "it answers")
+    reason, _, do = silent[0].rpartition(": ")
+    if cached:
+        return warning("hub", f"{reason}; the weights are in its cache", "HF_HUB_OFFLINE=1 spares the waiting for it")
+    return problem("hub", reason, do)
+
+
+def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Finding:
+    check = f"{' and '.join(pin.sections)} weights"
+    if refused:
+        reason, _, do = refused.partition(": ")
+        return problem(check, f"{pin}: {reason}", do)
+    if found.damaged:
+        name, what = next(iter(found.damaged.items()))
+        return problem(check, f"{pin}: {name} is damaged ({what})", f"{_PULL} fetches it anew")
+    if found.is_whole:
+        proof = "sizes and hashes are the Hub's" if listed else "hashes are those that the cache names them by"
+        return ok(check, f"{pin}: {found.bytes / 1e9:.2f} GB, {len(found.whole)} files; {proof}")
+    begun = f", of which {found.partial_bytes / 1e9:.2f} were begun" if found.partial_bytes else ""
+    size = f"{found.bytes_missing / 1e9:.2f} GB" if found.bytes_missing else ", ".join(found.missing)
+    says = f"{pin}: {size} are not in the cache{begun}"
+    if listed:
+        return warning(check, f"{says}; the first run fetches them while its server starts", f"{_PULL} does it now")
+    return problem(check, says, f"{_PULL} where there is a network, or bring the Hub's cache along")
+
+
+def _room(missing: int) -> Finding:
+    free = free_bytes(cache_folder())
+    says = f"{free / 1e9:.0f} GB free for weights in {cache_folder()}; {missing / 1e9:.1f} are to be fetched"
+    if free > missing:
+        return ok("disk for weights", says)
+    return problem("disk for weights", says, "free some space, or set HF_HUB_CACHE to another disk")

@@ -1,4 +1,4 @@
-"""What torch sees of the GPUs, as JSON: `python gpu_probe.py`.
+"""A script that prints what torch sees of the GPUs as JSON: `python gpu_probe.py`.
 
 A process of its own: it is torch's CUDA context that is asked, and its memory goes with it.
 """
@@ -10,7 +10,10 @@ from typing import Any
 
 
 def probe() -> dict[str, Any]:
-    """`torch` and `cuda` are versions, `problem` is torch's own reason why there is no GPU, else `gpus` lists them."""
+    """Ask torch for its GPUs.
+
+    `torch` and `cuda` are versions, `problem` is torch's own reason why there is no GPU, else `gpus` lists them.
+    """
     try:
         import torch
     except ImportError as error:
@@ -28,10 +31,7 @@ def probe() -> dict[str, Any]:
 
 
 def driver(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """Return the release of NVIDIA's driver for Linux, as `580.95.05`.
-
-    It is None where it does not say.
-    """
+    """Return the release of NVIDIA's driver, as `580.95.05`; None if unknown."""
     try:
         words = version.read_text("utf-8").split()
     except OSError:

@@ -7,49 +7,29 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resources.config.memory import MemoryDemand, demands_at_once
 from resources.config.profile_files import Card, Profile, find_profile, known_profiles
-from resources.doctor.finding import Finding, ok, problem, warning
+from resources.doctor.checks import Finding, ok, problem, warning
 from resources.engine import INSTALL, Engine
-from resources.gpu.cards import Card as GpuCard
-from resources.gpu.cards import largest_card
-from resources.vllm.server import VLLMServer
-from resources.vllm.server_fields import ALL_GPUS
-from resources.weights.pinned import server_of
+from resources.gpu import GpuCard, largest_card
+from resources.weights.hub import server_of
 
 _PROBE = Path(__file__).with_name("gpu_probe.py")
 _SECONDS = 120.0
 _OLDEST_DRIVER = {"13": 580, "12": 525}
 """NVIDIA's oldest driver for Linux by the major release of CUDA, from its compatibility table."""
-_SHARE = 0.92
-"""vLLM's own `gpu_memory_utilization`."""
-
 _ROOM = 0.9
 """Least share of the memory that a card is sold with that a driver lists."""
+_NAMESAKE = 1.5
+"""Times the memory of a profile's card at which a card of its name is another one, as an RTX 4060 Ti of 16 GB."""
 _KOREAN = "paddleocr_vl"
 """The reader for Korean: docs/decisions/07-reader-for-korean.md."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDemand:
-    """The memory that one part of a profile takes of one GPU."""
-
-    who: str
-    gpu: int
-    share: float = 0.0
-    bytes: int = 0
-    shares_gpu: bool = True
-    """False for a server that has others stopped while it runs."""
-
-    def of(self, total: int) -> int:
-        """Return the bytes of a GPU with `total`."""
-        return int(self.share * total) + self.bytes
-
-
-def probe() -> dict[str, Any]:
+def ask_torch() -> dict[str, Any]:
     """Return what torch sees; see `gpu_probe.probe`."""
     command = [sys.executable, str(_PROBE)]
     # The modules beside the script are no modules of torch's.
@@ -65,11 +45,8 @@ def probe() -> dict[str, Any]:
         return {"problem": f"torch ended with status {done.returncode}: {said}"}
 
 
-def visible_gpus(seen: Mapping[str, Any]) -> Finding:
-    """Return the GPUs, or torch's reason why there is none.
-
-    The reason says what it means for the driver.
-    """
+def check_gpus(seen: Mapping[str, Any]) -> Finding:
+    """Return the GPUs, or torch's reason for none and what the driver needs."""
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
@@ -90,22 +67,22 @@ def visible_gpus(seen: Mapping[str, Any]) -> Finding:
     return problem("gpu", says, do)
 
 
-def are_used(engines: Mapping[str, Engine]) -> bool:
-    """Return whether an engine or a managed server of them works on a GPU of this machine."""
+def need_gpus(engines: Mapping[str, Engine]) -> bool:
+    """Return whether an engine or its managed server works on a local GPU."""
     servers = (server_of(engine) for engine in engines.values())
     of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
 
 
-def idle_card(engines: Mapping[str, Engine]) -> Finding | None:
+def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
     """Return the largest card that no engine works on, and the profile that fits it."""
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
-    return card and warning("gpu", f"{card} is not used by this profile", advice(card))
+    return card and warning("gpu", f"{card} is not used by this profile", advise(card))
 
 
-def advice(card: GpuCard) -> str:
+def advise(card: GpuCard) -> str:
     """Return the profiles that fit a card, in words."""
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
@@ -116,13 +93,19 @@ def advice(card: GpuCard) -> str:
 
 
 def fitting_profiles(model: str, memory: int) -> list[Profile]:
-    """Return the profiles of a card by the driver's name for it; else those of the largest card with no more memory."""
+    """Return the profiles of a card, else of the largest one with no more memory.
+
+    `model` is the driver's name for it.
+    """
 
     def holds(card: Card) -> bool:
         return memory >= _ROOM * card.memory_gb * 2**30
 
+    def is_named(card: Card) -> bool:
+        return bool(re.search(rf"\b{re.escape(card.gpu)}\b", model)) and memory < _NAMESAKE * card.memory_gb * 2**30
+
     profiles = [(each, each.card) for each in map(find_profile, known_profiles()) if each.card and holds(each.card)]
-    own = [each for each, card in profiles if re.search(rf"\b{re.escape(card.gpu)}\b", model)]
+    own = [each for each, card in profiles if is_named(card)]
     most = max((card.memory_gb for _, card in profiles), default=0.0)
     gpu = next((card.gpu for _, card in profiles if card.memory_gb == most), "")
     return own or [each for each, card in profiles if card.gpu == gpu]
@@ -132,23 +115,10 @@ def _reads_korean(profile: Profile) -> bool:
     return profile.sections["recognition"]["engine"] == _KOREAN
 
 
-def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
-    """Return what servers and engines take, GPU by GPU, of `count` that torch sees."""
-    asks = []
-    for section, engine in engines.items():
-        server = server_of(engine)
-        if server is not None and server.mode == "managed":
-            asks += _of_server(section, server, count)
-        if engine.gpu_memory:
-            _, _, index = str(getattr(engine, "device", "")).partition(":")
-            asks.append(MemoryDemand(section, int(index or 0), bytes=engine.gpu_memory))
-    return asks
-
-
-def memory(
+def check_memory(
     asks: Sequence[MemoryDemand], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()
 ) -> Iterator[Finding]:
-    """One finding for each GPU that is asked for.
+    """Check the memory of each GPU that is asked for.
 
     Servers that share a GPU run side by side; of those that do not, one at a time, beside the engines. `warm` names
     servers that run: their memory is the profile's own, so what is free says nothing.
@@ -163,7 +133,7 @@ def memory(
             yield problem(check, f"the profile asks for GPU {index}, and torch sees {len(gpus)}", do)
             continue
         free, total = gpus[index]["free"], gpus[index]["total"]
-        at_once = _at_once(wanted, total)
+        at_once = demands_at_once(wanted, total)
         need = sum(ask.of(total) for ask in at_once)
         parts = ", ".join(f"{ask.who} {ask.of(total) / 1e9:.1f}" for ask in at_once)
         says = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB are free, and {need / 1e9:.1f} asked for ({parts})"
@@ -176,27 +146,3 @@ def memory(
             yield warning(check, f"{says}; {', '.join(warm)} runs there", "`kopub serve stop`, to see what is free")
         else:
             yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
-
-
-def _of_server(section: str, server: VLLMServer, count: int) -> Iterator[MemoryDemand]:
-    share = server.gpu_memory_utilization or _SHARE
-    gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
-    width = server.tensor_parallel
-    groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
-    # A CPU build has no GPU; replicas are given the groups by turns.
-    for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
-        for gpu in groups[replica % len(groups)]:
-            yield MemoryDemand(f"{section} server", gpu, share=share, shares_gpu=server.share_gpu)
-
-
-def _at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
-    """Return the demands that hold the GPU together when it is fullest."""
-    alone: dict[str, list[MemoryDemand]] = defaultdict(list)
-    for ask in asks:
-        if not ask.shares_gpu:
-            alone[ask.who].append(ask)
-    sharing = [ask for ask in asks if ask.shares_gpu]
-    servers = [ask for ask in sharing if ask.share]
-    engines = [ask for ask in sharing if not ask.share]
-    choices = [servers, *alone.values()]
-    return [*max(choices, key=lambda some: sum(ask.of(total) for ask in some)), *engines]

@@ -14,21 +14,20 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from resources.diff.compare import match
-from resources.doctor.finding import Finding, Level, is_well, ok, problem, warning
-from resources.embedding.base import Embedder
-from resources.embedding.embeddings import Embedding
+from resources.doctor.checks import Finding, Level, is_well, ok, problem, warning
+from resources.embedding.base import Embedder, Embedding
 from resources.engine import Engine
 from resources.errors import EngineError
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.arrow import open_pages
+from resources.pages.corpus import Query, from_table, read_table
 from resources.pages.manifest import NAME, SAMPLES, Manifest
 from resources.pages.page import Page
-from resources.pages.queries import Query, from_table, read_table
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.states import MADE, State
-from resources.store.records.self_tests import SelfTest, keep
+from resources.store.run_records import SelfTest, keep
 from resources.texts.markdown import page_text
 
 GOLD = SAMPLES / "gold"
@@ -82,7 +81,7 @@ Step = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class Judgement:
-    """What is found of one engine: lines, and figures by name."""
+    """The judgement of one engine: findings, and figures by name."""
 
     findings: list[Finding] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
@@ -97,11 +96,18 @@ class Engines:
     embedding: Embedder
 
 
-def self_test(engines: Engines, samples: Samples, home: Path, step: Step = lambda *_: None) -> Iterator[Finding]:
-    """Test the three engines, keep the result of each in `home`, and yield what was found.
+def self_test(
+    engines: Engines,
+    samples: Samples,
+    home: Path,
+    step: Step = lambda *_: None,
+    judged_one: Callable[[str], None] = lambda _: None,
+) -> Iterator[Finding]:
+    """Test the three engines, keep their results in `home`, and yield findings.
 
-    An engine that cannot run was not tested: no result is kept, because none of its rows is in doubt. Raises
-    `StoreError` when a result cannot be kept.
+    `judged_one` is told of each section that was judged, before the next engine begins. An engine that cannot run was
+    not tested: no result is kept, because none of its rows is in doubt. Raises `StoreError` when a result cannot be
+    kept.
     """
     layouts: dict[str, PageLayout] = {}
     tests: list[tuple[str, Engine, Callable[[Judgement], None]]] = [
@@ -124,6 +130,7 @@ def self_test(engines: Engines, samples: Samples, home: Path, step: Step = lambd
         wrong = [each.says for each in judged.findings if each.level is Level.PROBLEM]
         keep(home, SelfTest.now(section, engine.recipe(), judged.figures, wrong))
         yield from judged.findings
+        judged_one(section)
 
 
 def _test_layout(
@@ -272,10 +279,7 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
 
 
 def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
-    """Return the share of regions that have a partner of the same label and place.
-
-    It is 1 where there are none at all.
-    """
+    """Return the share of regions with a partner alike, 1 where there are none."""
     pairs = match([region.bbox for region in found], [region.bbox for region in expected])
     same = sum(found[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
     total = len(found) + len(expected)

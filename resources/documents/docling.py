@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from resources.documents.headings import is_named
-from resources.documents.tables import TableGrid, grid_of, is_table, tables_and_text
-from resources.figures.notes import FigureNote
+from resources.documents.tables import TableGrid, captions_of, grid_of, is_table, tables_and_text
+from resources.figures.figure import FigureNote
 from resources.states import LOST
 from resources.texts.markdown import defused
 
@@ -32,17 +32,12 @@ _LABELS = {
     "number": "page_footer",
 }
 """Labels of docling by those of layout; any other text is `text`."""
-_REACH = 150
-"""Distance of a caption from its picture or table at most, in parts of 1,000 of the page."""
-
-_NEIGHBOURS = 4
-"""Blocks between a caption and its picture or table at most."""
 _DPI = 72
 """docling wants one; that of the page is not known."""
 
 
 def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
-    """The blocks as the JSON of a DoclingDocument.
+    """Return the blocks as the JSON of a DoclingDocument.
 
     Every item has the page and box of its region, in pixels from the upper left corner of the upright page; one that
     goes on over a page has those of both. Tables are one item for each page. What a model noted about a picture or
@@ -79,7 +74,7 @@ class _Builder:
         self._is_titled = False
 
     def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
-        captions = _captions(blocks)
+        captions = captions_of(blocks)
         linked = set(captions.values())
         first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
         self._is_titled = first is not None and is_named(blocks, first)
@@ -178,7 +173,7 @@ class _Builder:
         self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
 
     def _provs(self, block: DocumentBlock) -> "list[ProvenanceItem]":
-        """Where each part of a block is printed, and which characters of its text that is."""
+        """Return the place of each part of a block, and its characters in the text."""
         provs, begin = [], 0
         for part in block.parts:
             begin += len(part.joint)
@@ -199,7 +194,10 @@ class _Builder:
 
 
 def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
-    """The fields of docling's `meta` for a note; only those of a picture have its kind, its data and its molecule."""
+    """Return the fields of docling's `meta` for a note.
+
+    Only those of a picture have its kind, its data and its molecule.
+    """
     from docling_core.types.doc import (
         DescriptionMetaField,
         KeywordsMetaField,
@@ -248,34 +246,3 @@ def _table_data(grid: TableGrid) -> "TableData":
             for cell in grid.cells
         ],
     )
-
-
-def _captions(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
-    """Positions of pictures and tables with that of their caption: each the nearest above or below it on its page."""
-    near: list[tuple[int, int, int]] = []
-    for at, block in enumerate(blocks):
-        if block.kind is not BlockKind.CAPTION:
-            continue
-        for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
-            distance = _distance(block.parts[0], blocks[other])
-            if distance is not None and distance <= _REACH:
-                near.append((distance, other, at))
-    captions: dict[int, int] = {}
-    for _, floating, caption in sorted(near):
-        if floating not in captions and caption not in captions.values():
-            captions[floating] = caption
-    return captions
-
-
-def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
-    """From a caption to the picture or table above or below it, in parts of 1,000; None where there is none."""
-    if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
-        return None
-    x1, y1, x2, y2 = caption.region.bbox_2d
-    gaps = [
-        max(0, y1 - bottom, top - y2)
-        for part in block.parts
-        for left, top, right, bottom in [part.region.bbox_2d]
-        if part.page == caption.page and min(x2, right) > max(x1, left)
-    ]
-    return min(gaps, default=None)

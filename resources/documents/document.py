@@ -15,12 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.errors import StoreError
-from resources.figures.notes import FigureNote
+from resources.errors import StoreError, without_paths
+from resources.figures.figure import FigureNote
 from resources.fingerprints import fingerprint
-from resources.printable import without_paths
-from resources.recognition.crops import crop_index, pixel_box
-from resources.recognition.read_regions import ReadRegion, read_regions
+from resources.recognition.regions import RegionRecord, crop_index, join_regions, pixel_box
 from resources.release.base import OpenImages, TableReader, image_suffix
 from resources.states import State
 from resources.store.corpus_tables import TABLES
@@ -50,7 +48,7 @@ class DocumentPage:
     height: int
     state: State
     reason: str | None
-    regions: tuple[ReadRegion, ...] = ()
+    regions: tuple[RegionRecord, ...] = ()
     pictures: Mapping[int, DocumentPicture] = field(default_factory=dict)
     notes: Mapping[int, FigureNote] = field(default_factory=dict)
     image: DocumentPicture | None = None
@@ -70,7 +68,7 @@ class Document:
 
 
 class BlockKind(StrEnum):
-    """What a block of a document is."""
+    """The kind of a document's block."""
 
     TITLE = "title"
     TEXT = "text"
@@ -91,7 +89,7 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """What one region gives to a block. `joint` stands between the part before and this one.
+    """The part that one region gives to a block. `joint` stands between the part before and this one.
 
     `refers` are the notes that the text refers to: (start and end of what is printed there, mark of the note). The
     first row of a table is `repeated` where it is that of the part before, printed again on the next page. `note` is
@@ -99,7 +97,7 @@ class BlockPart:
     """
 
     page: int
-    region: ReadRegion
+    region: RegionRecord
     text: str
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()
@@ -157,7 +155,7 @@ _KNOWN = ["page_id", "doc_id", "page_no", "width", "height", "sha256"]
 
 @dataclass(frozen=True, slots=True)
 class _PagePlace:
-    """Where a page stands: position of its document, and its number there."""
+    """The place of a page: position of its document, and its number there."""
 
     document: int
     number: int
@@ -200,7 +198,7 @@ class DocumentStream:
         return [document.name for document in self._planned]
 
     def read(self, keep: KeepPicture) -> Iterator[Document]:
-        """Every document once. Raises `StoreError` for tables that do not hold the same pages."""
+        """Yield every document once. Raises `StoreError` for tables that do not hold the same pages."""
         waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
         for shard in self._shards:
             for document, page in self._pages(shard, keep):
@@ -235,7 +233,7 @@ class DocumentStream:
         page_id = read["page_id"]
         regions = [
             replace(region, reason=region.reason and without_paths(region.reason))
-            for region in read_regions(page_id, layout, read["regions"])
+            for region in join_regions(page_id, layout, read["regions"])
         ]
         indices = {region.index for region in regions}
         pictures = {}
@@ -261,7 +259,7 @@ class DocumentStream:
 
 
 def _plan(reader: TableReader, shards: Sequence[str]) -> tuple[list[_DocumentPlan], dict[str, _PagePlace]]:
-    """The documents, and where each page stands."""
+    """Return the documents, and where each page stands."""
     rows: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = defaultdict(list)
     for shard in shards:
         for row in reader.read(_PAGES, shard, _KNOWN).to_pylist():
@@ -271,7 +269,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> tuple[list[_DocumentPla
     last = {shard: at for at, shard in enumerate(shards)}
     planned, places = [], {}
     for at, ((doc_id, _), name, (_, pages)) in enumerate(zip(keys, file_names(_names(keys)), documents, strict=True)):
-        numbers = _numbers([row["page_no"] for row, _ in pages])
+        numbers = page_numbers([row["page_no"] for row, _ in pages])
         final = max((shard for _, shard in pages), key=last.__getitem__)
         planned.append(_DocumentPlan(doc_id, name, _fingerprint(pages), len(pages), final))
         for (row, _), number in zip(pages, numbers, strict=True):
@@ -280,7 +278,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> tuple[list[_DocumentPla
 
 
 def _document_key(row: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells documents apart: the document's id, or the page's where there is none."""
+    """Return what tells documents apart: the document's id, or the page's where there is none."""
     return (row["page_id"], "page") if row["doc_id"] is None else (row["doc_id"], "")
 
 
@@ -299,13 +297,13 @@ def _split_namesakes(
 
 
 def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
-    """What the files are named after: the document, and where two have its name, the stem of their pages' ids."""
+    """Return names for the files of documents: the document's, or where two share it, their page ids' stem."""
     shared = Counter(doc_id for doc_id, _ in keys)
     return [doc_id if shared[doc_id] == 1 else f"{doc_id}/{stem}" for doc_id, stem in keys]
 
 
-def _numbers(page_nos: Sequence[int | None]) -> list[int]:
-    """The numbers of a document's pages: their own, or from 1 where one is missing or occurs twice."""
+def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
+    """Return the numbers of a document's pages: their own, or from 1 where one is missing or occurs twice."""
     if None in page_nos or len(set(page_nos)) < len(page_nos):
         return list(range(1, len(page_nos) + 1))
     return [number for number in page_nos if number is not None]
@@ -324,13 +322,13 @@ def _open_document(planned: _DocumentPlan, pages: Sequence[DocumentPage | bytes]
 
 
 def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows, of which only one at a time is in Python's memory: pages carry their pictures."""
+    """Yield the rows, of which only one at a time is in Python's memory: pages carry their pictures."""
     for batch in table.to_batches(max_chunksize=1):
         yield from batch.to_pylist()
 
 
 _SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif"})
-"""Of what a document was read from: its files have suffixes of their own."""
+"""Suffixes of the files that a document is read from: its outputs have suffixes of their own."""
 _UNSAFE = re.compile(r"[^\w.+~=@-]+")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
 """Names that Windows keeps to itself."""

@@ -3,15 +3,17 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resources.documents.chunks import chunk_document
 from resources.documents.docling import document_json
 from resources.documents.document import PICTURES, Document, DocumentBlock, DocumentStream, Notes
 from resources.documents.markdown import MarkdownOptions, document_markdown
 from resources.documents.structure import DocumentStructure, structure_document
+from resources.documents.tables import document_tables
 from resources.errors import StoreError
 from resources.files import cannot_write
 from resources.release.base import OpenImages, TableReader
@@ -23,21 +25,55 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file, and what makes its content."""
+    """The suffix of a document's file and what makes its content; `files` lie in a folder of that suffix beside it."""
 
     suffix: str
     content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions], str]
+    folder: str = ""
+    files: Callable[[Document, Sequence[DocumentBlock]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(
+        ()
+    )
 
 
+def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+    return "".join(_json_line(asdict(chunk)) for chunk in chunk_document(document, blocks))
+
+
+def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+    """Return a line for each table: all but its rows, and the files that hold these."""
+    return "".join(
+        _json_line({
+            **{key: value for key, value in asdict(table).items() if key != "rows"},
+            "n_rows": len(table.rows),
+            "files": [f"{document.name}{TABLES}/{table.number}{suffix}" for suffix in (".csv", ".parquet")],
+        })
+        for table in document_tables(document, blocks)
+    )  # fmt: skip
+
+
+def _table_files(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+    for table in document_tables(document, blocks):
+        yield f"{table.number}.csv", table.to_csv().encode("utf-8", "backslashreplace")
+        yield f"{table.number}.parquet", table.to_parquet()
+
+
+def _json_line(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+TABLES = ".tables"
+"""Ends the name of the folder with the data of a document's tables."""
 FORMATS = {
     "markdown": _FileFormat(".md", document_markdown),
     "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks)),
+    "chunks": _FileFormat(".chunks.jsonl", _chunk_lines),
+    "tables": _FileFormat(".tables.jsonl", _table_lines, TABLES, _table_files),
 }
 
 
 @dataclass
 class DocumentExport:
-    """What was written: pages by state, and regions by what became of them; each page and region counts once."""
+    """The account of an export: pages by state, and regions by outcome; each counts once."""
 
     documents: int = 0
     pages: Counter[str] = field(default_factory=Counter)
@@ -99,24 +135,37 @@ class _ExportFolder:
         for document in stream.read(self._replace):
             of = structure_document(document)
             for name in formats:
-                content = FORMATS[name].content(document, of.blocks, markdown)
-                self._replace(document.name + FORMATS[name].suffix, content.encode("utf-8", "backslashreplace"))
+                form = FORMATS[name]
+                content = form.content(document, of.blocks, markdown)
+                beside = {
+                    f"{document.name}{form.folder}/{file}": data for file, data in form.files(document, of.blocks)
+                }
+                for path, data in beside.items():
+                    self._replace(path, data)
+                if form.folder:
+                    self._keep_files(document.name + form.folder, set(beside))
+                self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
             whole = {page.image.path for page in document.pages if page.image is not None}
             parts = {picture.path for page in document.pages for picture in page.pictures.values()}
-            self._keep_pictures(document.name, whole | parts)
+            self._keep_files(document.name + PICTURES, whole | parts)
             done.add(document, of)
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names[name]):
                 (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
+                if FORMATS[name].folder:
+                    self._keep_files(gone + FORMATS[name].folder, set())
         for gone in {name for listed in earlier.values() for name in listed} - {
             name for listed in files.values() for name in listed
         }:
-            self._keep_pictures(gone, set())
+            self._keep_files(gone + PICTURES, set())
         self._mark({"complete": True, "documents": files})
         return done
 
     def _claim(self) -> dict[str, list[str]]:
-        """The names of documents that an earlier export wrote, by format; the folder is made where there is none."""
+        """Return the names of documents that an earlier export wrote, by format.
+
+        The folder is made where there is none.
+        """
         out = self._out
         if out.exists() and not out.is_dir():
             raise StoreError(f"{out} is a file; name a new or empty folder to export into")
@@ -148,13 +197,13 @@ class _ExportFolder:
         temporary.write_bytes(content)
         os.replace(temporary, path)
 
-    def _keep_pictures(self, document: str, paths: set[str]) -> None:
-        """Remove the pictures of a document that are not among `paths`."""
-        folder = self._out / f"{document}{PICTURES}"
+    def _keep_files(self, name: str, paths: set[str]) -> None:
+        """Remove the files of a document's folder that are not among `paths`, and the folder if none is left."""
+        folder = self._out / name
         if not folder.is_dir():
             return
         for file in folder.iterdir():
-            if f"{folder.name}/{file.name}" not in paths:
+            if f"{name}/{file.name}" not in paths:
                 file.unlink()
         if not paths:
             folder.rmdir()

@@ -8,10 +8,10 @@ from enum import IntEnum
 
 from resources.documents.document import BlockKind, DocumentBlock, DocumentPage
 from resources.documents.joins import one_line
-from resources.recognition.read_regions import ReadRegion
+from resources.recognition.regions import RegionRecord
 
 _DEEPEST = 6
-"""What markdown has."""
+"""The deepest level of a heading in markdown."""
 _NUMERAL = r"[0-9IVXⅠ-ⅿ一二三四五六七八九十]+"
 
 
@@ -61,7 +61,7 @@ _ALONE = re.compile(
 
 
 def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """The blocks, each title with its level.
+    """Return the blocks, each title with its level.
 
     The first title is that of the document, level 1, when it has no number and stands on the first page. The kinds of
     numbers that the document uses are its levels, in their usual order. A title without a number is below the numbered
@@ -90,7 +90,7 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
 
 
 def _ranks(titles: Sequence[str]) -> list[int | None]:
-    """The rank of each title. Where `1.1` goes on from no `1`, a single number is one that was misread."""
+    """Return the rank of each title. Where `1.1` goes on from no `1`, a single number is one that was misread."""
     ranks = [rank_of(title) for title in titles]
     decimals = [
         (found[1], rank > _Rank.DECIMAL)
@@ -104,12 +104,12 @@ def _ranks(titles: Sequence[str]) -> list[int | None]:
 
 
 def is_named(blocks: Sequence[DocumentBlock], title: DocumentBlock) -> bool:
-    """Whether a title, the first one, is that of the document."""
+    """Return whether a title, the first one, is that of the document."""
     return title.label == "doc_title" and title.page == blocks[0].page and rank_of(title.text) is None
 
 
 def rank_of(title: str) -> int | None:
-    """Which kind of number a title begins with, smaller for the upper ones; None for none."""
+    """Return which kind of number a title begins with, smaller for the upper ones; None for none."""
     title = title.lstrip()
     for rank, pattern in _NUMBERS:
         if pattern.match(title):
@@ -119,7 +119,7 @@ def rank_of(title: str) -> int | None:
 
 
 def is_number_alone(title: str) -> bool:
-    """Whether a title is only the number of the one that follows: `제 2 장`, `부록 B`, `Chapter 3`.
+    """Return whether a title is only the number of the one that follows: `제 2 장`, `부록 B`, `Chapter 3`.
 
     What stands between 제 and 장 is often misread, so any short word will do.
     """
@@ -145,7 +145,7 @@ Place = tuple[int, int]
 
 
 def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
-    """The running heads, feet and page numbers of a document.
+    """Return the running heads, feet and page numbers of a document.
 
     A page number is what layout calls so and looks so. A head or foot repeats: others stand at its height, or say the
     same but for numbers. In a document of one page, layout is believed. The outermost line of a page that layout took
@@ -187,12 +187,12 @@ class _Heights:
         self.pages: dict[int, set[int]] = defaultdict(set)
         self.tallest = 0
 
-    def near(self, region: ReadRegion, reach: int) -> set[int]:
+    def near(self, region: RegionRecord, reach: int) -> set[int]:
         middle = _middle(region)
         return set().union(*(self.pages.get(middle + off, ()) for off in range(-reach, reach + 1)))
 
 
-def _heights(regions: Iterable[tuple[DocumentPage, ReadRegion]]) -> _Heights:
+def _heights(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> _Heights:
     heights = _Heights()
     for page, region in regions:
         heights.pages[_middle(region)].add(page.number)
@@ -200,7 +200,7 @@ def _heights(regions: Iterable[tuple[DocumentPage, ReadRegion]]) -> _Heights:
     return heights
 
 
-def _said(regions: Iterable[tuple[DocumentPage, ReadRegion]]) -> dict[str, set[int]]:
+def _said(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict[str, set[int]]:
     said: dict[str, set[int]] = defaultdict(set)
     for page, region in regions:
         said[_without_digits(region)].add(page.number)
@@ -208,8 +208,8 @@ def _said(regions: Iterable[tuple[DocumentPage, ReadRegion]]) -> dict[str, set[i
     return said
 
 
-def _edges(page: DocumentPage, found: set[Place]) -> list[ReadRegion]:
-    """The uppermost and the lowest line of text at the edges of a page."""
+def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
+    """Return the uppermost and the lowest line of text at the edges of a page."""
     lines = [region for region in page.regions if (page.number, region.index) not in found]
     if not lines:
         return []
@@ -224,9 +224,9 @@ def _edges(page: DocumentPage, found: set[Place]) -> list[ReadRegion]:
     ]
 
 
-def _middle(region: ReadRegion) -> int:
+def _middle(region: RegionRecord) -> int:
     return (region.bbox_2d[1] + region.bbox_2d[3]) // 2
 
 
-def _without_digits(region: ReadRegion) -> str:
+def _without_digits(region: RegionRecord) -> str:
     return re.sub(r"[\d\W_]+", "", region.content or "")

@@ -4,13 +4,14 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from resources.documents.document import BlockKind, BlockPart, DocumentBlock
 from resources.documents.tables import TableGrid, grid_of, is_table, tables_and_text
-from resources.recognition.code_fences import passages
-from resources.recognition.read_regions import ReadRegion
+from resources.processes import give_back
+from resources.recognition.content import content_parts
+from resources.recognition.regions import RegionRecord
 
 if TYPE_CHECKING:
     from kiwipiepy import Kiwi
@@ -31,8 +32,12 @@ _SHORT = 30
 """Columns: text whose lines are all shorter is not running text."""
 _PITCH = 2.6
 """Distance of lines in heights of type. Of lines of print it is below; a line that is a paragraph seems far higher."""
-_CONTEXT = 24
+_CONTEXT = 12
 """Characters on each side that tell whether a word goes on."""
+_DOUBT = 2.0
+"""Difference of log-likelihoods of two readings under which the words alone cannot tell."""
+_KNOWN = 1 << 16
+"""Pairs of words whose joint is kept, some 20 MB: a document repeats its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +51,14 @@ class Paragraph:
 
 
 def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragraph]:
-    """The content of a region as running text.
+    """Return the content of a region as running text.
 
     `width` and `height` are those of the region in pixels: lines that cannot be lines of its print were set by the
     reader and stay. A line that no other continues ends a paragraph where it ends a sentence.
     """
     printed = are_print_lines([line for line in content.split("\n") if line.strip()], width, height)
     found: list[Paragraph] = []
-    for passage in passages(content):
+    for passage in content_parts(content):
         if passage.is_code:
             found.append(Paragraph(passage.text, is_code=True, language=passage.language))
             continue
@@ -63,7 +68,7 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
 
 
 def one_line(content: str) -> str:
-    """A title or caption in one line."""
+    """Return a title or caption in one line."""
     lines = [" ".join(line.split()) for line in content.split("\n") if line.strip()]
     text = lines[0] if lines else ""
     for line in lines[1:]:
@@ -79,7 +84,7 @@ def glue_lines(left: str, right: str) -> str:
 
 
 def joint(left: str, right: str) -> str:
-    """What stands between two lines of one paragraph: a blank, or nothing where a word goes on.
+    """Return what stands between two lines of one paragraph: a blank, or nothing where a word goes on.
 
     Korean is broken between any two syllables, without a hyphen, so only the words can tell.
     """
@@ -91,22 +96,47 @@ def joint(left: str, right: str) -> str:
         return "" if _is_cjk(left[-1]) and _is_cjk(right[0]) else " "
     if not (left[-1].isalnum() and right[0].isalnum()):
         return " " if _opens_or_closes(left[-1], right[0]) else ""
-    _, blanks = _kiwi().glue([left[-_CONTEXT:], right[:_CONTEXT]], return_space_insertions=True)
-    return " " if blanks[0] else ""
+    first, _, more = right.partition(" ")
+    # One syllable may be a particle of the word before or a word of its own, which only what follows can tell.
+    begin = first if first[1:] else f"{first} {more.partition(' ')[0]}"
+    gain = _gain_of_blank(left.rpartition(" ")[2][-_CONTEXT:], begin[:_CONTEXT].strip())
+    if 0 < abs(gain) < _DOUBT:
+        gain = _gain_of_blank(left[-_CONTEXT:].strip(), right[:_CONTEXT].strip())
+    return " " if gain >= 0 else ""
+
+
+@lru_cache(_KNOWN)
+def _gain_of_blank(left: str, right: str) -> float:
+    """Return how much likelier the words are with a blank between them: a difference of log-likelihoods."""
+    # An unknown word is as likely as its length says; a model of its syllables finds up to 1 % fewer joints.
+    analyse = partial(_kiwi().analyze, oov_handling="rule")
+    ((_, apart),), ((_, together),) = analyse(f"{left} {right}"), analyse(f"{left}{right}")
+    return apart - together
 
 
 def columns(line: str) -> int:
     """Width of a line in columns of half a syllable."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line.strip())
+    return sum(map(_WIDTHS.__getitem__, line.strip()))
+
+
+class _Widths(dict[str, int]):
+    """The columns of each character that was met."""
+
+    def __missing__(self, char: str) -> int:
+        self[char] = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        return self[char]
+
+
+_WIDTHS = _Widths()
 
 
 def is_command(line: str) -> bool:
-    """Whether a line looks like one of a terminal, which no other line continues."""
+    """Return whether a line looks like one of a terminal, which no other line continues."""
     return _COMMAND.match(line) is not None
 
 
 def are_print_lines(lines: list[str], width: float, height: float) -> bool:
-    """Whether the lines are those of the print."""
+    """Return whether the lines are those of the print."""
     longest = max(map(columns, lines), default=0)
     if len(lines) < 2 or longest < _SHORT:
         return False
@@ -153,17 +183,17 @@ def _grouped(lines: Iterable[str]) -> list[Paragraph]:
 
 
 def _begins_entry(before: str, line: str) -> bool:
-    """Whether a line begins an entry of a list. `다.` is also the end of a sentence whose word was broken."""
+    """Return whether a line begins an entry of a list. `다.` is also the end of a sentence whose word was broken."""
     return bool(ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before)))
 
 
 def is_broken_word(left: str, right: str) -> bool:
-    """A word of Latin letters with a hyphen at the end of the line."""
+    """Return a word of Latin letters with a hyphen at the end of the line."""
     return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
 
 
 def _opens_or_closes(left: str, right: str) -> bool:
-    """Whether a blank belongs between two signs of which one is no letter."""
+    """Return whether a blank belongs between two signs of which one is no letter."""
     return unicodedata.category(left) not in ("Ps", "Pi") and unicodedata.category(right) not in ("Pe", "Pf", "Po")
 
 
@@ -177,10 +207,14 @@ def _is_cjk(char: str) -> bool:
 
 @cache
 def _kiwi() -> "Kiwi":
-    """Takes about a second and 500 MB."""
+    """Takes about a second and 300 MB. Typing errors and names of several words would take 200 MB more."""
     from kiwipiepy import Kiwi
 
-    return Kiwi()
+    kiwi = Kiwi(num_workers=1, load_typo_dict=False, load_multi_dict=False)
+    # It is built to its end at the first text.
+    kiwi.analyze("")
+    give_back()
+    return kiwi
 
 
 _RUNNING = frozenset({"text", "content", "abstract", "reference_content"})
@@ -191,9 +225,9 @@ _LONG = 40
 _ALIKE = 25
 """Edges of a paragraph's parts differ by no more, in parts of 1,000 of the page; columns may be one of two."""
 _FOOT, _HEAD = 80, 60
-"""What may be left below the first part and above the second, in parts of 1,000."""
+"""The most space below the first part and above the second, in parts of 1,000."""
 _SAME_EDGES = 15
-"""Of the parts of a table, and of one column."""
+"""Tolerance of edges, of the parts of a table and of one column, in parts of 1,000."""
 _NEXT_LINE = 15
 """Between the lines of a paragraph, in parts of 1,000 of the page."""
 _SENTENCE_END = re.compile(r"(?:[다요죠까음함됨임것]|있음|없음|바람)$")
@@ -204,14 +238,14 @@ _BEGINS = re.compile(r"[가-힣a-z(“‘]")
 
 @dataclass(frozen=True, slots=True)
 class PrintExtent:
-    """Where most pages of a document begin and end to be printed on, heads and feet left out; parts of 1,000."""
+    """The printed extent of most pages without heads and feet, in parts of 1,000."""
 
     top: int
     bottom: int
 
 
 def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
-    """The extent of a document's pages, a tenth of them left out at each end."""
+    """Return the extent of a document's pages, a tenth of them left out at each end."""
     tops: dict[int, int] = {}
     bottoms: dict[int, int] = {}
     for block in blocks:
@@ -228,7 +262,7 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
 
 
 def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[DocumentBlock]:
-    """The blocks, each paragraph and table that surely goes on as one.
+    """Return the blocks, each paragraph and table that surely goes on as one.
 
     It goes on on the next page, or below what layout took for its end. `whole` are the pages of which every region was
     read; only they are joined. What stands between the parts (heads, feet and notes, on one page its pictures) comes
@@ -255,7 +289,7 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
 
 
 def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | None:
-    """Where the block stands that this one may go on from: the last one, but for what may stand between."""
+    """Return where the block stands that this one may go on from: the last one, but for what may stand between."""
     if block.kind not in (BlockKind.TEXT, BlockKind.TABLE):
         return None
     for at in range(len(done) - 1, -1, -1):
@@ -270,13 +304,13 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
 
 
 def _foot(between: Sequence[DocumentBlock], extent: PrintExtent) -> int:
-    """Where the print of the page ends, above its notes."""
+    """Return where the print of the page ends, above its notes."""
     notes = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.FOOTNOTE]
     return min([extent.bottom, *notes])
 
 
 def _as_one(first: DocumentBlock, second: DocumentBlock, extent: PrintExtent) -> DocumentBlock | None:
-    """The two blocks as one; None where it is not certain."""
+    """Return the two blocks as one; None where it is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
     if first.last_page == second.page:
         near = above is not below and _is_below(above, below)
@@ -302,14 +336,14 @@ def _one_paragraph(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock
     return replace(first, parts=(*first.parts, replace(second.parts[0], joint=joint(left, right)), *second.parts[1:]))
 
 
-def _is_below(above: ReadRegion, below: ReadRegion) -> bool:
-    """Whether the second region is the next line of the first one's column."""
+def _is_below(above: RegionRecord, below: RegionRecord) -> bool:
+    """Return whether the second region is the next line of the first one's column."""
     gap = below.bbox_2d[1] - above.bbox_2d[3]
     return abs(above.bbox_2d[0] - below.bbox_2d[0]) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
 
 
 def _goes_on(first: BlockPart, second: BlockPart) -> bool:
-    """Whether the paragraph at the foot of a page lacks its end, and the one on the next page its beginning."""
+    """Return whether a paragraph at the foot of a page goes on at the head of the next one."""
     end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
     if not _GOES_ON.search(end) or ENDED.search(end) or not _BEGINS.match(begin) or _SENTENCE_END.search(end):
         return False
@@ -322,14 +356,14 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
     return _are_columns(first.region, second.region) and _is_full(first.region, end)
 
 
-def _are_columns(first: ReadRegion, second: ReadRegion) -> bool:
-    """Whether the parts stand in one column, or in two of one width."""
+def _are_columns(first: RegionRecord, second: RegionRecord) -> bool:
+    """Return whether the parts stand in one column, or in two of one width."""
     (left, _, right, _), (x1, _, x2, _) = first.bbox_2d, second.bbox_2d
     return abs(left - x1) <= _ALIKE or abs((right - left) - (x2 - x1)) <= _ALIKE
 
 
-def _is_full(region: ReadRegion, end: str) -> bool:
-    """Whether the last line of print runs to the end of the column, as far as the reader has told the lines apart."""
+def _is_full(region: RegionRecord, end: str) -> bool:
+    """Return whether the last line runs to the end of its column, where lines are known."""
     lines = [line for line in (region.content or "").split("\n") if line.strip()]
     x1, y1, x2, y2 = region.bbox
     if are_print_lines(lines, x2 - x1, y2 - y1):
@@ -355,7 +389,7 @@ def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | N
 
 
 def _heading(grid: TableGrid) -> tuple[str, ...] | None:
-    """The texts of the first row where they can head columns: a text for each; None for another row."""
+    """Return the texts of the first row where they can head columns: a text for each; None for another row."""
     cells = grid.row(0)
     if not all(cell.text and cell.rows == 1 for cell in cells):
         return None

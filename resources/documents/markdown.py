@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
 from resources.documents.tables import caption_of, is_table, rows_of, tables_and_text, without_first_row
-from resources.figures.notes import FigureNote
-from resources.printable import visible
-from resources.recognition.code_fences import fenced
+from resources.errors import visible
+from resources.figures.figure import FigureNote
+from resources.recognition.content import fence_code
 from resources.states import LOST, State
 from resources.texts.markdown import defused, formula_markdown, inline_markdown, line_markdown, link_target
 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownOptions:
-    """What a markdown file shows besides the text.
+    """The choices of a markdown file besides the text.
 
     `page_marks` adds the line `----- Page 3 -----` from the second page on, before the first block that begins on it or
     after it. `notes` adds those of a model below their pictures and tables.
@@ -73,13 +73,13 @@ class _PageMarks:
         self._pending: list[str] = []
 
     def before(self, number: int | None) -> list[str]:
-        """The marks before a block that begins on page `number`, of all pages for None."""
+        """Return the marks before a block that begins on page `number`, of all pages for None."""
         waiting, self._pending = self._pending, []
         marks = [mark for page in self._up_to(number) for mark in (_comment_of(page), *self._shown(page), *_lost(page))]
         return [*waiting, *marks]
 
     def within(self, number: int) -> list[str]:
-        """The marks within a block that goes on on page `number`; the visible ones follow behind it."""
+        """Return the marks within a block that goes on on page `number`; the visible ones follow behind it."""
         marks: list[str] = []
         for page in self._up_to(number):
             marks += (_comment_of(page), *_lost(page))
@@ -116,7 +116,7 @@ def _comment(text: str) -> str:
 def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
     match block.kind:
         case BlockKind.CODE:
-            return fenced(block.text, block.language)
+            return fence_code(block.text, block.language)
         case BlockKind.TABLE:
             return _table(block, marks)
         case BlockKind.FORMULA:
@@ -132,7 +132,7 @@ def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
 
 
 def _before(block: DocumentBlock) -> str:
-    """What stands before the text of a title, an entry of a list and a note that is tied."""
+    """Return what stands before the text of a title, an entry of a list and a note that is tied."""
     if block.mark is not None:
         return f"[^{block.mark}]: "
     return {BlockKind.TITLE: "#" * block.level + " ", BlockKind.ITEM: "- "}.get(block.kind, "")
@@ -149,7 +149,7 @@ def _picture(block: DocumentBlock) -> str:
 
 
 def _noted(note: FigureNote) -> str:
-    """What a model made up about a picture or table, as a quotation that says so."""
+    """Return what a model made up about a picture or table, as a quotation that says so."""
     kind = f" ({note.kind.replace('_', ' ')})" if note.kind else ""
     lines = [f"**By a model{kind}:** {inline_markdown(note.description)}"]
     if note.keywords:
@@ -165,7 +165,7 @@ _IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
 
 
 def _running(block: DocumentBlock, marks: _PageMarks) -> str:
-    """A paragraph; lines of its content end with two blanks, so that they stay lines."""
+    """Return a paragraph; lines of its content end with two blanks, so that they stay lines."""
     text = ""
     parts = block.parts
     if block.mark is not None:
@@ -179,7 +179,7 @@ def _running(block: DocumentBlock, marks: _PageMarks) -> str:
 
 
 _RAISED = re.compile(r"&lt;(su[bp])>([^<>&]{1,40})&lt;/\1>")
-"""What a reader raised or lowered, which stays so; of all tags in a text these two alone."""
+"""Tags of raised and lowered text: the two that a text keeps."""
 _NOTE = re.compile("\ufdd0(.*?)\ufdd1")
 """The mark of a note between two signs that no text has."""
 
@@ -193,7 +193,7 @@ def _with_notes(part: BlockPart) -> str:
 
 
 def _table(block: DocumentBlock, marks: _PageMarks) -> str:
-    """A table with a line for each row."""
+    """Return a table with a line for each row."""
     html = f"<table>{caption_of(block.parts[0].text)}"
     for part in block.parts:
         html += "".join(f"\n{mark}" for mark in marks.within(part.page))

@@ -12,8 +12,7 @@ from resources.documents.document import BlockKind, BlockPart, Document, Documen
 from resources.documents.headings import find_furniture, is_number_alone, rank_of, with_levels
 from resources.documents.joins import ITEM, join_pages, one_line, paragraphs
 from resources.documents.tables import is_table, tables_and_text
-from resources.recognition.code_fences import without_fences
-from resources.recognition.latex import without_delimiters
+from resources.recognition.content import strip_delimiters, strip_fences
 from resources.states import State
 from resources.texts.markdown import formula_numbers
 
@@ -27,7 +26,7 @@ _NAMED = re.compile(
 )
 """The beginning of a caption, which layout may take for a title."""
 _HASHES = re.compile(r"#{1,6}\s+(?=\S)")
-"""How a reader marks a title in markdown."""
+"""The mark of a title in a reader's markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class DocumentStructure:
 
 
 def structure_document(document: Document) -> DocumentStructure:
-    """The document as blocks. Running heads, feet and page numbers are blocks too, of their own kind."""
+    """Return the document as blocks. Running heads, feet and page numbers are blocks too, of their own kind."""
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
     blocks = with_levels(join_pages(tie_footnotes(_whole_titles(blocks)), _whole(document.pages)))
@@ -79,7 +78,7 @@ def _regions_of(blocks: Sequence[DocumentBlock], kind: BlockKind) -> set[tuple[i
 
 
 def _whole(pages: Sequence[DocumentPage]) -> set[int]:
-    """The pages of which every region was read."""
+    """Return the pages of which every region was read."""
     return {
         page.number
         for page in pages
@@ -106,13 +105,13 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentB
         elif region.label in _FORMULAS:
             number = page.regions[numbers[at]] if at in numbers else None
             of = None if number is None else BlockPart(page.number, number, (number.content or "").strip())
-            yield DocumentBlock(BlockKind.FORMULA, (replace(part, text=without_delimiters(part.text)),), number=of)
+            yield DocumentBlock(BlockKind.FORMULA, (replace(part, text=strip_delimiters(part.text)),), number=of)
         else:
             yield from _text_blocks(part)
 
 
 def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
-    """The blocks of a region with text."""
+    """Yield the blocks of a region with text."""
     label, text = part.region.label, part.text
     if label in _TITLES:
         yield _title(part)
@@ -142,8 +141,8 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 
 def _title(part: BlockPart) -> DocumentBlock:
-    """A title, or what layout took for one: an entry of a list, a caption, a sentence."""
-    title = _HASHES.sub("", one_line(without_fences(part.text)))
+    """Return a title, or what layout took for one: an entry of a list, a caption, a sentence."""
+    title = _HASHES.sub("", one_line(strip_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),))
@@ -154,7 +153,7 @@ def _title(part: BlockPart) -> DocumentBlock:
 
 
 def _whole_titles(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """The blocks with a number that stands alone and the title below it as one title."""
+    """Return the blocks with a number that stands alone and the title below it as one title."""
     whole: list[DocumentBlock] = []
     for block in blocks:
         before = whole[-1] if whole else None
@@ -177,7 +176,7 @@ _MARK = re.compile(
     r"\s*(?:<sup>\s*)?(?:\$\s*\^\s*\{?)?(?P<mark>[0-9]{1,3}|[⁰¹²³⁴-⁹]{1,3}|\*{1,3}|[†‡])(?P<bracket>[)⁾])?(?:\s*\}?\s*\$)?(?:\s*</sup>)?"
     r"(?=[\s가-힣A-Za-z“‘(\[])\s*"
 )
-"""What a note begins with: `4)`, `4 `, `*`, also as a superscript."""
+"""The beginning of a note: `4)`, `4 `, `*`, also as a superscript."""
 _SIGNS = str.maketrans({"*": "s", "†": "d", "‡": "dd"})
 _REFERRING = frozenset({BlockKind.TEXT, BlockKind.ITEM, BlockKind.TITLE, BlockKind.CAPTION})
 _REFERENCE = re.compile(
@@ -187,9 +186,9 @@ _REFERENCE = re.compile(
     r"|(?<=[가-힣A-Za-z.,”’\"'])(?P<plain>[0-9]{1,3})\)"
     r"|(?<=[가-힣A-Za-z.,”’\"')])(?P<sign>\*{1,3}|[†‡])(?![*†‡])"
 )
-"""How a text refers to notes: a superscript, which may name several, or a number with a bracket behind a letter."""
+"""References to notes in a text: a superscript, or a number with a bracket behind a letter."""
 _BASE = re.compile(r"(?:[0-9]|(?<![A-Za-z])(?:[A-Za-z]|[cdkm]m))$")
-"""What an exponent stands behind: a digit, a variable, a unit of length."""
+"""The signs before an exponent: a digit, a variable, a unit of length."""
 _NUMBER = re.compile(r"[0-9]{1,3}|\*{1,3}|[†‡]")
 
 Place = tuple[int, str]
@@ -270,7 +269,7 @@ def _references(at: int, page: int, text: str) -> Iterator[_Reference]:
 
 
 def _follows(before: re.Match[str], mark: re.Match[str]) -> bool:
-    """Whether a mark comes after another in the notes of a page."""
+    """Return whether a mark comes after another in the notes of a page."""
     old, new = (each["mark"].translate(_SUPERSCRIPTS) for each in (before, mark))
     if old.isdigit() != new.isdigit():
         return False

@@ -1,17 +1,26 @@
-"""A table's HTML as cells with their places and spans. Pure."""
+"""Tables of documents: their HTML as cells with places and spans, and as rows and columns of data."""
 
+import csv
+import io
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from resources.recognition.vlm.tables_html import clean_tables, join_tables
+from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from resources.recognition.vlm.client.tables import clean_tables, join_tables
+from resources.texts.markdown import defused
 
 if TYPE_CHECKING:
+    import pandas as pd
     from bs4 import Tag
 
 
 _TABLE = re.compile(r"(<table>.*?</table>)", re.DOTALL)
-_FIRST_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_ROWSPAN = re.compile(r'<t[dh] rowspan="(\d+)"')
 _CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
 _MOST_SPANNED = 100
 """Rows or columns that a cell may take; a larger number is a loop's."""
@@ -39,12 +48,12 @@ class TableGrid:
     caption: str
 
     def row(self, at: int) -> tuple[TableCell, ...]:
-        """The cells that begin in a row."""
+        """Return the cells that begin in a row."""
         return tuple(cell for cell in self.cells if cell.row == at)
 
 
 def tables_and_text(content: str) -> list[str]:
-    """What a table's region holds, in its order: tables as `<table>` of rows, and text that stands outside of them.
+    """Return the tables of a region and the text between them, in order.
 
     No cell spans more rows than its table has.
     """
@@ -56,24 +65,45 @@ def is_table(piece: str) -> bool:
     return piece.startswith("<table>") and piece.endswith("</table>")
 
 
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row as it stands in a table's HTML."""
+
+    html: str
+    is_heading: bool
+    """True where all of its cells are headings."""
+    is_spanned: bool
+    """True where a cell of a row above reaches into it."""
+
+
+def table_rows(table: str) -> list[TableRow]:
+    """Return the rows of one of `tables_and_text`, from top to bottom."""
+    rows: list[TableRow] = []
+    reach = 0
+    for at, row in enumerate(_ROW.findall(table)):
+        rows.append(TableRow(row, "<th" in row and "<td" not in row, at < reach))
+        reach = max(reach, *(at + int(span) for span in _ROWSPAN.findall(row)), 0)
+    return rows
+
+
 def rows_of(table: str) -> str:
-    """The rows of a table, as they stand between its tags; its caption is left out."""
+    """Return the rows of a table, as they stand between its tags; its caption is left out."""
     return _CAPTION.sub("", table.removeprefix("<table>").removesuffix("</table>"))
 
 
 def caption_of(table: str) -> str:
-    """The caption of a table as HTML, empty without one."""
+    """Return the caption of a table as HTML, empty without one."""
     found = _CAPTION.search(table)
     return found[0] if found else ""
 
 
 def without_first_row(table: str) -> str:
-    """A table without its first row, whose cells take no other row."""
-    return _FIRST_ROW.sub("", table, count=1)
+    """Return a table without its first row, whose cells take no other row."""
+    return _ROW.sub("", table, count=1)
 
 
 def grid_of(table: str) -> TableGrid:
-    """The cells of one of `tables_and_text`."""
+    """Return the cells of one of `tables_and_text`."""
     from bs4 import BeautifulSoup
 
     # Entities and spans as HTML has them; the form is that of `clean_tables`, so the plain parser reads it right.
@@ -104,5 +134,166 @@ def _text(tag: "Tag") -> str:
 
 
 def _span(cell: "Tag", name: str) -> int:
-    """A span as `clean_tables` writes it."""
+    """Return a span as `clean_tables` writes it."""
     return min(int(str(cell.get(name) or 1)), _MOST_SPANNED)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTable:
+    """A table of a document as data: whole where it goes on over pages, with the text of a cell in all that it spans.
+
+    `columns` are the texts of the heading rows, one name for each column and no name twice; numbers from 1 where no
+    row is marked as a heading. `number` counts from 1 in the document, `headings` are the titles above, `places` the
+    regions that it was read from, in their order.
+    """
+
+    doc_id: str
+    number: int
+    caption: str
+    headings: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    places: tuple["RegionPlace", ...]
+
+    def to_csv(self) -> str:
+        """Return the columns' names and the rows as RFC 4180 has them, with lines that end in a line feed."""
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
+        return lines.getvalue()
+
+    def to_parquet(self) -> bytes:
+        """Return a Parquet file of texts."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = [pa.array(values, pa.string()) for values in zip(*self.rows, strict=True)] or [
+            pa.array([], pa.string()) for _ in self.columns
+        ]
+        file = io.BytesIO()
+        pq.write_table(pa.table(columns, names=list(self.columns)), file)
+        return file.getvalue()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a DataFrame of texts."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.columns), dtype=str)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlace:
+    """A region that text is of: its page, its index there and its box, in parts of 1,000 of the upright page."""
+
+    page_id: str
+    page: int
+    region: int
+    bbox_2d: tuple[int, int, int, int]
+
+
+def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPlace, ...]:
+    """Return the regions of the parts, each once, in their order."""
+    page_ids = {page.number: page.page_id for page in document.pages}
+    regions = {(part.page, part.region.index): part for part in parts}.values()
+    return tuple(
+        RegionPlace(page_ids[part.page], part.page, part.region.index, part.region.bbox_2d) for part in regions
+    )
+
+
+def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[DocumentTable]:
+    """Return the tables of a document in their order. `blocks` are those of `structure_document`."""
+    captions = captions_of(blocks)
+    number = 0
+    for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
+        if block.kind is not BlockKind.TABLE:
+            continue
+        number += 1
+        rows, heading_rows, caption = _data_of(block)
+        if not caption and at in captions:
+            caption = blocks[captions[at]].text
+        names = zip(*rows[:heading_rows], strict=True) if heading_rows else ([] for _ in rows[0]) if rows else ()
+        columns = _unique(" / ".join(dict.fromkeys(filter(None, name))) for name in names)
+        data = tuple(map(tuple, rows[heading_rows:]))
+        yield DocumentTable(document.doc_id, number, caption, headings, columns, data, places_of(document, block.parts))
+
+
+def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
+    """Return for each block the titles that it stands below, the uppermost first; a title is not below itself."""
+    above: list[tuple[int, str]] = []
+    found: list[tuple[str, ...]] = []
+    for block in blocks:
+        if block.kind is BlockKind.TITLE:
+            above = [title for title in above if title[0] < block.level]
+        found.append(tuple(title for _, title in above))
+        if block.kind is BlockKind.TITLE:
+            above.append((block.level, defused(" ".join(block.text.split()))))
+    return found
+
+
+def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
+    """Return the cells of a table row by row, how many of the rows are headings, and the caption."""
+    rows: list[list[str]] = []
+    headings, caption = 0, ""
+    for part in block.parts:
+        grid = grid_of(without_first_row(part.text) if part.repeated else part.text)
+        texts = [[""] * grid.columns for _ in range(grid.rows)]
+        for cell in grid.cells:
+            for down in range(cell.rows):
+                for right in range(cell.columns):
+                    texts[cell.row + down][cell.column + right] = cell.text
+        if not rows:
+            marked = [bool(cells) and all(cell.heading for cell in cells) for cells in map(grid.row, range(grid.rows))]
+            headings, caption = len([*takewhile(bool, marked)]), grid.caption
+        rows += texts
+    width = max(map(len, rows), default=0)
+    return [row + [""] * (width - len(row)) for row in rows], headings, caption
+
+
+def _unique(names: Iterator[str]) -> tuple[str, ...]:
+    """Return the names of columns: a number where one is empty, and `(2)` behind one that is there already."""
+    seen: Counter[str] = Counter()
+    unique: list[str] = []
+    for at, name in enumerate(names, 1):
+        chosen = base = name or str(at)
+        while seen[chosen]:
+            seen[base] += 1
+            chosen = f"{base} ({seen[base]})"
+        seen[chosen] += 1
+        unique.append(chosen)
+    return tuple(unique)
+
+
+_REACH = 150
+"""Distance of a caption from its picture or table at most, in parts of 1,000 of the page."""
+_NEIGHBOURS = 4
+"""Blocks between a caption and its picture or table at most."""
+
+
+def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
+    """Return positions of pictures and tables with that of their caption: each the nearest above or below it."""
+    near: list[tuple[int, int, int]] = []
+    for at, block in enumerate(blocks):
+        if block.kind is not BlockKind.CAPTION:
+            continue
+        for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
+            distance = _distance(block.parts[0], blocks[other])
+            if distance is not None and distance <= _REACH:
+                near.append((distance, other, at))
+    captions: dict[int, int] = {}
+    for _, floating, caption in sorted(near):
+        if floating not in captions and caption not in captions.values():
+            captions[floating] = caption
+    return captions
+
+
+def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
+    """From a caption to the picture or table above or below it, in parts of 1,000; None where there is none."""
+    if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
+        return None
+    x1, y1, x2, y2 = caption.region.bbox_2d
+    gaps = [
+        max(0, y1 - bottom, top - y2)
+        for part in block.parts
+        for left, top, right, bottom in [part.region.bbox_2d]
+        if part.page == caption.page and min(x2, right) > max(x1, left)
+    ]
+    return min(gaps, default=None)

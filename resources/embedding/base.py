@@ -2,29 +2,49 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from resources.embedding.embeddings import Embedding
 from resources.engine import Engine
 from resources.errors import EngineError
-from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
+from resources.states import State
 
 if TYPE_CHECKING:
     import numpy as np
+
+    # Client processes load this module, and no Arrow with it.
+    from resources.figures.figure import FigurePicture
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of a page, a text, a query or a figure.
+
+    `vector` is float32 of shape (dim,) with L2 norm 1, and None unless the state is `ok`.
+    """
+
+    id: str
+    state: State
+    vector: "np.ndarray | None" = None
+    reason: str | None = None
+
 
 MAX_DIM = 16_384
 """Numbers of a vector, at most: no model in use has more, and a store of longer ones would not fit in memory."""
 
 
 class Embedder(Engine):
-    """Turns pages, texts and queries into vectors. Each method yields one `Embedding` per item, in any order."""
+    """Turns pages, texts and queries into vectors.
+
+    Each method yields one `Embedding` per item, in any order.
+    """
 
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
     """Kinds of vectors that a query's vector can be compared with; `figure` where it makes vectors of figures."""
 
     is_lexical: ClassVar[bool] = False
-    """Whether its vectors compare spelling: a page without a word of the query then cannot match it well."""
+    """True where vectors compare spelling: a page without a word of the query cannot match it well."""
 
     typical_image_seconds: ClassVar[float] = 0.05
     """`typical_seconds` of a page's picture."""
@@ -32,7 +52,7 @@ class Embedder(Engine):
     dim: int
 
     def prepare_texts(self) -> None:
-        """`prepare` for texts and queries alone, which may need less than pictures do."""
+        """Prepare for texts and queries alone, which may need less than pictures do."""
         self.prepare()
 
     @abstractmethod
@@ -40,10 +60,10 @@ class Embedder(Engine):
 
     @abstractmethod
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`texts` are pairs (id, text); an empty text is `blank`."""
+        """Yield vectors of pairs (id, text); an empty text is `blank`."""
 
-    def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
-        """Vectors of figures, each from its picture of at most `most_pixels` and its caption.
+    def embed_figures(self, figures: Iterable["FigurePicture"], most_pixels: int) -> Iterator[Embedding]:
+        """Yield vectors of figures from captions and pictures of at most `most_pixels`.
 
         Only an engine with `figure` among its `queries_match` is asked.
         """
@@ -51,15 +71,19 @@ class Embedder(Engine):
 
     @abstractmethod
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        """`queries` are pairs (id, query); their vectors are compared with those of `queries_match` by dot product."""
+        """Yield vectors of pairs (id, query).
+
+        They are compared with those of `queries_match` by dot product.
+        """
 
     def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray] | None":
-        """Vectors of a page and a text by the model's own code in full precision, each (dim,) of norm 1.
+        """Return vectors of a page and a text by the model's own code.
 
-        For a self-test; None where there is no such code. Raises `EngineError`.
+        In full precision, each (dim,) of norm 1. For a self-test; None where there is no such code. Raises
+        `EngineError`.
         """
         return None
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last run of vectors, for plots."""
+        """Return figures of the last run of vectors, for plots."""
         return {}

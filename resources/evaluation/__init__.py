@@ -1,1 +1,4 @@
-"""Benchmarks of reading: samples with known answers, scorers, and means with intervals. Pure."""
+"""Benchmarks of reading: samples with known answers, scorers, and means with intervals.
+
+Pure.
+"""

@@ -1,7 +1,7 @@
-"""The parts of a benchmark: samples, known answers, readings, scores, and the adapter that loads it.
+"""The parts of a benchmark: samples, known answers, readings, scores, and adapters.
 
 An adapter (`resources/evaluation/benchmarks/`) loads a `Benchmark` from a folder. Its samples are indexed as a corpus
-and read by the assets; the tables say a `Reading` of each; `resources/evaluation/scoring.py` compares the two.
+and read by the assets; the tables say a `SampleReading` of each; `resources/evaluation/scoring.py` compares the two.
 """
 
 import json
@@ -12,10 +12,10 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from resources.evaluation.scorers.cdm import Cdm
-from resources.evaluation.scorers.teds import BoundedTeds
+from resources.evaluation.cdm import Cdm
+from resources.evaluation.tables import BoundedTeds
 from resources.layout.regions import Task
-from resources.recognition.read_regions import ReadRegion
+from resources.recognition.regions import RegionRecord
 from resources.states import LOST, State
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """All text of a page.
+    """The known text of a page.
 
     `markdown` says that it has markup; without `ordered` its reading order is not known.
     """
@@ -38,8 +38,8 @@ class PageText:
 class Element:
     """One block of a page.
 
-    `category` is the benchmark's own. `bbox` is (x1, y1, x2, y2) as shares of width and height, each 0 to 1. `order`
-    is its place in the reading order, None where it has none. `html` is that of a table, `latex` of a formula (or a
+    `category` is the benchmark's own. `bbox` is (x1, y1, x2, y2) as shares of width and height, each 0 to 1. `order` is
+    its place in the reading order, None where it has none. `html` is that of a table, `latex` of a formula (or a
     table), `text` of all others. `ignored` elements are neither scored nor counted as wrong.
     """
 
@@ -57,7 +57,7 @@ class Element:
 class PageElements:
     """The blocks of a page.
 
-    `width` and `height` in pixels of the picture that the boxes were drawn on.
+    `width` and `height` are in pixels of the picture that the boxes were drawn on.
     """
 
     elements: tuple[Element, ...]
@@ -80,15 +80,15 @@ class Formula:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineText:
     """The text of one line."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question about a page with all answers that count as right.
+class SampleQuestion:
+    """A question about a page, with all answers that count as right.
 
     `dense` compares without any blank and with the case of letters, as OCRBench does for formulas.
     """
@@ -103,7 +103,7 @@ class Question:
 class Answers:
     """Questions about one picture."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[SampleQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +117,33 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What must be true of the text that is read of one page."""
+class FactList:
+    """The tests that the text read of one page must pass."""
 
     facts: tuple[Fact, ...]
 
 
-Gold = PageText | PageElements | TableHtml | Formula | Line | Answers | Facts
+Gold = PageText | PageElements | TableHtml | Formula | LineText | Answers | FactList
 
-_KINDS = {kind.__name__: kind for kind in get_args(Gold)}
+_KINDS: dict[str, type] = {
+    "PageText": PageText,
+    "PageElements": PageElements,
+    "TableHtml": TableHtml,
+    "Formula": Formula,
+    "Line": LineText,
+    "Answers": Answers,
+    "Facts": FactList,
+}
+"""The kinds of gold by their names in files."""
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def gold_to_json(gold: Gold) -> str:
-    """One line of JSON that `gold_from_json` reads back, the same for the same gold."""
-    return json.dumps({"kind": type(gold).__name__, **asdict(gold)}, ensure_ascii=False, sort_keys=True)
+    """Return one line of JSON that `gold_from_json` reads back.
+
+    It is the same for the same gold.
+    """
+    return json.dumps({"kind": _NAMES[type(gold)], **asdict(gold)}, ensure_ascii=False, sort_keys=True)
 
 
 def gold_from_json(line: str) -> Gold:
@@ -156,8 +169,8 @@ WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """Where the image of a sample is; nothing is opened before `read`.
+class SamplePicture:
+    """The place of a sample's image; nothing is opened before `read`.
 
     `path` is the file that holds it: an image, a PDF of which it is `page` (from 1), or a table (Arrow, Parquet) from
     which `load` takes the bytes.
@@ -168,9 +181,10 @@ class Picture:
     load: Callable[[], bytes] | None = field(default=None, compare=False)
 
     def read(self) -> bytes:
-        """Return the encoded image: as it is stored, or the page of the PDF as a PNG.
+        """Return the encoded image.
 
-        Raises `OSError` for a file that cannot be read, `UndecodableImage` for a PDF that cannot be drawn.
+        As it is stored, or the page of the PDF as a PNG. Raises `OSError` for a file that cannot be read,
+        `UndecodableImage` for a PDF that cannot be drawn.
         """
         if self.load is not None:
             return self.load()
@@ -193,7 +207,7 @@ def _renderer() -> "Pdfs":
 
 
 def close_pictures() -> None:
-    """Let go of the PDF that is still open.
+    """Close the PDF that is still open.
 
     PDFium complains of one at the end of a process.
     """
@@ -223,15 +237,15 @@ class Sample:
 
     id: str
     document: str
-    picture: Picture | None
+    picture: SamplePicture | None
     slices: Mapping[str, str]
     gold: Gold
     regions: tuple[GivenRegion, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Something in the folder that is no sample, and why: one line for a person."""
+class SkippedSample:
+    """A file or row of the folder that is no sample, with the reason."""
 
     what: str
     reason: str
@@ -242,10 +256,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """The samples of a folder by their ids, and what in it could not be one.
+    """The samples of a folder by their ids, and what was left out.
 
-    `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be
-    had) are what a publication of the scores must name.
+    `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be had)
+    are what a publication of the scores must name.
     """
 
     name: str
@@ -253,37 +267,40 @@ class Benchmark:
     licence: str
     source: str
     samples: Sequence[Sample]
-    left_out: Sequence[LeftOut] = ()
+    left_out: Sequence[SkippedSample] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What the tables of the platform say of one sample.
+class SampleReading:
+    """The reading of one sample, from the tables of the platform.
 
     `state` is that of the page in `ocr_results`, or of the first table before it that lost the page; None is a sample
-    of which there is no row. `markdown` is that of `ocr_results`, `text` that of `parsed_texts`, `regions` are
-    layout and readings joined, in reading order.
+    of which there is no row. `markdown` is that of `ocr_results`, `text` that of `parsed_texts`, `regions` are layout
+    and readings joined, in reading order.
     """
 
     state: State | None
     reason: str | None = None
     markdown: str = ""
     text: str = ""
-    regions: Sequence[ReadRegion] = ()
+    regions: Sequence[RegionRecord] = ()
 
     @property
     def lost(self) -> bool:
-        """Whether the sample is to score worst whatever its gold: failed, quarantined or missing."""
+        """Return whether the sample scores worst whatever its gold.
+
+        It was failed, quarantined or is missing.
+        """
         return self.state is None or self.state in LOST
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class SampleScore:
     """One metric of one sample, or of the whole benchmark where `sample` is None.
 
-    `value` is None where it could not be computed; `skipped_reason` then says why. `size` is what the value is a
-    share of (characters, nodes, facts): the weight of the sample in a pooled mean. `lost` is a worst value that
-    stands for a reading that is not there. `notes` say what was wrong, one line each, for people.
+    `value` is None where it could not be computed; `skipped_reason` then says why. `size` is what the value is a share
+    of (characters, nodes, facts): the weight of the sample in a pooled mean. `lost` is a worst value that stands for a
+    reading that is not there. `notes` say what was wrong, one line each, for people.
     """
 
     sample: str | None
@@ -297,7 +314,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What scorers run outside of this process."""
+    """The tools that scorers run outside of this process."""
 
     teds: BoundedTeds
     cdm: Cdm | None = None
@@ -309,11 +326,11 @@ OWN_PAGES = "yours"
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A kind of benchmark.
+    """A kind of benchmark: its description, its loader and its scorers.
 
     `says` is one sentence for a list of them; `expects` is what a folder must hold, `source` where to get it and
-    `licence` under which terms. `load` raises `SourceError` for a folder that is no such benchmark. `score` gives
-    every metric that the sample has by its gold, whatever was read. `whole` scores all samples at once. The first of
+    `licence` under which terms. `load` raises `SourceError` for a folder that is no such benchmark. `score` gives every
+    metric that the sample has by its gold, whatever was read. `whole` scores all samples at once. The first of
     `headline`, at most two, is what a gate looks at.
     """
 
@@ -323,7 +340,9 @@ class Adapter:
     source: str
     licence: str
     load: Callable[[Path], Benchmark]
-    score: Callable[[Sample, Reading, Tools], list[Score]]
+    score: Callable[[Sample, SampleReading, Tools], list[SampleScore]]
     metrics: tuple[str, ...]
     headline: tuple[str, ...]
-    whole: Callable[[Sequence[tuple[Sample, Reading]], Sequence[Score]], list[Score]] = lambda read, scores: []
+    whole: Callable[[Sequence[tuple[Sample, SampleReading]], Sequence[SampleScore]], list[SampleScore]] = (
+        lambda read, scores: []
+    )

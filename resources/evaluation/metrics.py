@@ -1,4 +1,7 @@
-"""Metrics by name, their means with intervals, and what changed since another run. Pure; NumPy."""
+"""Metrics by name, their means with intervals, and their changes between runs.
+
+Pure; NumPy.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,17 +10,17 @@ from types import MappingProxyType
 
 import numpy as np
 
-from resources.evaluation.benchmark import Sample, Score
+from resources.evaluation.benchmark import Sample, SampleScore
 from resources.search.scores import FEWEST, interval
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`says` is one sentence for a table's legend.
+    """A metric and its meaning.
 
-    Values are shares of 1 unless `unit` names something else. A lost reading has the value `worst`. The mean of a
-    `pooled` metric weighs each sample by the size of its score, so a long page counts more; of the others every sample
-    counts the same. A change smaller than `margin` is no loss to a reader.
+    `says` is one sentence for a table's legend. Values are shares of 1 unless `unit` names something else. A lost
+    reading has the value `worst`. The mean of a `pooled` metric weighs each sample by the size of its score, so a long
+    page counts more; of the others every sample counts the same. A change smaller than `margin` is no loss to a reader.
     """
 
     name: str
@@ -115,13 +118,11 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What a metric gained or lost over the samples that two runs have in common.
+class PairedChange:
+    """The change of a metric over the common samples of two runs.
 
-    `previous` is the mean of the other run.
-
-    `low` and `high` are the 95 % interval of the change, paired by sample and drawn by document. `worse` is a change
-    to the worse that is significant and at least the metric's margin.
+    `previous` is the mean of the other run. `low` and `high` are the 95 % interval of the change, paired by sample and
+    drawn by document. `worse` is a change to the worse that is significant and at least the metric's margin.
     """
 
     metric: str
@@ -139,7 +140,7 @@ class Change:
         return self.value - self.previous
 
 
-def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
+def means(samples: Iterable[Sample], scores: Iterable[SampleScore]) -> list[Mean]:
     """Return the means of every metric that is scored, by slice, `all` first."""
     known = {sample.id: sample for sample in samples}
     scores = list(scores)
@@ -149,7 +150,7 @@ def means(samples: Iterable[Sample], scores: Iterable[Score]) -> list[Mean]:
     return sorted(found, key=lambda mean: (mean.slice != ALL, mean.slice, list(METRICS).index(mean.metric)))
 
 
-def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Score]) -> list[Change]:
+def changes(samples: Iterable[Sample], before: Iterable[SampleScore], now: Iterable[SampleScore]) -> list[PairedChange]:
     """Return the changes of every metric by slice, over samples with values in both runs."""
     known = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
@@ -165,8 +166,8 @@ def changes(samples: Iterable[Sample], before: Iterable[Score], now: Iterable[Sc
     return sorted(found, key=lambda change: (change.slice != ALL, change.slice, list(METRICS).index(change.metric)))
 
 
-def _by_slice(known: Mapping[str, Sample], scores: Iterable[Score]) -> dict[tuple[str, str], list[Score]]:
-    slices: defaultdict[tuple[str, str], list[Score]] = defaultdict(list)
+def _by_slice(known: Mapping[str, Sample], scores: Iterable[SampleScore]) -> dict[tuple[str, str], list[SampleScore]]:
+    slices: defaultdict[tuple[str, str], list[SampleScore]] = defaultdict(list)
     for score in scores:
         if score.sample is not None and score.sample in known:
             for slice_ in _slices(known[score.sample]):
@@ -179,12 +180,12 @@ def _slices(sample: Sample) -> Iterator[str]:
     yield from (f"{name}: {value}" for name, value in sorted(sample.slices.items()) if value)
 
 
-def _whole(score: Score) -> Mean:
+def _whole(score: SampleScore) -> Mean:
     """Return a metric that is taken over the whole benchmark at once."""
     return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
 
 
-def _mean(metric: Metric, slice_: str, scores: Sequence[Score], known: Mapping[str, Sample]) -> Mean:
+def _mean(metric: Metric, slice_: str, scores: Sequence[SampleScore], known: Mapping[str, Sample]) -> Mean:
     counted = [score for score in scores if score.value is not None]
     skipped = [score for score in scores if score.value is None]
     why = Counter(score.skipped_reason for score in skipped).most_common(1)
@@ -209,14 +210,16 @@ def _mean(metric: Metric, slice_: str, scores: Sequence[Score], known: Mapping[s
     )
 
 
-def _average(metric: Metric, scores: Sequence[Score], known: Mapping[str, Sample]) -> float | None:
+def _average(metric: Metric, scores: Sequence[SampleScore], known: Mapping[str, Sample]) -> float | None:
     if not scores:
         return None
     sums, sizes = _documents(metric, [(score.value or 0.0, score) for score in scores], known)
     return float(sums.sum() / sizes.sum())
 
 
-def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], known: Mapping[str, Sample]) -> Change:
+def _change(
+    metric: Metric, slice_: str, pairs: Sequence[tuple[SampleScore, SampleScore]], known: Mapping[str, Sample]
+) -> PairedChange:
     scores = [now for _, now in pairs]
     before, sizes = _documents(metric, [(old.value or 0.0, now) for old, now in pairs], known)
     after, _ = _documents(metric, [(now.value or 0.0, now) for now in scores], known)
@@ -226,7 +229,7 @@ def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], k
     change = gained.sum() / total
     loss, surely = (change, low > 0) if metric.lower_is_better else (-change, high < 0)
     enough = np.count_nonzero(gained) >= FEWEST
-    return Change(
+    return PairedChange(
         metric.name,
         slice_,
         len(pairs),
@@ -240,11 +243,11 @@ def _change(metric: Metric, slice_: str, pairs: Sequence[tuple[Score, Score]], k
 
 
 def _documents(
-    metric: Metric, values: Sequence[tuple[float, Score]], known: Mapping[str, Sample]
+    metric: Metric, values: Sequence[tuple[float, SampleScore]], known: Mapping[str, Sample]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sum values and weights by document, in the order of the first sample of each.
+    """Sum values and weights by document, in the order of their first samples.
 
-    Of a pooled metric a sample of size 0 has nothing to count; where that is all there is, each counts once.
+    In a pooled metric a sample of size 0 has no weight; where all have size 0, each counts once.
     """
     pooled = metric.pooled and any(score.size for _, score in values)
     sums: dict[str, float] = {}

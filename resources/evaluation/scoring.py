@@ -1,4 +1,4 @@
-"""The benchmarks by name, and the scores of what was read of their samples."""
+"""The benchmarks by name, and the scores of their samples."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -6,38 +6,40 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from resources.code_version import CodeVersion
 from resources.errors import ConfigError, SourceError, did_you_mean
-from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Reading, Sample, Score, Tools
+from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SampleReading, SampleScore, Tools
 from resources.evaluation.benchmarks import (
     answers,
     dp_bench,
     facts,
+    kdoc_ocrbench,
     omnidocbench,
-    pubtabnet,
+    tables_and_formulas,
     texts,
     transformed,
-    unimer,
 )
+from resources.evaluation.cdm import Cdm
 from resources.evaluation.metrics import METRICS
-from resources.evaluation.scorers.cdm import Cdm
-from resources.evaluation.scorers.teds import BoundedTeds
+from resources.evaluation.tables import BoundedTeds
+from resources.fingerprints import CodeVersion
 
 ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
     {
         adapter.name: adapter
         for adapter in (
             texts.TEXTS,
+            texts.CORRECTIONS,
             texts.PDF_TEXTS,
             transformed.TRANSFORMED,
             facts.KOREAN,
             texts.KOPUB,
+            kdoc_ocrbench.KDOC,
             omnidocbench.MDPBENCH_KO,
             omnidocbench.MDPBENCH,
             omnidocbench.OMNIDOCBENCH,
             dp_bench.ADAPTER,
-            pubtabnet.ADAPTER,
-            unimer.ADAPTER,
+            tables_and_formulas.PUBTABNET,
+            tables_and_formulas.UNIMER,
             texts.IAM_LINES,
             facts.OLMOCR,
             answers.OCRBENCH,
@@ -49,7 +51,10 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
 
 
 def adapter(name: str) -> Adapter:
-    """Return the adapter of a benchmark. Raises `ConfigError` for a name that none has."""
+    """Return the adapter of a benchmark.
+
+    Raises `ConfigError` for an unknown one.
+    """
     if name not in ADAPTERS:
         raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
     return ADAPTERS[name]
@@ -79,13 +84,14 @@ def load(name: str, folder: Path) -> Benchmark:
 VERSION = CodeVersion("evaluation", {1: "the first release"})
 """A new version scores stored tables again; no page is read again."""
 
-MISSING = Reading(None, "there is no row of it")
+MISSING = SampleReading(None, "there is no row of it")
 
 
 class Scorer:
-    """Scores samples of one benchmark. A context manager: the process that compares tables ends with it.
+    """Scores samples of one benchmark.
 
-    Tables that take longer than `table_seconds` are skipped with the reason, as is CDM without a command that works.
+    A context manager: the process that compares tables ends with it. Tables that take longer than `table_seconds` are
+    skipped with the reason, as is CDM without a command that works.
     """
 
     def __init__(self, benchmark: Adapter, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
@@ -94,7 +100,10 @@ class Scorer:
 
     @classmethod
     def of(cls, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> Self:
-        """Return the scorer of a benchmark by its name. Raises `ConfigError` for an unknown one."""
+        """Return the scorer of a benchmark by its name.
+
+        Raises `ConfigError` for an unknown one.
+        """
         return cls(adapter(benchmark), cdm, table_seconds)
 
     def __enter__(self) -> Self:
@@ -103,7 +112,7 @@ class Scorer:
     def __exit__(self, *_: object) -> None:
         self._tools.teds.close()
 
-    def score(self, sample: Sample, reading: Reading) -> list[Score]:
+    def score(self, sample: Sample, reading: SampleReading) -> list[SampleScore]:
         """Return every metric that the sample has, one score each.
 
         Which metrics these are, and their sizes, depends on the gold alone. A lost reading has the worst value of
@@ -112,7 +121,7 @@ class Scorer:
         if not reading.lost:
             return self._adapter.score(sample, reading, self._tools)
         why = (f"{reading.state or 'missing'}: {reading.reason or 'no reason is given'}",)
-        empty = self._adapter.score(sample, Reading(reading.state), self._tools)
+        empty = self._adapter.score(sample, SampleReading(reading.state), self._tools)
         return [
             replace(score, value=METRICS[score.metric].worst, lost=True, notes=why)
             if score.value is not None
@@ -120,7 +129,7 @@ class Scorer:
             for score in empty
         ]
 
-    def score_all(self, read: Iterable[tuple[Sample, Reading]]) -> Iterator[list[Score]]:
+    def score_all(self, read: Iterable[tuple[Sample, SampleReading]]) -> Iterator[list[SampleScore]]:
         """Yield the scores of each sample in order, those of the whole benchmark last."""
         samples, scores = [], []
         for sample, reading in read:

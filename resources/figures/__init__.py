@@ -1,1 +1,1 @@
-"""Figures: the images and charts of a page with what stands beside them, and the models that describe them."""
+"""The figures of a page, and the models that describe them."""

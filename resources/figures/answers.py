@@ -1,4 +1,4 @@
-"""Judges what models answer about figures: JSON, tables, drawings and SMILES, also cut, looping or refused."""
+"""The judgement of models' answers about figures: JSON, tables, drawings and SMILES."""
 
 import ast
 import json
@@ -9,13 +9,13 @@ from enum import StrEnum
 from html import escape
 from typing import Any, Literal
 
-from resources.figures.notes import KINDS, FigureNote
+from resources.errors import harmless
+from resources.figures.figure import KINDS, FigureNote
 from resources.layout.regions import Task
-from resources.printable import harmless
-from resources.recognition.characters import script_of
-from resources.recognition.vlm.answers import loop_start, tidy
-from resources.recognition.vlm.chat_requests import Answer
-from resources.recognition.vlm.deepseek.deepseek_answers import clean
+from resources.recognition.content import script_of
+from resources.recognition.vlm.client.answers import loop_start, tidy
+from resources.recognition.vlm.client.chat_requests import ChatAnswer
+from resources.recognition.vlm.client.deepseek import clean
 from resources.states import State
 
 _LOOP_REPEATS = 6
@@ -26,7 +26,7 @@ _SCRIPTS = {"HANGUL": "ko", "LATIN": "en", "CJK": "zh", "HIRAGANA": "ja", "KATAK
 
 
 class NoteProblem(StrEnum):
-    """What makes an answer useless."""
+    """The reason why an answer is useless."""
 
     CUT = "cut off"
     LOOP = "loop"
@@ -38,7 +38,7 @@ class NoteProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedNote:
-    """The fields of a note that an answer gives, or its problem and the reason for a person."""
+    """The fields of a note in an answer, or the answer's problem."""
 
     problem: NoteProblem | None = None
     reason: str = ""
@@ -49,7 +49,7 @@ class JudgedNote:
     smiles: str | None = None
 
     def note(self, figure: str, attempts: int, seconds: float) -> FigureNote:
-        """The note on the figure of an id."""
+        """Return the note on the figure of an id."""
         return FigureNote(
             *(figure, State.OK, None, self.kind, self.description, self.keywords, self.data_html, self.smiles),
             language=language_of(self.description),
@@ -58,8 +58,8 @@ class JudgedNote:
         )
 
 
-def unfinished(answer: Answer) -> JudgedNote | None:
-    """The problem of an answer that did not come to its end; None for one that did."""
+def find_end_problem(answer: ChatAnswer) -> JudgedNote | None:
+    """Return the problem of an answer that did not end; None for one that did."""
     start, unit = loop_start(answer.text[-_WINDOW:], _LOOP_REPEATS)
     if unit and answer.finish_reason == "length":
         shown = " ".join(unit.split())[:40]
@@ -72,13 +72,13 @@ def unfinished(answer: Answer) -> JudgedNote | None:
 
 
 def language_of(text: str) -> str | None:
-    """The language of most letters, as far as their script tells; None where there is no letter."""
+    """Return the language of most letters by their script; None without letters."""
     shares = script_shares(text)
     return _SCRIPTS.get(max(shares, key=lambda script: shares[script])) if shares else None
 
 
 def script_shares(text: str) -> dict[str, float]:
-    """The share of the letters of a text by script, named as by `script_of`."""
+    """Return the share of a text's letters by script, named as by `script_of`."""
     scripts = [script_of(char) for char in text if char.isalpha()]
     return {script: scripts.count(script) / len(scripts) for script in dict.fromkeys(scripts)}
 
@@ -90,7 +90,7 @@ _BOUND = re.compile(r"[0-9()=#\[\]]|[A-Z].*[A-Z]")
 
 
 def smiles_of(value: Any) -> str | None:
-    """A value where it can be the SMILES of a molecule; None for everything else."""
+    """Return a value that can be the SMILES of a molecule; None for others."""
     text = value.strip() if isinstance(value, str) else ""
     if not _SMILES.fullmatch(text) or not _ATOM.search(text) or not _BOUND.search(text):
         return None
@@ -119,7 +119,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["kind", "description", "keywords", "data", "smiles"],
     "additionalProperties": False,
 }
-"""Of an answer. The data of a chart are rows of cells, its head first; HTML is made of them here."""
+"""Schema of an answer. The data of a chart are rows of cells, its head first; HTML is made of them here."""
 
 _ASKED: dict[Language, str] = {
     "ko": """문서에서 잘라 낸 그림입니다. 그림에 보이는 것만 한국어로 설명하세요. 보이지 않는 것은 지어내지 마세요.
@@ -148,14 +148,17 @@ Answer with one JSON object and nothing else.
 
 
 def prompt(language: Language, caption: str, context: str) -> str:
-    """The question about a figure. What is printed beside it is quoted, and cannot end its quotation or the turn."""
+    """Return the question about a figure.
+
+    What is printed beside it is quoted, and cannot end its quotation or the turn.
+    """
     return _ASKED[language].format(
         caption=_quotable(caption, _CAPTION), context=_quotable(context, _CONTEXT), kinds=", ".join(KINDS)
     )
 
 
 def response_format() -> dict[str, Any]:
-    """The field of a request that binds the answer to `SCHEMA`, as OpenAI and vLLM take it."""
+    """Return the request's field that binds the answer to `SCHEMA`, as in OpenAI's API."""
     return {"type": "json_schema", "json_schema": {"name": "figure", "schema": SCHEMA, "strict": True}}
 
 
@@ -179,9 +182,9 @@ _NOTHING = frozenset({"", "-", "n/a", "na", "none", "null", "없음", "해당 �
 _DECODER = json.JSONDecoder()
 
 
-def judge_chat(answer: Answer, language: Language) -> JudgedNote:
-    """The note in an answer, or what is wrong with it."""
-    if (problem := unfinished(answer)) is not None:
+def judge_chat(answer: ChatAnswer, language: Language) -> JudgedNote:
+    """Return the note in an answer, or its problem."""
+    if (problem := find_end_problem(answer)) is not None:
         return problem
     if not answer.text.strip():
         return JudgedNote(NoteProblem.EMPTY, "the answer is empty")
@@ -190,11 +193,11 @@ def judge_chat(answer: Answer, language: Language) -> JudgedNote:
         if _REFUSED.search(answer.text):
             return JudgedNote(NoteProblem.REFUSAL, "the model declined to describe it")
         return JudgedNote(NoteProblem.FORM, "the answer is no JSON object of the form that was asked for")
-    return _checked(found, language)
+    return _check_note(found, language)
 
 
-def _checked(found: Mapping[str, Any], language: Language) -> JudgedNote:
-    """The note in a JSON object, or what is wrong with its description."""
+def _check_note(found: Mapping[str, Any], language: Language) -> JudgedNote:
+    """Return the note in a JSON object, or the problem of its description."""
     description = _line(found.get("description"), _LONGEST_DESCRIPTION)
     if description is None or description.lower() in _NOTHING:
         return JudgedNote(NoteProblem.EMPTY, "the answer describes nothing")
@@ -214,7 +217,10 @@ def _checked(found: Mapping[str, Any], language: Language) -> JudgedNote:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a text, whatever stands around it, as fences do; None where there is none."""
+    """Return the first JSON object in a text; None where there is none.
+
+    Whatever stands around it, as fences do, is left out.
+    """
     start = text.find("{")
     while start >= 0:
         try:
@@ -234,7 +240,7 @@ def _keywords(found: Any) -> tuple[str, ...]:
 
 
 def _table(found: Any) -> str | None:
-    """Rows of cells as `<table>` HTML; None where there are not two cells."""
+    """Return rows of cells as `<table>` HTML; None where there are not two cells."""
     rows = [row for row in found[:MOST_ROWS] if isinstance(row, list)] if isinstance(found, list) else []
     cells = [[_line(cell, _LONGEST_CELL) or "" for cell in row[:MOST_CELLS]] for row in rows]
     cells = [row for row in cells if any(row)]
@@ -248,7 +254,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _line(value: Any, most: int) -> str | None:
-    """A text or number in one line of at most `most` characters; None for another value."""
+    """Return a text or number in one line of `most` characters; None for others."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     shown = "".join(char if char.isprintable() else " " for char in str(value))
@@ -260,13 +266,13 @@ _LONGEST_DRAWING = 20_000
 _MOST_PARTS = 200
 
 
-def judge_deepseek(answer: Answer) -> JudgedNote:
-    """The note in an answer, or what is wrong with it.
+def judge_deepseek(answer: ChatAnswer) -> JudgedNote:
+    """Return the note in an answer, or its problem.
 
     A table is a chart's data, a dictionary of lines and circles a drawing, one word of SMILES a molecule, and all else
     a description.
     """
-    if (problem := unfinished(answer)) is not None:
+    if (problem := find_end_problem(answer)) is not None:
         return problem
     text = clean(answer.text, Task.TABLE).strip()
     if not text:
@@ -274,21 +280,21 @@ def judge_deepseek(answer: Answer) -> JudgedNote:
     if "<table" in text.lower():
         return JudgedNote(kind="other_chart", data_html=tidy(text, Task.TABLE))
     if text.startswith("{"):
-        return _geometry(text)
+        return _judge_drawing(text)
     if (smiles := smiles_of(text)) is not None:
         return JudgedNote(kind="molecule", smiles=smiles)
     return JudgedNote(kind="other", description=" ".join(text.split()))
 
 
-def _geometry(text: str) -> JudgedNote:
-    drawn = _drawing(text)
+def _judge_drawing(text: str) -> JudgedNote:
+    drawn = _drawing_table(text)
     if drawn is None:
         return JudgedNote(NoteProblem.FORM, "the answer begins like a drawing and is none")
     return JudgedNote(kind="geometry", data_html=drawn)
 
 
-def _drawing(text: str) -> str | None:
-    """The lines and circles of a drawing as `<table>` HTML; None for a text that is no literal of them."""
+def _drawing_table(text: str) -> str | None:
+    """Return the lines and circles of a drawing as `<table>` HTML; None for others."""
     if len(text) > _LONGEST_DRAWING:
         return None
     try:

@@ -1,12 +1,19 @@
-"""The figures of a page: which regions they are, their captions, and the text around them. Pure."""
+"""The figures of a page with captions and context, and the notes on them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from resources.recognition.crops import crop_index
-from resources.recognition.read_regions import region_texts
+from resources.engine import Engine
+from resources.fingerprints import CodeVersion
+from resources.recognition.regions import RegionText, crop_index, region_texts
+from resources.states import State
+from resources.store.corpus_tables import FIGURE_NOTES
 from resources.texts.markdown import page_text
+
+if TYPE_CHECKING:
+    from resources.store.table_store import TableStore
 
 LABELS = frozenset({"image", "chart"})
 """Regions that are figures. Pictures of running heads, and seals, are none."""
@@ -31,7 +38,7 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """An image or chart of a page, or a table where a profile wants those too.
+    """An image or chart of a page, or a table if a profile wants it.
 
     `index` is that of its region. `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a
     grid of 0 to 1000. `caption` is what is printed as such, and `context` the nearest text, at most 500 characters.
@@ -47,7 +54,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class FigurePicture:
-    """A figure as an engine gets it: an encoded picture, its caption, and the text around it."""
+    """A figure as an engine gets it: picture, caption, and the text around it."""
 
     id: str
     data: bytes
@@ -61,7 +68,7 @@ def page_figures(
     smallest: float,
     tables_of: tuple[int, int] | None = None,
 ) -> list[Figure]:
-    """The figures of a page that cover at least the share `smallest` of it, in reading order.
+    """Return the figures of a page that cover the share `smallest`, in reading order.
 
     `readings` and `crops` are the values of `regions` and `image_crops` in the page's row of `ocr_results`. `tables_of`
     is the width and height of a page in pixels whose tables are figures too, though no picture of them is kept.
@@ -96,11 +103,11 @@ def page_figures(
 
 
 def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, list[str]]:
-    """The captions of figures and tables by region: each caption is that of the nearest one within reach."""
+    """Return the captions of figures and tables by region, each given to the nearest."""
     captioned = [region["index"] for region in regions if region["native_label"] in _CAPTIONED]
     found: dict[int, list[str]] = {}
     for region in sorted(regions, key=lambda region: region["index"]):
-        if region["native_label"] != _CAPTION or not (text := _text(region)):
+        if region["native_label"] != _CAPTION or not (text := _region_text(region)):
             continue
         near = [(gap, at) for at in captioned if (gap := _gap(boxes[region["index"]], boxes[at])) is not None]
         if near:
@@ -109,13 +116,13 @@ def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, lis
 
 
 def _texts(regions: Sequence[Row]) -> list[tuple[int, str]]:
-    """(region, text) of what a figure can be explained by."""
+    """Return (region, text) of what can explain a figure."""
     texts = [region for region in regions if region["label"] == "text" and region["native_label"] not in _REPEATED]
-    return [(region["index"], text) for region in texts if (text := _text(region))]
+    return [(region["index"], text) for region in texts if (text := _region_text(region))]
 
 
 def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
-    """The nearest texts within reach, nearest first; the last one is cut at a blank."""
+    """Return the texts within reach, nearest first; the last is cut at a blank."""
     near = [(distance, text) for box, text in texts if (distance := max(_apart(figure, box))) <= _TEXT_REACH]
     # Sorting is stable: of equally near ones the first in reading order comes first.
     context = "\n".join(text for _, text in sorted(near, key=lambda each: each[0]))
@@ -126,13 +133,13 @@ def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
 
 
 def _gap(caption: Box, box: Box) -> int | None:
-    """Between a caption and what it may be of, above, below or beside it; None where it is out of reach."""
+    """Return the gap between a caption and a figure; None beyond reach."""
     across, down = _apart(caption, box)
     return None if (across and down) or max(across, down) > _CAPTION_REACH else across + down
 
 
 def _apart(one: Box, other: Box) -> tuple[int, int]:
-    """Empty space between two boxes, across and down; 0 where they overlap in that direction."""
+    """Return the space between two boxes, across and down; 0 where they overlap."""
     return max(0, one[0] - other[2], other[0] - one[2]), max(0, one[1] - other[3], other[1] - one[3])
 
 
@@ -145,5 +152,94 @@ def _box(region: Row) -> Box:
     return x1, y1, x2, y2
 
 
-def _text(region: Row) -> str:
+def _region_text(region: Row) -> str:
     return " ".join(page_text(region_texts([region])).split())
+
+
+KINDS = (
+    "photo", "drawing", "diagram", "flowchart", "map", "bar_chart", "line_chart", "pie_chart", "other_chart", "table",
+    "formula", "molecule", "geometry", "screenshot", "logo", "other",
+)  # fmt: skip
+"""The kinds of figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureNote:
+    """A model's description of a figure; nothing of it was read from the page.
+
+    `kind` is one of `KINDS`. `data_html` is the data of a chart as `<table>` HTML, `smiles` a molecule's formula;
+    `language` is that of the description. All of them are empty unless the state is `ok`.
+    """
+
+    id: str
+    state: State
+    reason: str | None = None
+    kind: str | None = None
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    data_html: str | None = None
+    smiles: str | None = None
+    language: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+
+
+def notes_text(notes: Iterable[Mapping[str, Any]] | None) -> str:
+    """Return description, keywords and data of the `notes` in a row of `figure_notes`."""
+    return "\n\n".join(text for note in notes or () if (text := _note_text(note)))
+
+
+def _note_text(note: Mapping[str, Any]) -> str:
+    data = note["data_html"] and page_text([RegionText(0, "table", note["data_html"])])
+    return "\n".join(part for part in (note["description"], ", ".join(note["keywords"] or ()), data) if part)
+
+
+_FIELDS = ("kind", "description", "data_html", "smiles", "language")
+
+
+def sound_notes(store: "TableStore", shards: Sequence[str]) -> Callable[[str, int], FigureNote | None]:
+    """Return a function from a page's id and a region to its note, or None.
+
+    Of 40,781 pages with a figure and a half each, of 200 characters, it holds 40 MB. Raises `StoreError`.
+    """
+    known: dict[tuple[str, int], FigureNote] = {}
+    for shard in shards:
+        if not store.has(FIGURE_NOTES.name, shard):
+            continue
+        for row in store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist():
+            for note in row["notes"] or ():
+                if note["state"] == State.OK:
+                    said = {name: note[name] for name in _FIELDS if note[name] is not None}
+                    keywords = tuple(note["keywords"] or ())
+                    figure = f"{row['page_id']}/{note['index']}"
+                    known[row["page_id"], note["index"]] = FigureNote(figure, State.OK, keywords=keywords, **said)
+    return lambda page_id, index: known.get((page_id, index))
+
+
+class FigureNoter(Engine):
+    """Describes figures by a model: kind, description, keywords, data of charts, formulas of molecules."""
+
+    off: ClassVar[str | None] = None
+    """The reason why it describes nothing; None for an engine that does."""
+
+    @abstractmethod
+    def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
+        """Yield one `FigureNote` for each figure, in any order, while taking figures lazily.
+
+        `most_pixels` is the size of a picture as the model sees it, at most. A figure that cannot be described is
+        `failed` with the reason. Raises `EngineError` when the engine cannot run at all.
+        """
+
+    def report(self) -> dict[str, float | str]:
+        """Return figures of the last `describe`, for plots."""
+        return {}
+
+
+class NoNotes(FigureNoter):
+    """Describes nothing: there is no table of notes, and no server is started for it."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("notes.none", {1: "the first release"})
+    off: ClassVar[str | None] = "notes.engine is none"
+
+    def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
+        return iter(())

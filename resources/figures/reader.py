@@ -3,27 +3,26 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import UndecodableImage
 from resources.figures.answers import JudgedNote
-from resources.figures.notes import FigureNote
-from resources.pages.pixels.images import decode
-from resources.pages.pixels.patches import whole_patches
-from resources.recognition.vlm.chat_requests import PATH, Answer, read_answer, request_body
-from resources.recognition.vlm.region_images import (
+from resources.figures.figure import FigureNote
+from resources.pages.page import decode, whole_patches
+from resources.recognition.vlm.client.chat_requests import PATH, ChatAnswer, read_answer, request_body
+from resources.recognition.vlm.client.region_images import (
     RegionImage,
     crop_pixels,
-    encoded,
+    encode_image,
     has_ink,
     relative_size,
-    resized,
+    resize,
 )
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.requests import Refused, Unanswered
+from resources.vllm.client.requests import RefusedRequest, UnansweredRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _SEED = 0
 """For the attempts that sample: a figure gets the same second attempt in every run."""
 _TEMPERATURES = (0.0, 0.3, 0.7)
-"""Of the first attempt and of those after it: a little chance leaves the path that greedy decoding takes."""
+"""Temperatures of the first attempt and of those after it: some chance leaves the greedy path."""
 
 Figures = defaultdict[str, float]
 PATCH = 32
@@ -42,7 +41,7 @@ _LEAST = 4
 
 @dataclass(frozen=True, slots=True)
 class FigureJob:
-    """A figure to be described, as it travels to a client process; `prompt` is what is asked about it."""
+    """A figure as it travels to a client process, with the question about it."""
 
     id: str
     data: bytes
@@ -51,14 +50,14 @@ class FigureJob:
 
 @dataclass(frozen=True, slots=True)
 class NoteSettings:
-    """How figures are asked about, as it travels to the client processes.
+    """Settings of the questions about figures, as they travel to client processes.
 
     `make_image` makes the picture of a figure's pixels, `judge` makes a note of an answer or says what is wrong with
     it. `room` is in tokens: of the first answer to a figure, and of every further one.
     """
 
     make_image: Callable[["NDArray[np.uint8]"], RegionImage]
-    judge: Callable[[Answer], JudgedNote]
+    judge: Callable[[ChatAnswer], JudgedNote]
     sampling: Mapping[str, Any]
     room: tuple[int, int]
     tries: int
@@ -81,7 +80,7 @@ class FigureReader:
         self._settings = settings
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def prepare(self, job: FigureJob) -> PreparedFigure:
         """Decode the picture and bring it to the model's size."""
@@ -111,8 +110,8 @@ class FigureReader:
         for attempt, room in enumerate(asked):
             try:
                 answer, took = await self._ask(ready, client, attempt, room)
-            except (Refused, Unanswered) as error:
-                said = "the server refused it: " if isinstance(error, Refused) else ""
+            except (RefusedRequest, UnansweredRequest) as error:
+                said = "the server refused it: " if isinstance(error, RefusedRequest) else ""
                 problems.append(f"{said}{error}")
                 break
             seconds += took
@@ -125,10 +124,11 @@ class FigureReader:
         ready.figures["requests_repeated"] += client.take_retries()
         if note is None:
             ready.figures["figures_failed"] += 1
-            note = FigureNote(ready.job.id, State.FAILED, _said(problems), attempts=len(problems), seconds=seconds)
+            reason = "; before: ".join(dict.fromkeys(reversed(problems)))  # a problem that came again is said once
+            note = FigureNote(ready.job.id, State.FAILED, reason, attempts=len(problems), seconds=seconds)
         return note, ready.figures
 
-    async def _ask(self, ready: PreparedFigure, client: Client, attempt: int, room: int) -> tuple[Answer, float]:
+    async def _ask(self, ready: PreparedFigure, client: Client, attempt: int, room: int) -> tuple[ChatAnswer, float]:
         assert ready.image is not None
         temperature = _TEMPERATURES[min(attempt, len(_TEMPERATURES) - 1)]
         sampling: dict[str, Any] = {"temperature": temperature}
@@ -144,11 +144,6 @@ class FigureReader:
         return answer, seconds
 
 
-def _said(problems: Sequence[str]) -> str:
-    """The last problem; the earlier ones where they are others."""
-    return "; before: ".join(dict.fromkeys(reversed(problems)))
-
-
 class FigureImage(RegionImage):
     """A figure as it is sent."""
 
@@ -160,8 +155,8 @@ class FigureImage(RegionImage):
 
 
 def figure_image(crop: "NDArray[np.uint8]", max_tokens: int) -> FigureImage:
-    """A crop of at most `max_tokens` tokens; a smaller one keeps its size, to whole patches."""
+    """Return a crop of at most `max_tokens` tokens; smaller ones keep their size."""
     height, width = crop.shape[:2]
     columns, rows = whole_patches(width, height, PATCH, _LEAST, max_tokens)
     size = columns * PATCH, rows * PATCH
-    return FigureImage(*encoded(resized(crop, size)), *size, relative_size(size, crop))
+    return FigureImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))

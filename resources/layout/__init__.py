@@ -1,1 +1,1 @@
-"""Page to regions: where the text, tables, formulas and figures are, in reading order."""
+"""Find where the text, tables, formulas and pictures of a page are."""

@@ -1,4 +1,4 @@
-"""The layout protocol."""
+"""The interface of layout engines."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -13,24 +13,24 @@ class LayoutDetector(Engine):
     """Finds the regions of pages."""
 
     takes_upright: ClassVar[bool] = True
-    """Whether pages are set upright before it sees them."""
+    """True where pages are set upright before it sees them."""
 
     @abstractmethod
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        """Yield one `PageLayout` per page, in any order, while taking pages lazily.
+        """Yield one `PageLayout` for each page, in any order.
 
-        A page that cannot be decoded is `quarantined`, one that cannot be worked on is `failed`,
-        one without ink is `blank`; none of them stops the others. Raises `EngineError` when no
-        page could be done.
+        Pages are taken lazily. A page that cannot be decoded is `quarantined`, one that cannot be worked on is
+        `failed`, one without ink is `blank`; none of them stops the others. Raises `EngineError` when no page could be
+        done.
         """
 
     def reference(self, page: Page) -> PageLayout | None:
-        """The same page by the model's own code in full precision, for a self-test; None where there is no such code.
+        """Return the layout of a page by the model's own code in full precision.
 
-        Raises `EngineError`.
+        A self-test compares with it; None where there is no such code. Raises `EngineError`.
         """
         return None
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last `detect`, for plots: seconds of each stage, fallbacks."""
+        """Return figures of the last `detect`, such as the seconds of each stage."""
         return {}

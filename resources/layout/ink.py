@@ -1,4 +1,7 @@
-"""Ink and paper of a page: grey levels, masks, and the share of ink behind the state `blank`. Pure."""
+"""Ink and paper of a page: light, grey levels, masks, and what is blank.
+
+All that looks for lines, rules and cells works on a smaller copy of the page, made by `shrink`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -25,12 +28,18 @@ _SPARSE = 0.02
 INK_CONTRAST = 32
 """Grey levels between ink and its paper: above JPEG noise (about 20), below the palest grey print (about 50)."""
 
+_DARK = 64
+"""Grey level of paper below which a page without ink is dark, as of a lamp that was off or a picture that was lost."""
+
 PRINT_CONTRAST = 64
 """Grey levels between the strokes of letters and their paper at full resolution."""
 
 
 def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
-    """(256,) how many pixels have each grey level; of a level with more than 16 million, to one in 16 million."""
+    """Count the pixels of each grey level, (256,).
+
+    A count above 16 million is exact to one in 16 million.
+    """
     import cv2
 
     # np.bincount copies every pixel to eight bytes first, which takes three times as long and more.
@@ -39,33 +48,38 @@ def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
 
 
 def paper_level(gray: "NDArray[np.uint8]") -> int:
-    """The most frequent grey level."""
+    """Return the most frequent grey level."""
     return int(grey_histogram(gray).argmax())
 
 
 def ink_mask(gray: "NDArray[np.uint8]", contrast: int) -> "NDArray[np.bool_]":
-    """Pixels that are darker or lighter than the paper by more than `contrast` grey levels."""
+    """Mark the pixels that differ from the paper by more than `contrast` grey levels."""
     import cv2
 
     return np.asarray(cv2.absdiff(gray, np.full_like(gray, paper_level(gray)))) > contrast
 
 
 def true_runs(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
-    """Runs (start, end) of true values in a row of marks, `end` exclusive."""
+    """Return the runs (start, end) of true values in a row of marks, `end` exclusive."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], marks, [False])).astype(np.int8))).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def ink_share(gray: "NDArray[np.uint8]") -> float:
-    """Share of the pixels of a page, uint8 (height, width), that differ from its paper, 0 to 1.
+    """Return the share of pixels that differ from the paper, 0 to 1.
 
-    Paper is the most frequent grey level, so a dark page with light print counts its print, and a
-    page of one pixel or of one colour counts nothing.
+    `gray` is a page, uint8 (height, width). Paper is the most frequent grey level, so a dark page with light print
+    counts its print, and a page of one pixel or of one colour counts nothing.
     """
     levels = grey_histogram(gray)
     paper = int(levels.argmax())
     far = np.abs(np.arange(256) - paper) > INK_CONTRAST
     return float(levels[far].sum() / gray.size)
+
+
+def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
+    """Return why a page without writing should be looked at; None for one on light paper."""
+    return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
 def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
@@ -88,7 +102,7 @@ def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
 
 
 def ink_contrast(gray: "NDArray[np.uint8]", reach: int) -> "NDArray[np.uint8]":
-    """How far each pixel stands out from the paper around it, uint8 of the same shape.
+    """Return how far each pixel stands out from the paper around it.
 
     Paper is the lightest level within `reach` pixels that is not a speck (a morphological closing),
     or the darkest where the surroundings are dark, so tinted boxes and light print on a dark band
@@ -103,3 +117,120 @@ def ink_contrast(gray: "NDArray[np.uint8]", reach: int) -> "NDArray[np.uint8]":
     typical = cv2.blur(gray, (reach, reach))
     on_dark = (typical < 128) & (cv2.subtract(typical, dark_paper) < cv2.subtract(light, typical))
     return np.where(on_dark, cv2.subtract(gray, dark_paper), contrast)
+
+
+_SHORT_SIDE = 1240
+"""Pixels, A4 at 150 dpi: rules, letters and gaps are all still there, and every step costs a quarter."""
+PAPER_REACH = 41
+"""Pixels around a pixel that hold its paper: wider than the strokes of a title, narrower than a margin."""
+
+
+def working_scale(height: int, width: int) -> float:
+    """Return the scale of a page's working copy; 1 for a small page."""
+    return min(1.0, _SHORT_SIDE / min(height, width))
+
+
+def shrink(gray: "NDArray[np.uint8]", scale: float) -> "NDArray[np.uint8]":
+    """Shrink a page, uint8 (height, width), by `scale`; at 1 it stays itself."""
+    import cv2
+
+    if scale >= 1:
+        return gray
+    height, width = gray.shape
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(cv2.resize(gray, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+_TILE = 16
+"""Pixels of the working copy in a tile, whose paper counts as one level."""
+_SMOOTH = 6
+"""Grey levels by which the paper of two tiles side by side may differ: light changes slowly, and a tint at once."""
+_LEAST_SHARE = 0.5
+"""Share of the tiles that are paper at least, for the paper to be found at all."""
+_SEEN, _HERE = 1, 2
+"""Marks of tiles in a flood's mask: seen in an earlier part, and in this one."""
+_EVEN = 40
+"""Grey levels between the darkest and the lightest paper of a page that is evenly lit; of both, without the last 5 %.
+
+Within that the page is read as it is: a photo whose light fell by 15 % lost a line when it was evened. A pale tint,
+whose edge is a tile that is half tint, may be 13 darker and go on from the paper.
+"""
+
+_FAINT_CONTRAST = 16
+"""Grey levels between faint print and its paper: above the print of the other side that shines through (about 12)."""
+_OVER_NOISE = 6
+"""Contrast of faint print, in standard deviations of the noise of its paper."""
+_FAINT_SHARE = 1e-3
+"""Share of a page that is faint print at least: one line of text has three times that, stains and creases less."""
+
+
+def readable_grey(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.uint8], bool]":
+    """Return RGB pixels (height, width, 3) as grey (height, width), and whether there is ink.
+
+    The grey page is evenly lit, and print that is faint on all of it is made strong.
+    """
+    import cv2
+
+    gray = even_light(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8))
+    if ink_share(gray) >= BLANK_SHARE:
+        return gray, True
+    strong = _strengthen(gray)
+    return (gray, False) if strong is None else (strong, True)
+
+
+def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
+    """Return the page with its faint print black on white; None where there is none."""
+    import cv2
+
+    paper = paper_level(gray)
+    far = np.abs(shrink(gray, working_scale(*gray.shape)).astype(np.int16) - paper)
+    # 1.4826 times the median absolute deviation is the standard deviation of noise, whatever print there is.
+    noise = 1.4826 * float(np.median(far))
+    faint = far[far > max(_FAINT_CONTRAST, _OVER_NOISE * noise)]
+    if faint.size < _FAINT_SHARE * far.size:
+        return None
+    strength = 255 / float(np.percentile(faint, 90))
+    levels = 255 - strength * np.abs(np.arange(256) - paper)
+    return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8)
+
+
+def even_light(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Return a page, uint8 (height, width), as if its paper were lit evenly.
+
+    It is the same array where the light is even, or no paper is found. Paper is what goes on from tile to tile without
+    an edge, over most of the page. What lies on it, such as a photo, is lit as the paper around it.
+    """
+    import cv2
+
+    small = shrink(gray, working_scale(*gray.shape))
+    columns, rows = max(1, small.shape[1] // _TILE), max(1, small.shape[0] // _TILE)
+    light = cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8))
+    tiles = np.asarray(cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
+    if int(tiles.max()) - int(tiles.min()) <= _EVEN:
+        return gray
+    paper = _find_paper(tiles)
+    if paper is None:
+        return gray
+    darkest, lightest = np.percentile(tiles[paper], (5, 95))
+    if lightest - darkest <= _EVEN:
+        return gray
+    ground = cv2.inpaint(tiles, (~paper).astype(np.uint8), 3, cv2.INPAINT_TELEA)
+    ground = cv2.resize(cv2.blur(ground, (3, 3)), gray.shape[::-1], interpolation=cv2.INTER_LINEAR)
+    return np.asarray(cv2.divide(gray, ground, scale=float(lightest)), np.uint8)
+
+
+def _find_paper(tiles: "NDArray[np.uint8]") -> "NDArray[np.bool_] | None":
+    """Return the tiles that each are like the next, if most are, else None."""
+    import cv2
+
+    rows, columns = tiles.shape
+    mask = np.zeros((rows + 2, columns + 2), np.uint8)
+    for row, column in np.ndindex(rows, columns):
+        if mask[row + 1, column + 1]:
+            continue
+        mask[mask == _HERE] = _SEEN
+        filled = 4 | cv2.FLOODFILL_MASK_ONLY | _HERE << 8
+        area, *_ = cv2.floodFill(tiles, mask, (column, row), 0, _SMOOTH, _SMOOTH, filled)
+        if area >= _LEAST_SHARE * tiles.size:
+            return mask[1:-1, 1:-1] == _HERE
+    return None

@@ -1,14 +1,60 @@
-"""Text lines of a page from its ink. Pure OpenCV."""
+"""Text lines and ruled lines of a page from its ink, as boxes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from resources.layout.boxes import Box, union
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class InkBox(NamedTuple):
+    """A box in whole pixels, `x2` and `y2` exclusive."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+
+    @property
+    def width(self) -> int:
+        return self.x2 - self.x1
+
+    @property
+    def height(self) -> int:
+        return self.y2 - self.y1
+
+    def inside(self, other: "InkBox", slack: int = 0) -> bool:
+        """Return whether the centre of this box lies in `other`, grown by `slack`."""
+        x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
+        return other.x1 - slack <= x <= other.x2 + slack and other.y1 - slack <= y <= other.y2 + slack
+
+    def overlaps(self, other: "InkBox") -> bool:
+        """Return whether the boxes share a pixel."""
+        return self.x1 < other.x2 and other.x1 < self.x2 and self.y1 < other.y2 and other.y1 < self.y2
+
+
+def union(boxes: Sequence[InkBox]) -> InkBox:
+    """Return the smallest box around `boxes`, of which there is at least one."""
+    return InkBox(
+        min(box.x1 for box in boxes),
+        min(box.y1 for box in boxes),
+        max(box.x2 for box in boxes),
+        max(box.y2 for box in boxes),
+    )
+
+
+def merge_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
+    """Merge intervals wherever less than `gap` lies between them; ascending."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(intervals):
+        if merged and start - merged[-1][1] < gap:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 MOST = 1500
@@ -16,17 +62,21 @@ MOST = 1500
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A run of text without wide gaps. `stroke` is the mean length of its horizontal ink runs in pixels."""
+class TextLine:
+    """A run of text without wide gaps.
 
-    box: Box
+    `stroke` is the mean length of its horizontal runs of ink in pixels.
+    """
+
+    box: InkBox
     stroke: float
 
 
 def estimate_em(ink: "NDArray[np.uint8]") -> float:
-    """Height of the body text in pixels, from an ink mask of 0 and 1; 16 when there is no text.
+    """Estimate the height of the body text in pixels; 16 when there is no text.
 
-    The median height of the connected runs after a slight horizontal smear, weighted by width.
+    `ink` is a mask of 0 and 1. The median height of the connected runs after a slight horizontal smear, weighted by
+    width.
     """
     import cv2
 
@@ -43,31 +93,34 @@ def estimate_em(ink: "NDArray[np.uint8]") -> float:
     return float(heights[order][middle])
 
 
-def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[Line]:
-    """Lines of text in an ink mask of 0 and 1; words less than an `em` apart are one line."""
+def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
+    """Find the lines of text in an ink mask of 0 and 1.
+
+    Words less than an `em` apart are one line.
+    """
     import cv2
 
     kernel = np.ones((max(3, round(0.2 * em)), round(em)), np.uint8)
     _, _, stats, _ = cv2.connectedComponentsWithStats(cv2.morphologyEx(ink, cv2.MORPH_CLOSE, kernel), connectivity=8)
     boxes = [
-        Box(x, y, x + w, y + h)
+        InkBox(x, y, x + w, y + h)
         for x, y, w, h, _ in stats[1:].tolist()
         # A speck: smaller in both directions than the dot of an i.
         if w >= 0.12 * em or h >= 0.12 * em
     ]
     ends = np.diff(ink, axis=1, prepend=np.uint8(0)) == 1
     area, runs = (np.asarray(cv2.integral(mask), np.int32) for mask in (ink, ends.astype(np.uint8)))
-    return [Line(box, _within(area, box) / max(1, _within(runs, box))) for box in _whole(boxes, em)]
+    return [TextLine(box, _box_sum(area, box) / max(1, _box_sum(runs, box))) for box in _join_parts(boxes, em)]
 
 
-def _within(integral: "NDArray[np.int32]", box: Box) -> int:
+def _box_sum(integral: "NDArray[np.int32]", box: InkBox) -> int:
     x1, y1, x2, y2 = box
     return int(integral[y2, x2] - integral[y1, x2] - integral[y2, x1] + integral[y1, x1])
 
 
-def _whole(boxes: list[Box], em: float) -> list[Box]:
-    """Parts of the same line joined: accents, the strokes of an equals sign, what a rule cut off."""
-    done: list[Box] = []
+def _join_parts(boxes: list[InkBox], em: float) -> list[InkBox]:
+    """Join parts of one line: accents, equals signs, what a rule cut off."""
+    done: list[InkBox] = []
     for box in sorted(boxes, key=lambda b: -b.width * b.height)[:MOST]:
         for number, line in enumerate(done):
             high = min(box.y2, line.y2) - max(box.y1, line.y1)
@@ -79,3 +132,83 @@ def _whole(boxes: list[Box], em: float) -> list[Box]:
         else:
             done.append(box)
     return done
+
+
+FAINT = 12
+"""Grey levels between a rule and its paper: hairlines of light grey fall to this when a page is halved."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledLines:
+    """The horizontal and vertical rules of a page, in pixels."""
+
+    horizontal: tuple[InkBox, ...]
+    vertical: tuple[InkBox, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RuledAreas:
+    """The areas that connected rules enclose: tables, and frames of text or other blocks."""
+
+    tables: tuple[InkBox, ...]
+    frames: tuple[InkBox, ...]
+
+
+def find_rules(contrast: "NDArray[np.uint8]", em: float) -> RuledLines:
+    """Find thin lines, 2.5 `em` wide or 2 `em` high, in a page's contrast."""
+    return RuledLines(
+        _find_thin_lines(contrast, round(2.5 * em), 1, em),
+        _find_thin_lines(contrast, 1, round(2.0 * em), em),
+    )
+
+
+def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, em: float) -> tuple[InkBox, ...]:
+    import cv2
+
+    strong = cv2.morphologyEx(contrast, cv2.MORPH_OPEN, np.ones((height, width), np.uint8))
+    _, _, stats, _ = cv2.connectedComponentsWithStats((strong > FAINT).astype(np.uint8), connectivity=8)
+    thickest = max(3.0, em / 3)
+    boxes = (InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist())
+    return tuple(box for box in boxes if min(box.width, box.height) <= thickest)
+
+
+def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:
+    """Clear the rules, and one pixel around them, from an ink mask.
+
+    That pixel is their grey edge.
+    """
+    for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
+        mask[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
+
+
+def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> RuledAreas:
+    """Find tables and frames among the rules of a page of `shape` (height, width).
+
+    Rules that touch make a group. A group with inner lines is a table, one without is a frame.
+    """
+    tables, frames = [], []
+    for group in _group_touching(rules, shape):
+        box = union([*group.horizontal, *group.vertical])
+        rows = len(merge_intervals([(rule.y1, rule.y2) for rule in group.horizontal], em / 2))
+        columns = len(merge_intervals([(rule.x1, rule.x2) for rule in group.vertical], em / 2))
+        if box.width < 4 * em or box.height < 1.2 * em or not rows or not columns:
+            continue
+        if (rows >= 2 and columns >= 3) or (rows >= 3 and columns == 1) or rows >= 4:
+            tables.append(box)
+        elif rows >= 2 and columns == 2:
+            frames.append(box)
+    return RuledAreas(tuple(tables), tuple(frames))
+
+
+def _group_touching(rules: RuledLines, shape: tuple[int, int]) -> list[RuledLines]:
+    import cv2
+
+    canvas = np.zeros(shape, np.uint8)
+    for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
+        canvas[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 1
+    count, labels = cv2.connectedComponents(canvas)
+    groups: list[tuple[list[InkBox], list[InkBox]]] = [([], []) for _ in range(count)]
+    for direction, boxes in enumerate((rules.horizontal, rules.vertical)):
+        for box in boxes:
+            groups[labels[box.y1, box.x1]][direction].append(box)
+    return [RuledLines(tuple(horizontal), tuple(vertical)) for horizontal, vertical in groups[1:]]

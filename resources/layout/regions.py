@@ -1,8 +1,11 @@
 """Regions of a page: labels, tasks, boxes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
+from resources.errors import ConfigError
 from resources.states import State
 
 LABELS = (
@@ -15,7 +18,7 @@ LABELS = (
 
 
 class Task(StrEnum):
-    """What is done with a region after layout."""
+    """The task for a region after layout."""
 
     TEXT = "text"
     TABLE = "table"
@@ -32,10 +35,11 @@ READ_TASKS = (Task.TEXT, Task.TABLE, Task.FORMULA)
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """`bbox` is (x1, y1, x2, y2) in pixels of the upright page, not rounded; `index` is the reading order from 0.
+    """A region of a page, in the order in which it is read.
 
-    `text` is what an engine that reads found in it, in the form of `RegionText.content`; None of one that only looks,
-    and where nothing sound was read.
+    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, not rounded; `index` is the reading order from 0. `text`
+    is what an engine that reads found in it, in the form of `RegionText.content`; None of one that only looks, and
+    where nothing sound was read.
     """
 
     index: int
@@ -55,3 +59,43 @@ class PageLayout:
     state: State
     reason: str | None = None
     regions: tuple[Region, ...] = ()
+
+
+_TABLES = frozenset({"table"})
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+PICTURES = frozenset({"chart", "image"})
+_REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
+"""Not read unless a profile says so: running heads repeat on every page, a `reference` list holds its entries (one
+that holds none is read)."""
+
+
+def _default_task(label: str) -> Task:
+    if label in _TABLES:
+        return Task.TABLE
+    if label in _FORMULAS:
+        return Task.FORMULA
+    if label in PICTURES:
+        return Task.SKIP
+    return Task.ABANDON if label in _REPEATED else Task.TEXT
+
+
+DEFAULT_TASKS: Mapping[str, Task] = MappingProxyType({label: _default_task(label) for label in LABELS})
+
+
+def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:
+    """Return the task of every label, with a profile's changes.
+
+    Raises `ConfigError` for an unknown name.
+    """
+    check_labels("layout.tasks", changes)
+    unknown = sorted(set(changes.values()) - set(Task))
+    if unknown:
+        raise ConfigError(f"layout.tasks: {', '.join(unknown)} is no task; use one of {', '.join(Task)}")
+    return {**DEFAULT_TASKS, **{label: Task(task) for label, task in changes.items()}}
+
+
+def check_labels(field: str, named: Mapping[str, object]) -> None:
+    """Raise `ConfigError` where a field names a label that PP-DocLayoutV3 lacks."""
+    unknown = sorted(set(named) - set(LABELS))
+    if unknown:
+        raise ConfigError(f"{field}: {', '.join(unknown)} is no label; use one of {', '.join(LABELS)}")

@@ -1,1 +1,1 @@
-"""Where pages come from: Arrow shards, Parquet files, a Hub dataset."""
+"""Sources of pages: Arrow shards, Parquet files, Hub datasets, documents."""

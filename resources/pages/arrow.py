@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import SourceError
-from resources.printable import first_line, quoted, visible
+from resources.errors import SourceError, first_line, quoted, visible
 
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
@@ -40,7 +39,7 @@ _BINARY = {
 }
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What pyarrow raises for a damaged file; the last one for names in its schema that are no UTF-8."""
+"""Errors of pyarrow for a damaged file; the last one is for names in its schema that are not UTF-8."""
 _COLUMNS_SHOWN = 300
 """Characters of a message that list the columns of a file."""
 _PARQUET_BATCH = 32
@@ -66,7 +65,7 @@ class Row:
     damage: str | None = None
 
 
-class Batch(Protocol):
+class RowBatch(Protocol):
     """Consecutive rows of a file; `problem` says why none of them can be read.
 
     `misread` names a column with a value of another kind than is wanted, which its rows lack.
@@ -93,19 +92,19 @@ class PageFile(ABC):
         self.problem: str | None = None
 
     @abstractmethod
-    def batches(self) -> Iterator[Batch]:
-        """The batches in their order, up to damage that hides the rest. `problem` is set when they end."""
+    def batches(self) -> Iterator[RowBatch]:
+        """Return the batches in their order, up to damage that hides the rest. `problem` is set when they end."""
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """The row at `index` of the file, from 0; a row that is not there has a problem."""
+        """Return the row at `index` of the file, from 0; a row that is not there has a problem."""
 
     def text_layers(self) -> list[str | None]:
-        """The text layer of every row, as far as the file can be read; None for a row without one."""
+        """Return the text layer of every row, as far as the file can be read; None for a row without one."""
         return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
 
     def names(self) -> list[tuple[str | None, str | None]]:
-        """The id and the name of the document of every row, as far as the file can be read."""
+        """Return the id and the name of the document of every row, as far as the file can be read."""
         rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
         return [(row.id, row.file_name) for row in rows]
 
@@ -159,7 +158,7 @@ class ArrowFile(PageFile):
         self._batches = list(self._read())
         self._ends = list(accumulate(batch.rows for batch in self._batches))
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RowBatch]:
         return iter(self._batches)
 
     def row(self, index: int) -> Row:
@@ -169,7 +168,7 @@ class ArrowFile(PageFile):
         batch = self._batches[at]
         return batch.row(index - self._ends[at] + batch.rows)
 
-    def _read(self) -> Iterator[Batch]:
+    def _read(self) -> Iterator[RowBatch]:
         try:
             self._file.seek(len(FILE_MAGIC) if self._file.read(len(FILE_MAGIC)) == FILE_MAGIC else 0)
             reader = pa.ipc.open_stream(self._file)
@@ -197,7 +196,7 @@ class ParquetFile(PageFile):
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
         self._lock = Lock()
-        self._group: tuple[int, list[Batch]] = (-1, [])
+        self._group: tuple[int, list[RowBatch]] = (-1, [])
         self._ends: list[int] = []
         try:
             self._file = pq.ParquetFile(path, memory_map=True)
@@ -210,7 +209,7 @@ class ParquetFile(PageFile):
         groups = range(self._file.num_row_groups)
         self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RowBatch]:
         for group in range(len(self._ends)):
             yield from self._read(group)
 
@@ -251,7 +250,7 @@ class ParquetFile(PageFile):
     def _rows(self, group: int) -> int:
         return self._ends[group] - (self._ends[group - 1] if group else 0)
 
-    def _read(self, group: int) -> Iterator[Batch]:
+    def _read(self, group: int) -> Iterator[RowBatch]:
         missing = self._rows(group)
         try:
             for batch in self._file.iter_batches(_PARQUET_BATCH, row_groups=[group], columns=self._columns):
@@ -329,7 +328,10 @@ class _ReadBatch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
-        """The values of a column as `read` understands them; None for the others, and all None without the column."""
+        """Return the values of a column as `read` understands them.
+
+        None for the others, and all None without the column.
+        """
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -358,12 +360,12 @@ def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _is_gap(value: Any) -> bool:
-    """Whether there is no value: null, the NaN that pandas writes for it, or no text."""
+    """Return whether there is no value: null, the NaN that pandas writes for it, or an empty text."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _whole_number(value: Any) -> int:
-    """A number as it is, as a float without a fraction, or in digits. Raises `ValueError`, `TypeError`."""
+    """Return a number as it is, as a float without a fraction, or in digits. Raises `ValueError`, `TypeError`."""
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -400,7 +402,7 @@ class _Values:
         return self._data[self._offsets[index] : self._offsets[index + 1]]
 
 
-def _checked(batch: pa.RecordBatch) -> Batch:
+def _checked(batch: pa.RecordBatch) -> RowBatch:
     try:
         return _ReadBatch(batch)
     except pa.ArrowInvalid as error:

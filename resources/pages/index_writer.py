@@ -1,4 +1,4 @@
-"""Writing an index: the shards of all sources with their keys, the queries of all, and what is left out."""
+"""The writer of an index: shards and queries of all sources, and what is left out."""
 
 import itertools
 from collections import defaultdict
@@ -10,22 +10,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import SourceError
+from resources.errors import SourceError, counted, quoted
+from resources.files import is_url
 from resources.pages import manifest
+from resources.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
 from resources.pages.documents.folder import LeftOut
 from resources.pages.documents.pdf import DPI
-from resources.pages.documents.ranges import Taken
-from resources.pages.documents.rendered import Rendered
-from resources.pages.documents.shards import render
-from resources.pages.index_shards import PageRows, SeenIds, document_of, read_file, with_keys
-from resources.pages.manifest import Manifest, QueryFile, Source, name_of, shard_number
+from resources.pages.documents.pool import Taken
+from resources.pages.documents.shards import Rendered, render
+from resources.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard_number
 from resources.pages.page_reader import open_shard
-from resources.pages.places.corpus_place import CorpusPlace
-from resources.pages.places.object_paths import SourcePath
-from resources.pages.queries import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
-from resources.pages.source_files import SourceFiles
-from resources.printable import counted, quoted
-from resources.urls import is_url
+from resources.pages.places import CorpusPlace, SourcePath
+from resources.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
 
 QUERIES = "queries.parquet"
 LEFT_OUT = "left_out.txt"
@@ -36,7 +32,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a source gives to a corpus: its files of pages, and what is left out.
+    """The contribution of a source to a corpus: its files of pages, and what is left out.
 
     `copies_of` are the sources that have some of its files already. `failed` counts pages that could not be made, and
     `dpi` is what they were drawn at. `left` counts those that a first look leaves for later.
@@ -59,7 +55,7 @@ class IndexWriter:
     def write(
         self, named: str, found: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
     ) -> Manifest:
-        """The index with what was `found` in a source, beside the other sources unless it is to `replace` them.
+        """Return the index with what was `found` in a source, beside the other sources unless it is to `replace` them.
 
         `most` is for a first look: so many pages of its documents. Raises `SourceError`, `StoreError`; the index before
         stays then.
@@ -69,7 +65,7 @@ class IndexWriter:
         kept = [each for each in before.sources if each is not old] if before else []
         replace = replace and bool(kept)
         kept = [] if replace else kept
-        source = Source(
+        source = PageSource(
             name=old.name if old else self._free_name(named, found, kept),
             place=found.name if found.revision else self._place.relative(named),
             revision=found.revision,
@@ -85,8 +81,11 @@ class IndexWriter:
             rendered.clear(_files_in(rendered, result))
         return result
 
-    def _most(self, named: str, found: SourceFiles, old: Source | None, most: int | None) -> int | None:
-        """The pages of a first look: no fewer than are there. Raises `SourceError` where there is none to be had."""
+    def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
+        """Return the pages of a first look: no fewer than are there.
+
+        Raises `SourceError` where there is none to be had.
+        """
         if most is None:
             return None
         if not found.documents:
@@ -95,8 +94,8 @@ class IndexWriter:
             raise SourceError(f"all of {named} is indexed already: --max-pages is for a first look")
         return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
 
-    def write_without(self, source: Source) -> Manifest:
-        """The index without a source of it. Raises `SourceError`, `StoreError`."""
+    def write_without(self, source: PageSource) -> Manifest:
+        """Return the index without a source of it. Raises `SourceError`, `StoreError`."""
         before = self._before
         assert before is not None, "a source is of an index"
         kept = [each for each in before.sources if each != source]
@@ -109,14 +108,14 @@ class IndexWriter:
                 rendered.clear(_files_in(rendered, result))
         return result
 
-    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[Source]) -> str:
+    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[PageSource]) -> str:
         own = named if found.revision else name_of(self._place.location(self._place.relative(named)))
         taken = {source.name for source in kept}
         names = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
         return next(name for name in names if name not in taken)
 
-    def _files_of(self, kept: Sequence[Source]) -> list[PageRows]:
-        """The shards of sources that stay as they are, with the ids that their files hold."""
+    def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
+        """Return the shards of sources that stay as they are, with the ids that their files hold."""
         names, before = {source.name for source in kept}, self._before
         files: list[PageRows] = []
         if before is None:
@@ -140,14 +139,14 @@ class IndexWriter:
         self,
         rendered: Rendered,
         named: str,
-        source: Source,
-        old: Source | None,
+        source: PageSource,
+        old: PageSource | None,
         found: SourceFiles,
         others: Sequence[PageRows],
         dpi: int,
         most: int | None,
     ) -> _Part:
-        """The pages of a source's documents, made where they are new. Raises `SourceError`, `StoreError`."""
+        """Return the pages of a source's documents, made where they are new. Raises `SourceError`, `StoreError`."""
         own = self._before.shards_of(old.name) if self._before and old else []
         rows = [row for file in others for row in file.rows or ()]
         made = render(
@@ -171,8 +170,8 @@ class IndexWriter:
         files = [file for path, key in made.files if (file := read_file(path, self._place, source.name, key or ""))]
         return _Part(files, made.left_out, made.copies_of, made.failed, dpi, made.left)
 
-    def _scanned(self, source: Source, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
-        """The files of pages of a source that no other source has."""
+    def _scanned(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
+        """Return the files of pages of a source that no other source has."""
         known = {file.shard.sha256: file.shard for file in others}
         files: list[PageRows] = []
         left_out: list[LeftOut] = []
@@ -191,11 +190,11 @@ class IndexWriter:
 
     def _publish(
         self,
-        source: Source,
-        old: Source | None,
+        source: PageSource,
+        old: PageSource | None,
         found: SourceFiles,
         part: _Part,
-        kept: Sequence[Source],
+        kept: Sequence[PageSource],
         others: Sequence[PageRows],
         replace: bool,
     ) -> Manifest:
@@ -240,7 +239,7 @@ class IndexWriter:
 
     def _write(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[PageSource],
         files: Sequence[PageRows],
         queries: Mapping[str, Sequence[Query]],
         retired: Mapping[str, str],
@@ -305,8 +304,8 @@ class IndexWriter:
         )
         return queries
 
-    def _queries_of(self, kept: Sequence[Source]) -> dict[str, list[Query]]:
-        """The queries of sources that stay as they are, by the source's name. Raises `SourceError`."""
+    def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
+        """Return the queries of sources that stay as they are, by the source's name. Raises `SourceError`."""
         before = self._before
         if before is None or before.queries is None:
             return {}
@@ -323,7 +322,7 @@ class IndexWriter:
 
     def _write_queries(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[PageSource],
         by_source: Mapping[str, Sequence[Query]],
         shard_of: Mapping[str, str],
         keys: Sequence[str],
@@ -349,7 +348,7 @@ class IndexWriter:
         return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
     def _shards_before(self, keys: Sequence[str]) -> dict[str, str]:
-        """The shard of each query in the index before, as far as it is still there."""
+        """Return the shard of each query in the index before, as far as it is still there."""
         if self._before is None or self._before.queries is None:
             return {}
         try:
@@ -362,7 +361,7 @@ class IndexWriter:
 
 
 def _files_in(rendered: Rendered, index: Manifest) -> list[SourcePath]:
-    """The rendered shards that an index names."""
+    """Return the rendered shards that an index names."""
     named = {index.place(shard.file) for shard in index.shards}
     return [path for path in rendered.found() if str(path) in named]
 

@@ -7,19 +7,18 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
-from resources.errors import SourceError, TableBusy
+from resources.errors import SourceError, TableBusy, counted
+from resources.files import is_url
 from resources.pages.index_writer import IndexWriter
-from resources.pages.manifest import Manifest, Source
-from resources.pages.places.corpus_place import CorpusPlace, place_of
+from resources.pages.manifest import Manifest, PageSource
+from resources.pages.places import CorpusPlace, place_of
 from resources.pages.source_files import find_files
-from resources.printable import counted
-from resources.urls import is_url
 
 Progress = Callable[[str], None]
 
 
 class Others(StrEnum):
-    """What becomes of the sources that a corpus has, when another one is indexed."""
+    """The fate of the sources that a corpus has when another one is indexed."""
 
     REFUSE = "refuse"
     ADD = "add"
@@ -64,7 +63,7 @@ def index(
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:
-    """Where the sources of a corpus lie that does not have `source` yet; empty for one that has, or has none."""
+    """Return the places of the sources of a corpus that lacks `source`; empty where it has it, or has none."""
     before = _before(place_of(where))
     return before.location if before and before.named(source) is None else ""
 
@@ -97,14 +96,14 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
     return bool(failed)
 
 
-def _index_copies(known: Manifest, changed: Source, place: CorpusPlace, tell: Progress) -> None:
+def _index_copies(known: Manifest, changed: PageSource, place: CorpusPlace, tell: Progress) -> None:
     """Index the sources again that left out files which `changed` had: it may have lost them."""
     for source in known.sources:
         if changed.name in source.copies_of:
             _index_again(known, source, place, tell)
 
 
-def _index_again(known: Manifest, source: Source, place: CorpusPlace, tell: Progress) -> None:
+def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: Progress) -> None:
     look = sum(shard.rows for shard in known.shards_of(source.name)) if source.left else None
     try:
         index(known.location_of(source), place, tell, others=Others.ADD, max_pages=look)
@@ -113,7 +112,7 @@ def _index_again(known: Manifest, source: Source, place: CorpusPlace, tell: Prog
 
 
 def _before(place: CorpusPlace) -> Manifest | None:
-    """The index that is there; None where there is none, or none that can be used."""
+    """Return the index that is there; None where there is none, or none that can be used."""
     with suppress(SourceError):
         before = Manifest.load(place)
         return before if before.index == place else None

@@ -16,10 +16,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from resources.errors import SourceError, did_you_mean
-from resources.pages.places.corpus_place import CorpusPlace, place_of
-from resources.printable import visible
-from resources.urls import is_url
+from resources.errors import SourceError, did_you_mean, visible
+from resources.files import is_url
+from resources.pages.places import CorpusPlace, place_of
 
 NAME = "shards.json"
 GOLD = "gold.parquet"
@@ -35,23 +34,23 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 
 def shard_key(number: int) -> str:
-    """The partition key of a number, from 0."""
+    """Return the partition key of a number, from 0."""
     return f"shard_{number:02d}"
 
 
 def shard_number(key: str) -> int:
-    """The number in a partition key. Raises `ValueError` for any other text."""
+    """Return the number in a partition key. Raises `ValueError` for any other text."""
     found = _KEY.fullmatch(key)
     if found is None or shard_key(number := int(found[1])) != key:
         raise ValueError(f"{visible(repr(key), _SHOWN)} is not a shard key")
     return number
 
 
-class _Entry(BaseModel):
+class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Source(_Entry):
+class PageSource(_FileEntry):
     """A folder, file, URL or Hub dataset that pages come from.
 
     `name` is unique in the corpus. `place` is what a person named, relative to the index where it lies below it.
@@ -73,7 +72,7 @@ class Source(_Entry):
     left: int = 0
 
 
-class Shard(_Entry):
+class Shard(_FileEntry):
     """One file of pages, of the source with the name `source`.
 
     `duplicates` are the ids in it that belong to a page of an earlier shard. `text_layers` counts its pages whose PDF
@@ -91,7 +90,7 @@ class Shard(_Entry):
     source: str = ""
 
 
-class QueryFile(_Entry):
+class QueryFile(_FileEntry):
     """The queries of the corpus. `unknown` are the ground-truth pages that no shard holds."""
 
     file: str
@@ -100,7 +99,7 @@ class QueryFile(_Entry):
     unknown: list[str] = []
 
 
-class Manifest(_Entry):
+class Manifest(_FileEntry):
     """The sources, their shards in the order of their keys, and the queries, if there are any.
 
     A shard keeps its key as long as its file is in the corpus. `retired` are the keys of shards that were taken out,
@@ -110,7 +109,7 @@ class Manifest(_Entry):
     """
 
     version: Literal[2] = VERSION
-    sources: list[Source] = Field(min_length=1)
+    sources: list[PageSource] = Field(min_length=1)
     shards: list[Shard] = Field(min_length=1)
     queries: QueryFile | None = None
     retired: dict[str, str] = {}
@@ -140,7 +139,7 @@ class Manifest(_Entry):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The manifest at `path`. Raises `SourceError`."""
+        """Return the manifest at `path`. Raises `SourceError`."""
         return cls._read(CorpusPlace(path.parent), path.name)
 
     @classmethod
@@ -167,16 +166,16 @@ class Manifest(_Entry):
 
     @classmethod
     def _of_one_source(cls, content: Any, place: CorpusPlace) -> Self:
-        """The manifest that the format before held."""
+        """Return the manifest that the format before held."""
         older = _OlderManifest.model_validate(content)
         count = older.queries.rows if older.queries else 0
         name = older.source if older.revision else name_of(place.location(older.source))
-        source = Source(name=name, place=older.source, revision=older.revision, queries=count)
+        source = PageSource(name=name, place=older.source, revision=older.revision, queries=count)
         shards = [shard.model_copy(update={"source": name}) for shard in older.shards]
         return cls(sources=[source], shards=shards, queries=older.queries)
 
     def to_json(self) -> str:
-        """The manifest as it is written."""
+        """Return the manifest as it is written."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
@@ -190,7 +189,7 @@ class Manifest(_Entry):
         return sum(shard.rows for shard in self.shards)
 
     def shard(self, key: str) -> Shard:
-        """The shard of a partition key. Raises `SourceError`."""
+        """Return the shard of a partition key. Raises `SourceError`."""
         try:
             return self._by_key[key]
         except KeyError:
@@ -200,8 +199,8 @@ class Manifest(_Entry):
     def _by_key(self) -> dict[str, Shard]:
         return {shard.key: shard for shard in self.shards}
 
-    def source(self, name: str) -> Source:
-        """The source of a name, or of a place as a person writes it. Raises `SourceError`."""
+    def source(self, name: str) -> PageSource:
+        """Return the source of a name, or of a place as a person writes it. Raises `SourceError`."""
         found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not found:
             names = [source.name for source in self.sources]
@@ -210,17 +209,20 @@ class Manifest(_Entry):
             )
         return found[0]
 
-    def named(self, place: str) -> Source | None:
-        """The source that a person names by its path, URL or Hub id; None where there is none."""
+    def named(self, place: str) -> PageSource | None:
+        """Return the source that a person names by its path, URL or Hub id; None where there is none."""
         places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
         return next((each for each in self.sources if self.location_of(each) in places), None)
 
     def shards_of(self, source: str) -> list[Shard]:
-        """The shards of the source with a name."""
+        """Return the shards of the source with a name."""
         return [shard for shard in self.shards if shard.source == source]
 
     def shards_to_search(self, shards: Collection[str], sources: Collection[str]) -> frozenset[str]:
-        """The keys of `shards` that are of any of the `sources`; empty where neither is named. Raises `SourceError`."""
+        """Return the keys of `shards` that are of any of the `sources`; empty where neither is named.
+
+        Raises `SourceError`.
+        """
         if not sources:
             return frozenset(shards)
         of_sources = {each.key for name in sources for each in self.shards_of(self.source(name).name)}
@@ -229,8 +231,8 @@ class Manifest(_Entry):
             raise SourceError(f"{named}: `kopub sources --json` lists the shards of each")
         return frozenset(of_sources & set(shards) if shards else of_sources)
 
-    def location_of(self, source: Source) -> str:
-        """Where a source lies: the id of a Hub dataset, a URL, or a folder or file on this machine."""
+    def location_of(self, source: PageSource) -> str:
+        """Return the place of a source: the id of a Hub dataset, a URL, or a folder or file on this machine."""
         if source.revision or is_url(source.place):
             return source.place
         place = self.place(source.place)
@@ -238,27 +240,27 @@ class Manifest(_Entry):
 
     @property
     def location(self) -> str:
-        """Where the sources lie, with commas between them."""
+        """The places of the sources, separated by commas."""
         return ", ".join(map(self.location_of, self.sources))
 
     @property
     def name(self) -> str:
-        """What a release calls the corpus: its Hub datasets at their commits, and the names of its folders."""
+        """The name of the corpus in a release: its Hub datasets at their commits, and the names of its folders."""
         names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     @property
     def index(self) -> CorpusPlace:
-        """Where the manifest lies."""
+        """The path or URL of the manifest."""
         return self._place
 
     def place(self, file: str) -> str:
-        """The path or URL of a file of the manifest."""
+        """Return the path or URL of a file of the manifest."""
         return self._place.location(file)
 
     @contextmanager
     def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """A file of the manifest on this disk, while the context is open; what is mapped by then stays mapped.
+        """Yield a file of the manifest on this disk, while the context is open; what is mapped by then stays mapped.
 
         Raises `SourceError` for one at a URL that is not there, or has another SHA-256, and `StoreError`.
         """
@@ -266,7 +268,7 @@ class Manifest(_Entry):
             yield path
 
 
-class _OlderManifest(_Entry):
+class _OlderManifest(_FileEntry):
     """A manifest of the format before, which knew one source."""
 
     version: Literal[1] = _OLDER
@@ -277,7 +279,7 @@ class _OlderManifest(_Entry):
 
 
 def name_of(location: str) -> str:
-    """What a person calls a source: the last part of its path or URL."""
+    """Return the short name of a source: the last part of its path or URL."""
     if is_url(location):
         return location.rstrip("/").rpartition("/")[2] or location
     path = Path(location).resolve()
@@ -285,7 +287,7 @@ def name_of(location: str) -> str:
 
 
 def parsed_json(content: bytes) -> Any:
-    """The value of a JSON file. Raises `ValueError` when it is no JSON or nested too deeply."""
+    """Return the value of a JSON file. Raises `ValueError` when it is no JSON or nested too deeply."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -293,7 +295,7 @@ def parsed_json(content: bytes) -> Any:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first error of a validation in one line, with the place in the value."""
+    """Return the first error of a validation in one line, with the place in the value."""
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
     return f"{where}: {visible(first['msg'])}"

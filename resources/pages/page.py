@@ -1,17 +1,28 @@
-"""A page as the engines see it: its encoded bytes, decoded at most once."""
+"""A page image: its encoded bytes, what they hold, and their pixels."""
 
-from dataclasses import dataclass
-from functools import cached_property
+import io
+import math
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from resources.pages.pixels.images import decode
+from resources.errors import ImageNotRead, UndecodableImage, first_line, is_of_machine, visible
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+    from PIL.ImageFile import ImageFile
+    from PIL.TiffImagePlugin import TiffImageFile
+    from pywuffs.aux import ImageDecoderConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PageBatch:
     """Pages that an asset makes together: those of a shard that its table lacks, one after the other."""
 
     shard: str
@@ -27,9 +38,349 @@ class Page:
 
     page_id: str
     data: bytes | memoryview
-    batch: Batch | None = None
+    batch: PageBatch | None = None
 
     @cached_property
     def image(self) -> "np.ndarray":
         """RGB pixels, uint8 (height, width, 3), upright. Raises `UndecodableImage`."""
         return decode(self.data)
+
+
+FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
+MAX_PIXELS = 178_956_970
+"""Largest page taken, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
+
+_PLAIN_MODES = frozenset({"RGB", "L", "1"})
+_UPRIGHT = 1
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+_EXIF_ORIENTATION = 0x0112
+_TIFF_SUBFILE = 0x00FE
+_BESIDE_A_PAGE = 0b101
+"""Bits of that TIFF tag: a smaller copy of another picture, and a mask for one."""
+_MOST_COUNTED = 1000
+"""Pictures of a TIFF that are counted; a hostile one could have millions."""
+_MP_ENTRIES = 0xB002
+_MULTI_FRAME = "Multi-Frame Image"
+"""Pillow's name of further views in a JPEG: parts of a panorama, other angles, the other eye."""
+_LONGEST_REASON = 200
+_PNG_DEPTH = 24
+"""The byte of a PNG that gives the bits of a sample."""
+_PNG_HEADER = 33
+"""Bytes of a PNG before its second chunk: the signature and IHDR."""
+_CHUNK_HEADER = 8
+"""Bytes of a PNG chunk before its content: length and type."""
+_JPEG_END = b"\xff\xd9"
+_JPEG_CUT_OFF = "Premature end of JPEG file"
+_JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
+"""The warning of libjpeg about bytes between the last pixel and the end marker: cameras put zeros there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """`width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts."""
+
+    format: str
+    width: int
+    height: int
+    damage: str | None = None
+
+
+def inspect(data: bytes | memoryview) -> ImageInfo:
+    """Format and size of an encoded page, after checking that the file is whole and one picture.
+
+    PNG chunks are checked against their CRCs; a JPEG must have its end marker, and is decoded to learn whether
+    parts of it are damaged; so is a TIFF. Raises `UndecodableImage` with a reason for a person, and nothing else.
+    """
+    with _opened(data, "damaged") as image:
+        info = ImageInfo(_format(image), *_upright_size(image))
+        if info.format == "TIFF":
+            image.load()
+        else:
+            image.verify()
+        if info.format == "JPEG":
+            info = replace(info, damage=jpeg_damage(data))
+    return info
+
+
+def jpeg_damage(data: bytes | memoryview) -> str | None:
+    """Return what libjpeg says of the damaged parts of a JPEG, None for a sound one.
+
+    Raises `ValueError` for one of which nothing can be drawn, or that is cut off before its end marker.
+    """
+    from simplejpeg import decode_jpeg, decode_jpeg_header
+
+    _, _, colours, _ = decode_jpeg_header(data)
+    # An eighth of the size takes half the time, and reads every bit of the file all the same.
+    grey = {
+        "colorspace": "CMYK" if colours in ("CMYK", "YCCK") else "GRAY",
+        "min_factor": 8,
+        "min_width": 1,
+        "min_height": 1,
+    }
+    try:
+        decode_jpeg(data, **grey)
+        return None
+    except ValueError as error:
+        damage = str(error)
+    decode_jpeg(data, strict=False, **grey)
+    if damage == _JPEG_CUT_OFF:
+        raise ValueError(f"the JPEG is cut off before its end marker ({damage})")
+    padding = _JPEG_PADDING.fullmatch(damage)
+    if padding is None:
+        return damage
+    end = bytes(data).rfind(_JPEG_END)
+    return damage if any(data[end - int(padding[1]) : end]) else None
+
+
+def is_plain(data: bytes | memoryview) -> bool:
+    """Return whether the picture is upright, without alpha or palette, so that all decoders make the same page of it.
+
+    Raises `UndecodableImage`.
+    """
+    with _opened(data, "damaged") as image:
+        upright = _orientation(image) == _UPRIGHT
+        return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
+
+
+def decode(data: bytes | memoryview) -> "np.ndarray":
+    """RGB pixels, uint8 (height, width, 3), upright, transparency on white.
+
+    Plain 8-bit pages go through libspng (PNG; for colour Wuffs where pywuffs is installed: the same pixels
+    in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha, palette, CMYK,
+    16 bit, floats, EXIF rotation) through Pillow. Of a damaged JPEG it is what can be drawn (`ImageInfo.damage`).
+    Raises `UndecodableImage`, and nothing else.
+    """
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    with _opened(data, "not decodable") as image:
+        upright = _orientation(image) == _UPRIGHT
+        if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
+            pixels = _decode_plain(data, image)
+            # Boxes count in pixels of the size that `inspect` gives, which is Pillow's.
+            if pixels is not None and pixels.shape == (image.height, image.width, 3):
+                return pixels
+        if image.mode == "P" and image.palette is None:
+            raise UndecodableImage("the image is not decodable: its palette is missing")
+        page = image if upright else ImageOps.exif_transpose(image)
+        if page.has_transparency_data:
+            page = _on_paper(page.convert("RGBA"))
+        elif page.mode.startswith("I;16") or page.mode == "F":
+            page = Image.fromarray(_to_8_bits(np.asarray(page)))
+        return np.asarray(page.convert("RGB"))
+
+
+def _on_paper(page: "Image.Image") -> "Image.Image":
+    """Return an RGBA page on white; where that shows nothing on black, or else without its transparency."""
+    import numpy as np
+    from PIL import Image
+
+    papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
+    for shown in (*papers, page):
+        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
+            return shown
+    return Image.new("RGB", page.size, "white")
+
+
+def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
+    """Return grey samples as uint8: of 16 bits the 8 highest that are used (scanners store 12 bits in 16), floats to 1.
+
+    Floats above 1 count to 255, or to their maximum.
+    """
+    import numpy as np
+
+    if samples.dtype.kind == "f":
+        most = float(np.nanmax(samples))
+        scale = 255 if most <= 1 else 255 / max(most, 255)
+        return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
+    return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
+
+
+def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+    """RGB pixels of an upright page without alpha or palette; None where a decoder refuses or Pillow is needed."""
+    import cv2
+    import imagecodecs
+    import numpy as np
+
+    if image.format == "PNG":
+        # Pillow's mode is RGB for samples of 16 bits too.
+        if data[_PNG_DEPTH] == 16:
+            return None
+        pixels = _decode_by_wuffs(data, image) if image.mode == "RGB" else None
+        if pixels is None:
+            pixels = imagecodecs.spng_decode(data)  # pyright: ignore[reportArgumentType]
+        return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB) if pixels.ndim == 2 else pixels
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+
+
+def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and for pages that libspng must decide on.
+
+    The result must not depend on whether pywuffs is installed. Wuffs is the stricter of the two for the
+    pixels, libspng for the chunks before them. So libspng reads those chunks here, around a single pixel.
+    Of an animation each may show another picture.
+    """
+    import imagecodecs
+
+    config = _wuffs()
+    if config is None or not image.tile:
+        return None
+    chunks = bytes(data[_PNG_HEADER : image.tile[0].offset - _CHUNK_HEADER])
+    if b"acTL" in chunks:
+        return None
+    pixel = _one_pixel()
+    try:
+        imagecodecs.spng_decode(pixel[:_PNG_HEADER] + chunks + pixel[_PNG_HEADER:])
+    except imagecodecs.SpngError:
+        return None
+
+    from pywuffs.aux import ImageDecoder
+
+    # The decoder takes anything but bytes for a path.
+    page = ImageDecoder(config).decode(bytes(data))
+    return None if page.error_message else page.pixbuf
+
+
+@cache
+def _wuffs() -> "ImageDecoderConfig | None":
+    """Return the decoder of Wuffs; None when pywuffs, an extra that must be compiled, is not installed."""
+    try:
+        from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
+        from pywuffs.aux import ImageDecoderConfig
+    except ModuleNotFoundError:
+        return None
+    config = ImageDecoderConfig()
+    config.enabled_decoders = [ImageDecoderType.PNG]
+    config.pixel_format = PixelFormat.RGB
+    # By default Wuffs does not verify the checksums of a PNG.
+    config.quirks = {ImageDecoderQuirks.IGNORE_CHECKSUM: 0}
+    return config
+
+
+@cache
+def _one_pixel() -> bytes:
+    """Return a PNG of the same kind with one pixel: signature, IHDR, IDAT, IEND."""
+    import imagecodecs
+    import numpy as np
+
+    return bytes(imagecodecs.spng_encode(np.zeros((1, 1, 3), np.uint8)))
+
+
+@contextmanager
+def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
+    """Yield the image with its header read.
+
+    Whatever goes wrong with it here or in the body is an `UndecodableImage`.
+    """
+    from PIL import Image
+
+    if not data:
+        raise UndecodableImage("the image has no bytes")
+    # Pillow warns of large pages that are allowed here. The filter stays set: resetting it is not thread-safe.
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format == "PNG" and not image.tile:
+                raise UndecodableImage(f"the image is {fault}: the PNG has no pixels")
+            _refuse_several(image)
+            yield image
+    except UndecodableImage:
+        raise
+    except Image.UnidentifiedImageError:
+        start = bytes(data[:8])
+        raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
+    except Image.DecompressionBombError:
+        raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
+    # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
+    except Exception as error:
+        reason = first_line(error) or type(error).__name__
+        if is_of_machine(error):
+            raise ImageNotRead(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
+        raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
+
+
+def _format(image: "ImageFile") -> str:
+    """One of `FORMATS`; Pillow calls a JPEG that lists further pictures MPO."""
+    return "JPEG" if image.format == "MPO" else image.format or ""
+
+
+def _refuse_several(image: "ImageFile") -> None:
+    """Raise `UndecodableImage` when the file holds several pictures: all but the first would be lost unseen."""
+    name = _format(image)
+    if name == "TIFF":
+        # Pillow sets it when it has read the first directory; `n_frames` would read them all.
+        pages = len(tiff_frames(image, _MOST_COUNTED)) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        if pages > 1:
+            count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
+            raise UndecodableImage(f"the TIFF holds {count} pages: save each as a file and a row of its own")
+        return
+    pictures = _jpeg_pictures(image) if name == "JPEG" else getattr(image, "n_frames", 1)
+    if pictures > 1:
+        raise UndecodableImage(f"the {name} holds {pictures:,} pictures and a page is one: save that one alone")
+
+
+def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
+    """The numbers of the pictures of a TIFF that are pages: its first, and all others but smaller copies and masks.
+
+    Of its pictures `most` are looked at. Raises what Pillow raises for a damaged file.
+    """
+    pages, at = [0], 1
+    while most is None or at < most:
+        try:
+            image.seek(at)
+        except EOFError:
+            break
+        if not int(image.tag_v2.get(_TIFF_SUBFILE, 0)) & _BESIDE_A_PAGE:
+            pages.append(at)
+        at += 1
+    image.seek(0)
+    return pages
+
+
+def _jpeg_pictures(image: "ImageFile") -> int:
+    """Pictures of a JPEG: its first, and all further views; thumbnails and a phone's depth or gain maps are none."""
+    entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
+    return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
+
+
+def _upright_size(image: "ImageFile") -> tuple[int, int]:
+    """(width, height) after the rotation that EXIF asks for. Pillow gives those of a TIFF upright already."""
+    width, height = image.size
+    sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
+    return (height, width) if sideways else (width, height)
+
+
+def _orientation(image: "Image.Image") -> int:
+    """Return the EXIF orientation.
+
+    Of a PNG only chunks before the pixels count: Pillow decodes all to read later ones.
+    """
+    if image.format == "PNG" and "exif" not in image.info:
+        return _UPRIGHT
+    return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)
+
+
+def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """RGB pixels (height, width, 3) as one channel (height, width) where all three are equal, else as they are."""
+    import cv2
+
+    red, green, blue = cv2.split(pixels)
+    is_grey = not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
+    return green if is_grey else pixels  # pyright: ignore[reportReturnType]
+
+
+def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:
+    """(columns, rows) of patches of `patch` pixels a side: `least` to `most` of them, near the picture's own shape.
+
+    The rule of the Qwen-VL family's preprocessors ("smart resize", from Qwen2-VL).
+    """
+    columns, rows = max(1, round(width / patch)), max(1, round(height / patch))
+    area = width * height / patch**2
+    if columns * rows > most:
+        shrink = math.sqrt(area / most)
+        columns = max(1, math.floor(width / shrink / patch))
+        rows = max(1, math.floor(height / shrink / patch))
+    elif columns * rows < least:
+        enlarge = math.sqrt(least / area)
+        columns, rows = math.ceil(width * enlarge / patch), math.ceil(height * enlarge / patch)
+    return columns, rows

@@ -1,26 +1,31 @@
-"""The page images of an indexed shard by row, proved to be those that were read. No Dagster."""
+"""The page images of an indexed shard by row, checked against the index, and the file each page comes from."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from resources.errors import SourceError
-from resources.files import file_sha256
+from resources.errors import SourceError, counted, quoted
+from resources.files import file_sha256, is_url
 from resources.fingerprints import fingerprint
 from resources.pages.arrow import PageFile, open_pages
 from resources.pages.manifest import Manifest, Shard
 from resources.pages.page import Page
-from resources.pages.upright.transform import PageTransform
-from resources.printable import counted, quoted
-from resources.urls import is_url
+from resources.pages.upright import PageTransform
+
+if TYPE_CHECKING:
+    from resources.pages.documents.shards import RenderedShard
 
 
 def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
-    """The file of a shard; one at a URL is fetched.
+    """Return the file of a shard; one at a URL is fetched.
 
     Raises `SourceError` where it is gone or is not the file that was indexed, and `StoreError` where it cannot be had.
     """
@@ -43,7 +48,7 @@ def _is_as_indexed(manifest: Manifest, shard: Shard, path: Path) -> bool:
 
 @lru_cache(4096)
 def _sha256(path: Path, size: int, written: int, inode: int) -> str:
-    """The SHA-256 of a file, once for each time that it was written."""
+    """Return the SHA-256 of a file, once for each time that it was written."""
     return file_sha256(path)
 
 
@@ -106,7 +111,7 @@ class PageReader:
         return Page(page_id, data if transform is None else transform.apply_encoded(data))
 
     def sha256(self, row: int) -> str:
-        """The SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""
+        """Return the SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""
         return hashlib.sha256(self._encoded(row)).hexdigest()
 
     def _encoded(self, row: int) -> memoryview:
@@ -117,3 +122,78 @@ class PageReader:
                 f"bring in a whole file, or materialize raw_pages of {self._shard_key} again"
             )
         return found.image
+
+
+_RENDERED = re.compile(r"(?:.*/)?rendered/pages-[^/]+\.parquet")
+_RENDERER = re.compile(r"(?P<dpi>\d+) dpi, (?P<version>.+), \d+, text \d+, pictures \d+")
+_KEPT_FILES = 64
+"""Shards whose ranges of pages are kept in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The file that a page comes from: its path below its source, its SHA-256, and the number of the page in it.
+
+    `source` is the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; before it
+    stands what made the PDF of an office's file. An image has neither, and a page of an Arrow or Parquet file no
+    number either.
+    """
+
+    source: str
+    file: str
+    sha256: str
+    page: int | None = None
+    dpi: int | None = None
+    renderer: str | None = None
+
+
+def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
+    """Return a function that names the origin of a row of a shard, from 0. Raises `SourceError`, and `StoreError`."""
+    shard = manifest.shard(shard_key)
+    if not _RENDERED.fullmatch(shard.file):
+        source = manifest.source(shard.source)
+        top, file = PurePosixPath(source.place), PurePosixPath(shard.file)
+        below = str(file.relative_to(top)) if file.is_relative_to(top) and file != top else file.name
+        return lambda row: Origin(shard.source, below, shard.sha256)
+    rendered = _ranges(manifest.place(shard.file), shard.sha256)
+    ends = list(accumulate(each.count for each in rendered.ranges))
+    found = _RENDERER.fullmatch(rendered.renderer)
+    dpi, renderer = (int(found["dpi"]), found["version"]) if found else (None, rendered.renderer)
+
+    def origin(row: int) -> Origin:
+        at = bisect_right(ends, row)
+        if not 0 <= row < ends[-1]:
+            raise SourceError(f"{manifest.place(shard.file)} has no row {row}: run `kopub index` again")
+        pages = rendered.ranges[at]
+        number = None if pages.problem is not None else pages.first + row - (ends[at] - pages.count) + 1
+        origin = Origin(shard.source, pages.place, pages.sha256, number)
+        if pages.converter is not None:
+            return replace(origin, dpi=dpi, renderer=f"{pages.converter}; {renderer}")
+        is_pdf = PurePosixPath(pages.place).suffix.lower() == ".pdf"
+        return replace(origin, dpi=dpi, renderer=renderer) if is_pdf else origin
+
+    return origin
+
+
+@lru_cache(_KEPT_FILES)
+def _ranges(place: str, sha256: str) -> "RenderedShard":
+    """Return the metadata of a shard of documents' pages; its SHA-256 tells it from another at the same place."""
+    from resources.pages.documents.shards import RenderedShard
+
+    try:
+        with _opened(place) as file:
+            found = RenderedShard.read(file)
+    except OSError as error:
+        raise SourceError(f"{place} cannot be opened: {error.strerror or error}; run `kopub index` again") from None
+    if found is None:
+        raise SourceError(f"{place} is damaged: delete it and run `kopub index` again")
+    return found
+
+
+def _opened(place: str) -> BinaryIO:
+    if not is_url(place):
+        return Path(place).open("rb")
+    from resources.store.objects import Objects
+
+    objects, path = Objects.at(place)
+    return cast("BinaryIO", objects.open(path))

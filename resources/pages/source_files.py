@@ -1,35 +1,40 @@
-"""What a source holds: files of pages, or documents to make them from, tables of questions, and what is left out."""
+"""Find the files of a source and read their rows: tables of pages and questions, documents, and what is left out."""
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa
 from pydantic import BaseModel, Field, ValidationError
 
 from resources.errors import SourceError
+from resources.files import is_url
 from resources.pages import manifest
-from resources.pages.documents.folder import Document, LeftOut, find_documents
+from resources.pages.arrow import open_pages
+from resources.pages.corpus import read_table
+from resources.pages.documents import folder
+from resources.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
 from resources.pages.documents.pdf import is_pdf
-from resources.pages.hub_dataset import download, role
-from resources.pages.names import natural
-from resources.pages.places.corpus_place import CorpusPlace
-from resources.pages.places.object_paths import ObjectPath, SourcePath, on_disk
-from resources.pages.queries import read_table
-from resources.urls import is_url
+from resources.pages.manifest import Shard, shard_key
+from resources.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _FORMATS: dict[str, Literal["arrow", "parquet"]] = {".arrow": "arrow", ".parquet": "parquet", ".pq": "parquet"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OF = re.compile(r"(.*-)(\d+)(-of-)(\d+)(\D*)")
 """A file that says how many there are: `train-00000-of-00003.parquet`."""
 _OF_DATASETS = frozenset({"dataset_dict.json", "dataset_info.json", "state.json"})
-"""What `datasets` writes beside its files: nothing of it is lost."""
+"""Files that `datasets` writes beside its data: leaving them out loses nothing."""
 _OF_HOME = frozenset(
     [manifest.NAME, manifest.GOLD, "queries.parquet", "left_out.txt", "rendered", "store", "sources", "evaluations"]
 )
-"""What is written into a home, which is no part of a source that lies in the same folder."""
+"""Names that are written into a home, which are no part of a source in the same folder."""
 _READ_FROM = {
     "qa": "questions are read from one table beside the pages, called …-qa",
     "queries": "questions are read from one table beside the pages, called …-qa",
@@ -40,11 +45,11 @@ _READ_FROM = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """What was found in a source: `pages` are files of pages in their order; of these and `documents` one is empty."""
+    """The content of a source: `pages` are files of pages in their order; of these and `documents` one is empty."""
 
     name: str
     pages: Sequence[SourcePath]
-    documents: list[Document] = field(default_factory=list)
+    documents: list[DocumentFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     questions: pa.Table | None = None
     annotations: pa.Table | None = None
@@ -72,7 +77,7 @@ _Saved = TypeVar("_Saved", bound=BaseModel)
 
 
 def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
-    """What a source holds, which is indexed at `place`. Raises `SourceError`, and `StoreError` for one at a URL."""
+    """Return the content of a source that is indexed at `place`. Raises `SourceError`, and `StoreError` for a URL."""
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
     if folder.is_dir():
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
@@ -96,18 +101,18 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
 
 
 def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
-    """How the rows of a file are stored, by its suffix; None for a file of another kind."""
+    """Return the format of a file by its suffix; None for a file of another kind."""
     return _FORMATS.get(path.suffix.lower())
 
 
 def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
-    """What is in a folder and below; of a home, what the platform writes there is no part of its own source."""
+    """Return the files in a folder and below, without what the platform writes into a home."""
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
     questions, annotations = beside.get("qa"), beside.get("annotations")
     around = find_documents(folder)
     files = sorted(filter(_holds_pages, _saved_files(pages) or pages.iterdir()), key=lambda path: natural(path.name))
-    documents: list[Document] = []
+    documents: list[DocumentFile] = []
     if files:
         pdf = next((each.path for each in around.documents if each.path.parent == pages and is_pdf(each.path)), None)
         if pdf:
@@ -138,8 +143,11 @@ def _table(path: SourcePath) -> pa.Table:
         return read_table(file)
 
 
-def _documents_in(folder: SourcePath, found: list[Document], left_out: Sequence[LeftOut]) -> list[Document]:
-    """The documents that were `found` in a folder. Raises `SourceError` for none, and for files of pages beside one."""
+def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
+    """Return the documents that were `found` in a folder.
+
+    Raises `SourceError` for none, and for files of pages beside one.
+    """
     for place, document in {each.path.parent: each.path for each in found}.items():
         if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
             raise _two_kinds(place, document, other)
@@ -157,15 +165,15 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 
 
 def _beside_shards(
-    files: Sequence[SourcePath], others: Iterable[Document | LeftOut], folder: SourcePath
+    files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
-    """What lies beside the files of pages in `folder`, in it, above it and below, with the reason to leave it out."""
+    """Return the files around the files of pages in `folder`, above it and below, with the reason to leave them out."""
     taken = {str(path) for path in files}
     saved = (files[0].parent / "state.json").is_file()
     for each in others:
         if str(each.path) in taken or each.path.name in _OF_DATASETS:
             continue
-        if isinstance(each, Document):
+        if isinstance(each, DocumentFile):
             what = f"beside {files[0].name}, which holds the pages" if each.path.parent == folder else "a document"
             reason = f"{what}: index it from a folder of its own"
         elif not _is_table(each.path):
@@ -180,7 +188,7 @@ def _beside_shards(
 
 
 def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
-    """The files that are not there although the others' names count them."""
+    """Yield the files that are not there although the others' names count them."""
     found = {match.groups() for path in files if (match := _OF.fullmatch(path.name))}
     parts = {(first, len(number), of, count, end) for first, number, of, count, end in found}
     for first, width, of, count, end in sorted(parts):
@@ -197,7 +205,10 @@ def _with_shards_named(left_out: LeftOut) -> LeftOut:
 
 
 def _saved_files(folder: SourcePath) -> list[SourcePath]:
-    """The files of the dataset that `datasets` saved in `folder`, in its order; none when there is no such dataset."""
+    """Return the files of the dataset that `datasets` saved in `folder`, in its order.
+
+    None when there is no such dataset.
+    """
     if (path := folder / "dataset_dict.json").is_file():
         splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
@@ -223,3 +234,178 @@ def _is_table(path: SourcePath) -> bool:
 
 def _holds_pages(path: SourcePath) -> bool:
     return _is_table(path) and role(path.stem) == "corpus"
+
+
+_BESIDE = frozenset({"qa", "annotations", "queries"})
+"""Roles of tables beside the pages: questions, the pages that answer them, and indexed queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubCorpus:
+    """`files` are the Arrow files of the pages, in order; `revision` is the commit they are of."""
+
+    revision: str
+    files: list[Path]
+    questions: "pa.Table | None"
+    annotations: "pa.Table | None"
+
+
+def role(name: str) -> str:
+    """Return the kind of a file or configuration by the last word of its name: one of `_BESIDE`, or "corpus"."""
+    word = name.lower().replace("_", "-").rpartition("-")[2]
+    return word if word in _BESIDE else "corpus"
+
+
+def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
+    """Download the configurations of a dataset, or take them from the cache. Raises `SourceError`."""
+    from datasets import get_dataset_config_names, load_dataset, load_dataset_builder
+    from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        names = get_dataset_config_names(dataset_id)
+        by_role: dict[str, list[str]] = {}
+        for name in names:
+            by_role.setdefault(role(name), []).append(name)
+        if len(by_role.get("corpus", [])) != 1:
+            raise SourceError(f"{dataset_id} has the configurations {', '.join(names)}: which holds pages is not clear")
+        revision = load_dataset_builder(dataset_id, by_role["corpus"][0]).hash
+        loaded: dict[str, Dataset] = {}
+        for part in ("corpus", "qa", "annotations"):
+            for name in by_role.get(part, [])[:1]:
+                progress(f"{dataset_id}: bringing in {name}")
+                loaded[part] = _only_split(load_dataset(dataset_id, name, revision=revision), f"{dataset_id} {name}")
+    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceError(
+            f"{dataset_id} cannot be brought in from the Hub: {reason}; a folder with its Parquet files will do as well"
+        ) from None
+    return HubCorpus(
+        revision=str(revision),
+        files=[Path(file["filename"]) for file in loaded["corpus"].cache_files],
+        questions=loaded["qa"].data.table if "qa" in loaded else None,
+        annotations=loaded["annotations"].data.table if "annotations" in loaded else None,
+    )
+
+
+def _only_split(splits: "Mapping[Any, Dataset]", name: str) -> "Dataset":
+    if len(splits) != 1:
+        raise SourceError(f"{name} has the splits {', '.join(splits)}; a corpus has one")
+    return next(iter(splits.values()))
+
+
+Rows = Sequence[tuple[str | None, str | None]]
+"""The id and the document of every row of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRows:
+    """A shard with its rows, None where its file cannot be read now; its key is empty until it has one.
+
+    `written` is when its file was last written, in nanoseconds; None for one at a URL.
+    """
+
+    shard: Shard
+    rows: Rows | None
+    written: int | None = None
+
+
+@dataclass(slots=True)
+class SeenIds:
+    """The page ids of the shards so far, and counts of rows that cannot keep their id."""
+
+    shard_of: dict[str, str] = field(default_factory=dict)
+    duplicates: int = 0
+    unusable: int = 0
+
+    def take(self, file: PageRows) -> Shard:
+        """Return the entry of the next shard, with the ids in it that belong to a page of an earlier one."""
+        if file.rows is None:
+            return file.shard
+        duplicates: set[str] = set()
+        for page_id, _ in file.rows:
+            if page_id is None or folder.problem_with(page_id):
+                self.unusable += 1
+            elif page_id in self.shard_of:
+                self.duplicates += 1
+                if self.shard_of[page_id] != file.shard.key:
+                    duplicates.add(page_id)
+            else:
+                self.shard_of[page_id] = file.shard.key
+        return file.shard.model_copy(update={"duplicates": sorted(duplicates)})
+
+
+def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
+    """Return a file of pages, read as a whole; None when it has no rows. Raises `SourceError` for a damaged one."""
+    format = format_of(path)
+    assert format is not None, "a file of pages was found by its suffix"
+    # Before it is read: what is written meanwhile is noticed later.
+    written = path.stat().st_mtime_ns if isinstance(path, Path) else None
+    with on_disk(path) as file:
+        pages = open_pages(file, format, place=str(path))
+    rows: list[tuple[str | None, str | None]] = []
+    layers = 0
+    for batch in pages.batches():
+        if problem := batch.problem or batch.misread:
+            raise SourceError(_not_whole(path, problem) if batch.problem else f"{path}: {problem}")
+        for at in range(batch.rows):
+            row = batch.row(at)
+            rows.append((row.id, row.file_name))
+            layers += row.text_layer is not None
+    if pages.problem:
+        raise SourceError(_not_whole(path, pages.problem))
+    if not rows:
+        return None
+    shard = Shard(
+        key=key,
+        file=place.relative(path),
+        format=format,
+        rows=len(rows),
+        bytes=path.stat().st_size if isinstance(path, Path) else path.size,
+        sha256=sha256_of(path),
+        text_layers=layers,
+        source=source,
+    )
+    return PageRows(shard, rows, written)
+
+
+def with_keys(
+    files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
+) -> tuple[list[PageRows], dict[str, str]]:
+    """Return the files, each with a key, and the keys of those that the source `had` and that nothing has any more.
+
+    A file keeps the key that its bytes, or else its path, had, or gets the one back under which its bytes were
+    `retired`; the others get the lowest numbers that nothing has or had.
+    """
+    keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
+    free = {shard.key: shard for shard in had if shard.key not in keys.values()}
+    for same in (lambda shard: (shard.sha256, shard.file), lambda shard: shard.sha256, lambda shard: shard.file):
+        known: dict[Any, list[str]] = defaultdict(list)
+        for shard in reversed(free.values()):
+            known[same(shard)].append(shard.key)
+        for at, file in enumerate(files):
+            if at not in keys and (left := known.get(same(file.shard))):
+                keys[at] = left.pop()
+                del free[keys[at]]
+    gone = {**retired, **{key: shard.sha256 for key, shard in free.items()}}
+    back = {sha256: key for key, sha256 in gone.items()}
+    for at, file in enumerate(files):
+        if at not in keys and file.shard.sha256 in back:
+            keys[at] = back.pop(file.shard.sha256)
+            del gone[keys[at]]
+    used = {*keys.values(), *gone, *(file.shard.key for file in others)}
+    numbers = (key for number in itertools.count() if (key := shard_key(number)) not in used)
+    keyed = [
+        replace(file, shard=file.shard.model_copy(update={"key": keys.get(at) or next(numbers)}))
+        for at, file in enumerate(files)
+    ]
+    return keyed, gone
+
+
+def document_of(row: tuple[str | None, str | None]) -> str:
+    page_id, name = row
+    return name or (page_id or "").rpartition("_")[0] or page_id or ""
+
+
+def _not_whole(path: SourcePath, problem: str) -> str:
+    return f"{path}: {problem}; bring in a whole file and index again"

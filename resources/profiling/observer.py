@@ -1,22 +1,27 @@
 """Observes the cards, the cores and the model servers of this machine during a run."""
 
 import os
+import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import psutil
+import pyarrow as pa
 
+from resources.config.settings import Settings
 from resources.errors import EngineError
-from resources.gpu.cards import Card, NoGpuFigures, open_cards
-from resources.gpu.sampler import GIB, Readings, Sampler
+from resources.gpu import GIB, GpuCard, NoGpuFigures, Readings, Sampler, open_cards
+from resources.pages.corpus import Corpus
+from resources.pages.indexing import index
 from resources.profiling.timeline import Activity, Span, activities
-from resources.vllm.endpoint import Endpoint, by_name
-from resources.vllm.running_servers import RunningServer, servers
-from resources.vllm.supervisor.probe import BadProbe, NotListening
+from resources.vllm.endpoint import BadProbe, Endpoint, UnreachableServer, sum_by_name
+from resources.vllm.lease import RunningServer, list_servers
 from resources.vllm.supervisor.server_state import Phase
 
 SECONDS = 0.1
@@ -44,7 +49,7 @@ class Cores:
             psutil.cpu_times_percent()
 
     def shares(self) -> CoreShares:
-        """Since the last call.
+        """Return the shares since the last call.
 
         Where the kernel keeps no sums, nothing is known of what was stolen.
         """
@@ -60,7 +65,7 @@ class Cores:
 
 
 def process_seconds() -> dict[int, float]:
-    """CPU seconds of every process that can be seen, by its id."""
+    """Return the CPU seconds of every process that can be seen, by its id."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -74,7 +79,7 @@ def process_seconds() -> dict[int, float]:
 _SAMPLE_SECONDS = 0.1
 _ASK_SECONDS = 0.5
 """Between two looks at the servers; a look reads a page of figures from each replica."""
-_LATE_SECONDS = 1.2
+LATE_SECONDS = 1.2
 """A server counts an answer after it has sent it, and is asked twice in this time: until then its last are not seen."""
 
 Counts = list[tuple[float, float]]
@@ -83,9 +88,10 @@ Counts = list[tuple[float, float]]
 
 @dataclass
 class ServerHistory:
-    """What one server did: its starts, each until it was ready or ended, and what it had answered when.
+    """The starts of one server, and the counts of its answers over time.
 
-    `requests`, `prompt_tokens`, `generated_tokens` and `cache_hits` count from its start.
+    A start lasts until the server was ready or ended. `requests`, `prompt_tokens`, `generated_tokens` and `cache_hits`
+    count from its start.
     """
 
     model: str
@@ -104,7 +110,7 @@ class Observations:
     are no readings of cards.
     """
 
-    cards: Sequence[Card] = ()
+    cards: Sequence[GpuCard] = ()
     no_gpu: str = ""
     readings: Readings = field(default_factory=Readings)
     cores: Counts = field(default_factory=list)
@@ -113,7 +119,7 @@ class Observations:
 
     @property
     def device(self) -> str:
-        """What the activity is of: the GPUs where there are any, else the cores."""
+        """The device of the activity: the GPUs where there are any, else the cores."""
         return "GPU" if self.cards else "cores"
 
     @property
@@ -161,7 +167,7 @@ class Observer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            time.sleep(_LATE_SECONDS)
+            time.sleep(LATE_SECONDS)
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -178,7 +184,7 @@ class Observer:
     def _ask(self) -> None:
         while True:
             try:
-                for server in servers():
+                for server in list_servers():
                     self._look_at(server)
             except (EngineError, OSError):
                 pass  # a server that is just being written, or no folder of servers: the next look sees it
@@ -199,8 +205,8 @@ class Observer:
         )
         asked = time.time()
         try:
-            sums = by_name(endpoint.samples())
-        except (NotListening, BadProbe, TimeoutError):
+            sums = sum_by_name(endpoint.samples())
+        except (UnreachableServer, BadProbe, TimeoutError):
             return
         now = (asked + time.time()) / 2  # a busy server takes seconds to answer
         history.requests.append((now, sums["vllm:request_success_total"]))
@@ -208,3 +214,76 @@ class Observer:
         history.generated_tokens.append((now, sums["vllm:generation_tokens_total"]))
         hits = sums["vllm:prefix_cache_hits_total"] + sums["vllm:mm_cache_hits_total"]
         history.cache_hits.append((now, hits))
+
+
+_SHARDS = 2
+"""So that the time from one shard to the next is seen."""
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_SCHEMA = pa.schema([("id", pa.string()), ("image", _IMAGE), ("license", pa.string())])
+
+
+@dataclass(frozen=True)
+class SampleHome:
+    """A home with some pages of a corpus: its folders, shards, pages and environment."""
+
+    folder: Path
+    dagster: Path
+    shards: tuple[str, ...]
+    pages: int
+    environment: Mapping[str, str]
+
+
+def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapping[str, str]) -> SampleHome:
+    """Make `folder` anew with up to `pages` pages from evenly spaced shards.
+
+    Whatever the profile and `environ` say, tables, release and answers of models lie in the folder. Raises
+    `SourceError`.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    source, dagster = folder / "source", folder / "dagster"
+    for each in (source, dagster):
+        each.mkdir(parents=True)
+    (dagster / "dagster.yaml").write_text("telemetry:\n  enabled: false\n", "utf-8")
+    keys = settings.corpus.manifest.keys
+    shards = min(_SHARDS, len(keys), pages)
+    chosen = [keys[at * len(keys) // shards] for at in range(shards)]
+    for number, key in enumerate(chosen):
+        count = pages * (number + 1) // shards - pages * number // shards
+        _write(source / f"pages-{number:02d}.arrow", settings.corpus, key, count)
+    manifest = index(str(source), folder)
+    own = {
+        "KOPUB_HOME": str(folder),
+        "DAGSTER_HOME": str(dagster),
+        "KOPUB_CORPUS__URL": "",
+        "KOPUB_STORE__URL": str(folder / "store"),
+        "KOPUB_RELEASE__FOLDER": str(folder / "release"),
+        "KOPUB_SHARDS_PER_RUN": "null",
+    }
+    for section in ("layout", "recognition", "embedding"):
+        # An answer that is known already would cost nothing here.
+        if hasattr(getattr(settings, section), "reuse_folder"):
+            own[f"KOPUB_{section.upper()}__REUSE_FOLDER"] = str(folder / "reuse" / section)
+    replaced = {name.upper() for name in own}
+    kept = {name: value for name, value in environ.items() if name.upper() not in replaced}
+    return SampleHome(folder, dagster, tuple(manifest.keys), manifest.rows, {**kept, **own})
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment of this process, with its imports in front for its children."""
+    from resources.config.settings import ROOT
+
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _write(path: Path, corpus: Corpus, shard: str, count: int) -> None:
+    """Write the first pages of a shard whose bytes can be read."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
+        for row in islice(_readable(corpus, shard), count):
+            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
+
+
+def _readable(corpus: Corpus, shard: str) -> Iterator[dict[str, object]]:
+    for row in corpus.rows(shard):
+        if row.data is not None and row.problem is None:
+            yield {"id": row.page_id, "image": {"bytes": bytes(row.data), "path": None}, "license": row.license}

@@ -1,14 +1,16 @@
-"""A run's stages and where their time went, from observations and Dagster's record."""
+"""A run's stages and where their time went, as figures and as an HTML page."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import numpy as np
 
+from resources.gpu import GIB
 from resources.profiling.observer import Counts, Observations, ServerHistory
 from resources.profiling.timeline import (
     Span,
@@ -27,8 +29,8 @@ _SHARD = re.compile(r"(?P<asset>\w+) (?P<shard>[^\s:]+): (?P<computed>\d+) compu
 
 
 @dataclass
-class Stage:
-    """One asset of a run: its time, when each shard was published, rows it made, and metadata by shard."""
+class RunStage:
+    """One asset of a run: its time, its shards, its rows and its metadata."""
 
     name: str
     span: Span
@@ -43,7 +45,7 @@ class Stage:
         return sum(float(value) for value in values if isinstance(value, int | float))
 
 
-def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[Stage]:
+def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
     """Return the stages of a run in the order of their starts.
 
     One that did not end lasts until the last event.
@@ -74,7 +76,7 @@ def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[Stage]:
                 name: value.value for name, value in made.metadata.items()
             }
     return [
-        Stage(
+        RunStage(
             name=name,
             span=Span(start, ended.get(name, (last, False))[0]),
             succeeded=ended.get(name, (last, False))[1],
@@ -100,7 +102,7 @@ class StageReport:
     is not known is None.
     """
 
-    stage: Stage
+    stage: RunStage
     split: Split
     rate: float
     steady: float | None
@@ -117,7 +119,7 @@ class StageReport:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One command: from its start to its end, its stages, and what lies before, between and after them.
+    """One command from its start to its end: its stages and the time around them.
 
     `idle_between` are the seconds without work on the device from each stage that used it to the next that did.
     """
@@ -140,14 +142,14 @@ class RunReport:
 
     @property
     def slowed(self) -> str:
-        """A sentence where others had so much of the cores that the figures are not this machine's; else empty."""
+        """A warning where others had too much of the cores; else empty."""
         if self.stolen < _STOLEN:
             return ""
         return f"the host of this virtual machine had other work for {self.stolen:.0%} of the cores"
 
 
 def report(
-    span: Span, stages: Sequence[Stage], observed: Observations, server_of: Mapping[str, str] | None = None
+    span: Span, stages: Sequence[RunStage], observed: Observations, server_of: Mapping[str, str] | None = None
 ) -> RunReport:
     """Return the report of a command that lasted for `span`.
 
@@ -156,7 +158,7 @@ def report(
     steps = observed.activity
     keys = server_of or {}
     reported = [_stage(stage, observed, observed.servers.get(keys.get(stage.name, ""))) for stage in stages]
-    covered = _covered([stage.span for stage in stages])
+    covered = _covered_seconds([stage.span for stage in stages])
     first = min((stage.span.start for stage in stages), default=span.end)
     last = max((stage.span.end for stage in stages), default=span.end)
     used = [each.stage for each in reported if each.split.working > 0]
@@ -175,10 +177,10 @@ def report(
     )
 
 
-def _stage(stage: Stage, observed: Observations, server: ServerHistory | None) -> StageReport:
+def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None) -> StageReport:
     steps, span = observed.activity, stage.span
     server = server or ServerHistory("")
-    requests = _growth(server.requests, span)
+    requests = growth(server.requests, span)
     answered = [(at, count) for at, count in server.requests if span.start <= at <= span.end]
     steady = steady_rate(answered)
     published = sorted(stage.shards.values())[:-1]
@@ -193,22 +195,22 @@ def _stage(stage: Stage, observed: Observations, server: ServerHistory | None) -
         stolen=_mean(observed.stolen, span),
         gpu=observed.readings.figures(span.start, span.end),
         requests=requests,
-        prompt_tokens=_growth(server.prompt_tokens, span),
-        generated_tokens=_growth(server.generated_tokens, span),
-        cache_hits=_growth(server.cache_hits, span),
+        prompt_tokens=growth(server.prompt_tokens, span),
+        generated_tokens=growth(server.generated_tokens, span),
+        cache_hits=growth(server.cache_hits, span),
     )
 
 
 def first_answer(history: ServerHistory) -> float | None:
-    """When a server was first seen to have answered a request.
+    """Return the time when a server was first seen to have answered a request.
 
     Those that tell whether it is ready come before.
     """
     return first_growth(history.requests)
 
 
-def _growth(counts: Counts, span: Span) -> float:
-    """Return what was added within `span`; between two looks as much in every second of it.
+def growth(counts: Counts, span: Span) -> float:
+    """Return the growth of a count within `span`, interpolated between two looks.
 
     A server that was first looked at within `span` has started in it.
     """
@@ -224,10 +226,148 @@ def _mean(counts: Counts, span: Span) -> float:
     return sum(inside) / len(inside) if inside else 0.0
 
 
-def _covered(spans: Sequence[Span]) -> float:
+def _covered_seconds(spans: Sequence[Span]) -> float:
     """Return the seconds in at least one of the spans."""
     total, reached = 0.0, float("-inf")
     for span in sorted(spans, key=lambda each: each.start):
         total += max(0.0, span.end - max(span.start, reached))
         reached = max(reached, span.end)
     return total
+
+
+_TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_WIDTH = 1000.0
+"""Units of the picture from the start of a run to its end."""
+_HIGH = 60.0
+"""Units of a curve's height."""
+_POINTS = 800
+"""Points of a curve: more are not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle of a lane: its place, width, label and tooltip."""
+
+    x: float
+    width: float
+    label: str
+    title: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of the picture: bars, or a curve as points of a polygon.
+
+    `most` is the value at its top.
+    """
+
+    label: str
+    bars: Sequence[Bar] = ()
+    curve: str = ""
+    most: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """A table of the page; its first column is a name, the others are numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    """One run of the page: a title, sentences, lanes, marks of time and tables."""
+
+    title: str
+    lines: Sequence[str]
+    lanes: Sequence[Lane]
+    ticks: Sequence[tuple[float, str]]
+    tables: Sequence[ReportTable]
+
+
+def render(title: str, sections: Sequence[RunSection]) -> str:
+    """Return the page."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(title=title, sections=sections, width=_WIDTH, high=_HIGH)
+
+
+def section(
+    title: str, run: RunReport, observed: Observations, tables: Sequence[ReportTable], lines: Sequence[str] = ()
+) -> RunSection:
+    """Return the picture of a run: its stages, shards, servers, cards and cores."""
+    return RunSection(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
+
+
+def ticks(span: Span) -> list[tuple[float, str]]:
+    """Return places and labels of marks of time, in seconds from the start."""
+    step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
+    return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
+
+
+def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
+    span = run.span
+    lanes = [Lane(each.stage.name, _stage_bars(each.stage.span, each.stage.shards, span)) for each in run.stages]
+    for history in observed.servers.values():
+        starts = [
+            _bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start") for start in history.starts
+        ]
+        seen = [at for at, _ in history.requests if span.start <= at <= span.end]
+        ready = [_bar(Span(seen[0], seen[-1]), span, "ready", history.model, "ready")] if seen else []
+        lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in (*starts, *ready) if bar.width > 0]))
+        rate = _rates(history.requests, span)
+        if rate:
+            lanes.append(_curve("its answers a second", rate, span, unit="/s"))
+    for number, card in enumerate(observed.cards):
+        lanes.append(_curve(f"GPU {card.name} busy", observed.of_card(number), span, 1.0, "100 %"))
+    if observed.cards:
+        total = sum(card.memory for card in observed.cards) / GIB
+        lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))
+    lanes.append(_curve("cores busy", observed.cores, span, 1.0, "100 %"))
+    return lanes
+
+
+def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
+    """Return one bar for each shard, and one for what comes after the last."""
+    bars, begin = [], span.start
+    for shard, end in sorted(shards.items(), key=lambda item: item[1]):
+        bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))
+        begin = end
+    bars.append(_bar(Span(begin, span.end), whole, "", f"{span.seconds:.1f} s in all", "after"))
+    return [bar for bar in bars if bar.width > 0]
+
+
+def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
+    start, end = max(span.start, whole.start), min(span.end, whole.end)
+    scale = _WIDTH / whole.seconds
+    width = max(0.0, end - start) * scale
+    # A letter takes about seven units.
+    return Bar((start - whole.start) * scale, width, label if width > 7 * len(label) else "", title, kind)
+
+
+def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
+    """Return an area under the curve of (time, value)."""
+    inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
+    if not inside:
+        return Lane(label)
+    most = most or max(value for _, value in inside) or 1.0
+    size = max(1, len(inside) // _POINTS)
+    groups = [inside[at : at + size] for at in range(0, len(inside), size)]
+    means = [(sum(at for at, _ in g) / len(g), sum(value for _, value in g) / len(g)) for g in groups]
+    xs = [(_WIDTH * (at - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))) for at, value in means]
+    points = [(xs[0][0], _HIGH), *xs, (xs[-1][0], _HIGH)]
+    return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")
+
+
+def _rates(counts: Counts, span: Span) -> Counts:
+    """Return answers a second between each count and the next; nothing where none came."""
+    inside = [(at, count) for at, count in counts if span.start <= at <= span.end]
+    rates = [
+        (at, max(0.0, after - before) / (at - began)) for (began, before), (at, after) in pairwise(inside) if at > began
+    ]
+    return rates if any(rate for _, rate in rates) else []

@@ -32,7 +32,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The busy share of a device, 0 to 1, over the time from `start` to `end`."""
+    """The busy share of a device, 0 to 1, from `start` to `end`."""
 
     start: float
     end: float
@@ -45,7 +45,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Where the seconds of a stage went; they add up to its wall time.
+    """Seconds of a stage by activity, which add up to its wall time.
 
     `starting` is until the first work, `ramping` until full load, `working` and `waiting` are the time under full
     load by the busy share, `draining` is from the last full load to the last work, `platform` is after it. A stage
@@ -71,7 +71,10 @@ class Split:
 
 
 def activities(samples: Iterable[tuple[float, float]]) -> list[Activity]:
-    """(time, busy share) of samples as a step function: a sample speaks for the time since the one before."""
+    """Return samples of (time, busy share) as a step function.
+
+    A sample speaks for the time since the one before.
+    """
     steps: list[Activity] = []
     before: float | None = None
     for at, busy in samples:
@@ -135,10 +138,7 @@ def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span
 
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
-    """Return the seconds without work between the last work of two spans.
-
-    None of them working at all, it is the time from the end of one to the start of the other.
-    """
+    """Return the seconds without work from one span's last work to another's first."""
     before = [step.end for step in within(steps, last) if step.busy > IDLE]
     after = [step.start for step in within(steps, following) if step.busy > IDLE]
     return max(0.0, (after[0] if after else following.start) - (before[-1] if before else last.end))
@@ -155,10 +155,7 @@ def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> fl
 
 
 def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
-    """Answers a second of (time, answers so far), without the first and the last answers.
-
-    It is None for too few.
-    """
+    """Return answers a second without first and last ones; None for too few."""
     if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
         return None
     begin, made = counts[0][1], counts[-1][1] - counts[0][1]
@@ -167,12 +164,12 @@ def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
 
 
 def first_growth(counts: Sequence[tuple[float, float]]) -> float | None:
-    """When the count was first seen above its first value."""
+    """Return the time when the count was first seen above its first value."""
     return next((at for at, count in counts if count > counts[0][1]), None)
 
 
 def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
-    """When a growing count reached `value`, between its samples in a straight line."""
+    """Return the time when a growing count reached `value`, interpolated."""
     for (start, low), (end, high) in pairwise(counts):
         if high >= value and high > low:
             return start + (end - start) * max(0.0, value - low) / (high - low)
@@ -180,7 +177,10 @@ def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
 
 
 def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
-    """Return the busy share of the `seconds` from the start of step `at` on, or to its end where they are negative."""
+    """Return the busy share of the `seconds` from step `at` on.
+
+    They end with the step where they are negative.
+    """
     step = steps[at]
     span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
     near: list[Activity] = []
@@ -223,7 +223,7 @@ _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What limits a stage, why, and the keys of its section of the profile that move it.
+    """The limit of a stage, its reason, and the profile's keys that move it.
 
     `name` is `GPU`, `cores`, `requests`, `start`, `one core`, or empty where nothing can be told.
     """
@@ -244,29 +244,29 @@ def limit(
     if seconds < _TOO_SHORT:
         return Limit("", "too short to tell")
     if busy is None or split.working == 0:
-        return _of_cores(section, cores, has)
+        return _limit_by_cores(section, cores, has)
     if split.starting > _STARTING * seconds:
         return Limit("start", f"{split.starting:.0f} of {seconds:.0f} s pass before the first work on the GPU")
     loaded = split.working + split.waiting
     share = split.working / loaded if loaded else 0.0
     if share >= _MOSTLY:
-        return _known("GPU", f"it works for {share:.0%} of the time under load", section, has)
+        return _name_limit("GPU", f"it works for {share:.0%} of the time under load", section, has)
     if cores >= _MOSTLY:
         why = (
             f"the GPU waits for {1 - share:.0%} of the time under load, and the cores are {cores:.0%} busy; more "
             "of them would help, and PNG pages cost less with kopub[fast-png]"
         )
-        return _known("cores", why, section, has)
+        return _name_limit("cores", why, section, has)
     why = f"the GPU waits for {1 - share:.0%} of the time under load, and {1 - cores:.0%} of the cores are free"
-    return _known("requests", why, section, has)
+    return _name_limit("requests", why, section, has)
 
 
-def _of_cores(section: str | None, cores: float, has: Sequence[str]) -> Limit:
+def _limit_by_cores(section: str | None, cores: float, has: Sequence[str]) -> Limit:
     if cores >= _CORES:
-        return _known("cores", f"all of them are {cores:.0%} busy; more of them would help", section, has)
-    return _known("one core", f"{1 - cores:.0%} of the cores are free: work of one thread, or the disk", None, has)
+        return _name_limit("cores", f"all of them are {cores:.0%} busy; more of them would help", section, has)
+    return _name_limit("one core", f"{1 - cores:.0%} of the cores are free: work of one thread, or the disk", None, has)
 
 
-def _known(name: str, why: str, section: str | None, has: Sequence[str]) -> Limit:
+def _name_limit(name: str, why: str, section: str | None, has: Sequence[str]) -> Limit:
     keys = _KNOBS.get((section or "", name), ())
     return Limit(name, why, tuple(key for key in keys if key in has))

@@ -1,1 +1,1 @@
-"""Region to text: what is written in every region, and the page as markdown."""
+"""Read what is written in every region of a page."""

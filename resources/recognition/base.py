@@ -1,4 +1,4 @@
-"""The recognition protocol."""
+"""The interface of recognizers."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,8 +8,8 @@ from pydantic import Field, field_validator
 from resources.engine import Engine
 from resources.layout.regions import READ_TASKS, Region
 from resources.pages.page import Page
-from resources.recognition.characters import KOREAN
-from resources.recognition.readings import PageReading
+from resources.recognition.content import KOREAN
+from resources.recognition.regions import PageReading
 
 
 class Recognizer(Engine):
@@ -31,18 +31,25 @@ class Recognizer(Engine):
 
     @property
     def expected_scripts(self) -> frozenset[str]:
-        """The scripts of the pages that it is to read, by `characters.script_of`: a text in others looks wrong."""
+        """The scripts of the pages that it is to read, named as by `script_of`.
+
+        A text in others looks wrong.
+        """
         return KOREAN
+
+    def remedy(self, script: str) -> str:
+        """Return how pages in a script that is not expected are read; a sentence's last part."""
+        return "choose a reader and settings for it"
 
     @abstractmethod
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        """Yield one `PageReading` per page, in any order, while taking pages lazily.
+        """Yield one `PageReading` for each page, in any order.
 
-        Regions whose task is `skip` or `abandon` come back with empty content and finish_reason
-        "skipped". A region that fails leaves the others: the page is then `partial`, and `failed` when
-        no region gave text (`readings.page_state`). Raises `EngineError` when the engine cannot run at all.
+        Pages are taken lazily. Regions whose task is `skip` or `abandon` come back with empty content and finish_reason
+        "skipped". A region that fails leaves the others: the page is then `partial`, and `failed` when no region gave
+        text (`readings.page_state`). Raises `EngineError` when the engine cannot run at all.
         """
 
     def report(self) -> dict[str, float | str]:
-        """Figures of the last `read`, for plots."""
+        """Return figures of the last `read`, for plots."""
         return {}

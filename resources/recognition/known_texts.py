@@ -1,4 +1,4 @@
-"""Texts of regions that are known before recognition, which reads the others and proves these by samples. Pure."""
+"""Texts known before recognition, which reads the others and proves these by samples."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -9,8 +9,8 @@ from rapidfuzz.distance import Levenshtein
 
 from resources.layout.regions import READ_TASKS, Region, Task
 from resources.pages.page import Page
-from resources.recognition.characters import letters
-from resources.recognition.readings import Origin, PageReading, RegionText, page_reading
+from resources.recognition.content import letters
+from resources.recognition.regions import PageReading, RegionText, TextOrigin, page_reading
 from resources.states import LOST, State
 
 _MOST_WAITING = 64
@@ -29,15 +29,21 @@ Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]
 
 @dataclass(frozen=True, slots=True)
 class KnownText:
-    """The text of a region, in the form of `RegionText.content`, and who found it."""
+    """The text of a region and who found it.
+
+    `content` has the form of `RegionText.content`.
+    """
 
     content: str
-    origin: Origin
+    origin: TextOrigin
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A line whose text is known, to be read all the same; `box` is (x1, y1, x2, y2) in pixels of the upright page."""
+class LineSample:
+    """A line whose text is known, to be read all the same.
+
+    `box` is (x1, y1, x2, y2) in pixels of the upright page.
+    """
 
     text: str
     box: tuple[float, float, float, float]
@@ -45,7 +51,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class PageToRead:
-    """A page, its regions, and by their index the texts that are known of them.
+    """A page, its regions, and the texts that are known of them, by index.
 
     The texts in `claimed` are known only as long as the page's `samples` read as they should. Where one does not, the
     regions are read, and each keeps its claimed text only where its own reading agrees.
@@ -55,9 +61,9 @@ class PageToRead:
     regions: Sequence[Region]
     known: Mapping[int, KnownText] = field(default_factory=dict)
     claimed: Mapping[int, KnownText] = field(default_factory=dict)
-    samples: Sequence[Sample] = ()
+    samples: Sequence[LineSample] = ()
     doubted: bool = False
-    """Whether a sample was read, and says something else."""
+    """True where a sample was read and says something else."""
 
     @property
     def believed(self) -> Mapping[int, KnownText]:
@@ -66,7 +72,10 @@ class PageToRead:
 
     @property
     def to_read(self) -> list[Region]:
-        """What a recognizer is given: regions, also pictures, which it cuts out, and what is not read; and samples."""
+        """The regions and samples that a recognizer gets.
+
+        Pictures are among them, which it cuts out, and what is not read.
+        """
         believed = self.believed
         unknown = [region for region in self.regions if region.index not in believed]
         first = 1 + max((region.index for region in self.regions), default=-1)
@@ -74,9 +83,9 @@ class PageToRead:
         return [*unknown, *(Region(index, "text", Task.TEXT, 1.0, sample.box) for index, sample in lines)]
 
 
-def agree(told: str, read: str) -> bool:
-    """Return whether a text and a reading can be of the same print, in spite of the mistakes of readers."""
-    a, b = letters(told).casefold(), letters(read).casefold()
+def agree(known: str, read: str) -> bool:
+    """Return whether a text and a reading, with its mistakes, can be of one print."""
+    a, b = letters(known).casefold(), letters(read).casefold()
     digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
     if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
         return False
@@ -84,25 +93,26 @@ def agree(told: str, read: str) -> bool:
 
 
 def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dict[int, KnownText]:
-    """The texts that a layout engine found, by region, but for those whose task is to be read again."""
+    """Return the texts that layout found, but for tasks to be read again."""
     return {
-        region.index: KnownText(region.text, Origin.LAYOUT)
+        region.index: KnownText(region.text, TextOrigin.LAYOUT)
         for region in regions
         if region.text and region.text.strip() and region.task in READ_TASKS and region.task not in reread
     }
 
 
 def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReading]:
-    """Yield one reading for each page, in any order: what is known of it, and what `read` makes of the rest.
+    """Yield one reading for each page, in any order.
 
-    A page of which everything is known, without samples, never reaches `read`, and `read` is not called for such pages
-    alone. Pages are taken lazily. What `read` raises passes through.
+    It holds what is known of the page, and what `read` makes of the rest. A page of which everything is known, without
+    samples, never reaches `read`, and `read` is not called for such pages alone. Pages are taken lazily. What `read`
+    raises passes through.
     """
-    split = _Split(iter(pages))
+    split = _PageRouter(iter(pages))
     goes_on = True
     while goes_on:
         if split.next_to_read():
-            with closing(_closable(read(split.to_read()))) as readings:
+            with closing(_as_generator(read(split.to_read()))) as readings:
                 for reading in readings:
                     if (whole := split.whole(reading)) is not None:
                         yield whole
@@ -113,26 +123,29 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
         yield from split.take_known()
 
 
-class _Split:
-    """Pages on their way: to a recognizer, or past it."""
+class _PageRouter:
+    """Sends pages to a recognizer, or past it."""
 
     def __init__(self, pages: Iterator[PageToRead]) -> None:
         self._pages = pages
         self._next: PageToRead | None = None
-        self._asked: dict[str, PageToRead] = {}
+        self._requested: dict[str, PageToRead] = {}
         self._past: deque[PageReading] = deque()
         self._doubted: deque[PageToRead] = deque()
         self.exhausted = False
         self.gave_way = False
-        """Whether the recognizer was given no more only because too many pages waited."""
+        """True where the recognizer got no more pages only because too many waited."""
 
     @property
     def has_doubted(self) -> bool:
-        """Whether a page has to be read again, because a sample of it says something else."""
+        """Return whether a page has to be read again: a sample of it says something else."""
         return bool(self._doubted)
 
     def next_to_read(self) -> bool:
-        """Whether a page with something to read is the next one, reached before too many have passed."""
+        """Return whether a page with something to read comes next.
+
+        It is reached before too many have passed.
+        """
         if self._next is None and self._doubted:
             self._next = self._doubted.popleft()
         while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:
@@ -142,31 +155,34 @@ class _Split:
             elif page.to_read or not page.believed:
                 self._next = page
             else:
-                self._past.append(page_reading(page.page.page_id, _texts(page), ()))
+                self._past.append(page_reading(page.page.page_id, _known_region_texts(page), ()))
         return self._next is not None
 
     def to_read(self) -> Iterator[tuple[Page, Sequence[Region]]]:
-        """What the recognizer is given; ends early where too many pages wait that it never sees."""
+        """Yield what the recognizer gets.
+
+        It ends early where too many pages wait that the recognizer never sees.
+        """
         self.gave_way = False
         while self.next_to_read():
             assert self._next is not None
             page, self._next = self._next, None
             if page.known or page.claimed:
-                self._asked[page.page.page_id] = page
+                self._requested[page.page.page_id] = page
             yield page.page, page.to_read
         self.gave_way = not self.exhausted
 
     def take_known(self) -> Iterator[PageReading]:
-        """The pages that went past the recognizer since the last call."""
+        """Yield the pages that went past the recognizer since the last call."""
         while self._past:
             yield self._past.popleft()
 
     def whole(self, reading: PageReading) -> PageReading | None:
-        """Return a reading with the texts that were known; None where the page has to be read again.
+        """Add the known texts to a reading; None where the page is read again.
 
         A page that was lost as a whole stays so, with its reason.
         """
-        page = self._asked.pop(reading.page_id, None)
+        page = self._requested.pop(reading.page_id, None)
         if page is None or (reading.state in LOST and not reading.regions):
             return reading
         own = {region.index for region in page.regions}
@@ -176,28 +192,28 @@ class _Split:
                 self._doubted.append(replace(page, doubted=True))
                 return None
         found = [_claimed_or_read(page, text) for text in reading.regions if text.index in own]
-        texts = sorted((*found, *_texts(page)), key=lambda text: text.index)
+        texts = sorted((*found, *_known_region_texts(page)), key=lambda text: text.index)
         return page_reading(reading.page_id, texts, reading.crops)
 
 
-def _proves(read: RegionText, sample: Sample) -> bool:
+def _proves(read: RegionText, sample: LineSample) -> bool:
     return read.state is not State.FAILED and agree(sample.text, read.content)
 
 
 def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
-    """The claimed text of a region whose reading agrees with it, else the reading."""
+    """Return a region's claimed text where its reading agrees, else the reading."""
     claimed = page.claimed.get(read.index)
     if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
         return read
     return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)
 
 
-def _closable(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
-    """`readings`, which are closed when this is."""
+def _as_generator(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
+    """Yield `readings`, which are closed when this is."""
     yield from readings
 
 
-def _texts(page: PageToRead) -> list[RegionText]:
+def _known_region_texts(page: PageToRead) -> list[RegionText]:
     believed = page.believed
     return [
         RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0, origin=known.origin)

@@ -1,4 +1,4 @@
-"""What the steps inside OCR take, call by call, while `kopub profile` watches; otherwise nothing is kept.
+"""Times of the steps inside OCR, kept while `kopub profile` watches.
 
 Every process and thread of a run adds to one file, a line for each call.
 """
@@ -40,7 +40,7 @@ def keep(step: str, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The calls of one step: how many, their seconds altogether, and of one call in the mean and at two quantiles.
+    """The calls of one step: their number, seconds in all, mean and two quantiles.
 
     `share` is that of all steps; threads and requests overlap, so the seconds are more than the clock shows.
     """

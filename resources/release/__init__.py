@@ -1,1 +1,1 @@
-"""What others get: a dataset folder with its card, and the files that users of plain scripts read."""
+"""The release: a dataset folder, its card, its exports, and its publication."""

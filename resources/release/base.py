@@ -1,4 +1,4 @@
-"""What is published of a shard, and what a release says of itself."""
+"""The inputs of a release, its description, and its files."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 import pyarrow as pa
 
 from resources.config.choices import Gates
-from resources.pages.origins import Origin
+from resources.pages.page_reader import Origin
 from resources.states import LOST
 from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TableReader(Protocol):
-    """Whatever can read the store's tables."""
+    """A reader of the store's tables."""
 
     def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table: ...
 
@@ -26,11 +26,11 @@ class TableReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseInput:
-    """The tables of one shard, as the assets left them, and by asset what is known of their making.
+    """The tables of one shard by asset, with their metadata and ledger rows.
 
-    `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets.
-    `unknown_pages` are those of ground truth that the corpus does not have. `figures` are the tables of figures by
-    asset, those that a profile wants.
+    `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets. `unknown_pages` are
+    those of ground truth that the corpus does not have. `figures` are the tables of figures by asset, those that a
+    profile wants. `corrections` are those of the shard's pages that nobody undid; None leaves them out of the release.
     """
 
     raw_pages: pa.Table
@@ -45,7 +45,8 @@ class ReleaseInput:
     unknown_pages: Collection[str] = ()
     figures: Mapping[str, pa.Table] = field(default_factory=dict)
     origin: Callable[[int], Origin] | None = None
-    """Where each row of the source shard comes from."""
+    """The origin of each row of the source shard."""
+    corrections: pa.Table | None = None
 
     @classmethod
     def read(
@@ -57,7 +58,10 @@ class ReleaseInput:
         figures: Collection[str] = (),
         origin: Callable[[int], Origin] | None = None,
     ) -> Self:
-        """The tables of `shard`, each field being an asset's name; `figures` are the wanted ones of figures."""
+        """Read the tables of `shard`.
+
+        Each field is the name of an asset; `figures` are the wanted ones of figures.
+        """
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
         of_figures = {asset: reader.read(asset, shard) for asset in FIGURE_ASSETS if asset in figures}
         made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *of_figures)}
@@ -76,7 +80,7 @@ class ReleaseInput:
         return {asset: getattr(self, asset) for asset in PAGE_ASSETS} | dict(self.figures)
 
     def replaced(self, tables: Mapping[str, pa.Table]) -> Self:
-        """The same with some tables replaced, by asset."""
+        """Return a copy with some tables replaced, by asset."""
         figures = {asset: tables.get(asset, table) for asset, table in self.figures.items()}
         return replace(self, figures=figures, **{asset: t for asset, t in tables.items() if asset in ASSETS})
 
@@ -100,10 +104,10 @@ _SIGNATURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"
 
 @contextmanager
 def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table, upright: bool = False) -> Iterator[PageImages]:
-    """Open the images of a shard's pages as the source holds them; `raw_pages` proves by its hashes that they are.
+    """Open the images of a shard's pages as the source holds them.
 
-    With `upright`, a page that was set upright is the PNG on which its boxes count. Raises `SourceError`, also for an
-    image that is asked for and is another one now.
+    `raw_pages` has the hashes that prove them. With `upright`, a page that was set upright is the PNG on which its
+    boxes count. Raises `SourceError`, also for an image that is another one by the time it is read.
     """
     columns = ["page_id", "page_idx", "sha256", "upright", "state"]
     pages = {page["page_id"]: page for page in raw_pages.select(columns).to_pylist()}
@@ -119,20 +123,20 @@ def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table, upright: bool
 
 
 def image_suffix(data: bytes | memoryview) -> str:
-    """The suffix for a file with this image, by its first bytes."""
+    """Return the file suffix of an image, by its first bytes."""
     return _SIGNATURES.get(bytes(data[:4])) or _SIGNATURES.get(bytes(data[:3]), ".img")
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDescription:
-    """What a release says of itself that its files do not say.
+    """The facts about a release that its files do not hold.
 
-    `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the
-    one of pages that state none, and `publish_under` that of the release, None leaving every page
-    under its own. `scores` is the table of retrieval scores of the released vectors, if they were
-    measured, and `retrieval_problems` are sentences that speak against them. `self_tests` are what engines made of
-    the samples, one sentence each, and `engine_problems` those of engines that failed. `reading` are tables of
-    scores of pages with known answers, and `reading_problems` are the same for them.
+    `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the one of pages that
+    state none, and `publish_under` that of the release, None leaving every page under its own. `scores` is the table of
+    retrieval scores of the released vectors, if they were measured, and `retrieval_problems` are sentences that speak
+    against them. `self_tests` are what engines made of the samples, one sentence each, and `engine_problems` those of
+    engines that failed. `reading` are tables of scores of pages with known answers, and `reading_problems` are the same
+    for them.
     """
 
     title: str
@@ -154,7 +158,10 @@ class ReleaseDescription:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedFile:
-    """A published file: path in the release, SHA-256 of its bytes, rows (None for what is no table) and size."""
+    """A published file: its path in the release, SHA-256, rows and size.
+
+    `rows` is None for a file that is no table.
+    """
 
     path: str
     sha256: str

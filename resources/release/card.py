@@ -1,4 +1,4 @@
-"""Renders the dataset card and ATTRIBUTION.md: YAML for `datasets` and the Hub, text for people."""
+"""The dataset card and ATTRIBUTION.md: YAML for `datasets` and the Hub, text for people."""
 
 import html
 import json
@@ -13,11 +13,12 @@ import pyarrow as pa
 import yaml
 from markupsafe import Markup
 
-from resources.printable import visible, without_paths
+from resources.errors import visible, without_paths
 from resources.release.base import ASSETS, FIGURE_ASSETS, ReleaseDescription
 from resources.release.files import (
     ALL_CONFIGS,
     ATTRIBUTION,
+    CORRECTIONS,
     Inventory,
     config_digest,
     documents,
@@ -48,6 +49,7 @@ _SAYS = {
     "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
     "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
     "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
+    CORRECTIONS: "A person's correction of a region, or mark of a right page, whose `after` is JSON of the page.",
     "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
 }
 
@@ -57,7 +59,10 @@ Licences = Mapping[str | None, int]
 
 
 def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
-    """The whole card. Everything that comes from a page, a source or a setting is shown as plain text."""
+    """Return the whole card.
+
+    Everything that comes from a page, a source or a setting is shown as plain text.
+    """
     pages = inventory["pages"]
     rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
     stated = licences(inventory, about.license)
@@ -82,6 +87,10 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
             lost=lost[:_LISTED],
             more_lost=len(lost) > _LISTED,
             doubtful=sum(part.summary["doubtful"] for part in pages),
+            corrected={
+                key: sum(part.summary[key] for part in inventory[CORRECTIONS])
+                for key in ("corrections", "pages", "checked")
+            },
             unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
             made=_made(inventory),
             scores=_scores(about.scores),
@@ -96,7 +105,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
 
 
 def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
-    """What the YAML says besides the configs."""
+    """Return the YAML keys of the card besides the configs."""
     under = [about.publish_under] if about.publish_under else stated
     return {
         "pretty_name": about.title,
@@ -129,7 +138,7 @@ def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
 
 
 def _ended(inventory: Inventory) -> list[int]:
-    """How many pages ended in each state, over all steps and shards."""
+    """Return the number of pages by state, over all steps and shards."""
     counted: Counter[str] = Counter()
     for part in inventory["pages"]:
         counted.update(part.summary["ended"])
@@ -137,7 +146,7 @@ def _ended(inventory: Inventory) -> list[int]:
 
 
 def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
-    """How many rows of each asset ended in each state, over all shards."""
+    """Return the number of rows by asset and state, over all shards."""
     counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
     for part in (*inventory["pages"], *inventory["queries"]):
         for asset, states in part.summary["states"].items():
@@ -146,7 +155,10 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
 
 
 def _made(inventory: Inventory) -> list[dict[str, Any]]:
-    """Every engine and model that made rows, with how many: two of a step, while an upgrade is under way."""
+    """Return every engine and model that made rows, with their number.
+
+    A step has two while an upgrade is under way.
+    """
     counted: Counter[tuple[str | None, ...]] = Counter()
     for part in inventory["lineage"]:
         for *by, rows in part.summary["made"]:
@@ -168,14 +180,20 @@ def _made(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
-    """The scores over all kinds of queries, with the interval that 95 of 100 samples of queries would give."""
+    """Return the scores over all kinds of queries, with their 95 % intervals.
+
+    95 of 100 samples of queries would give a score within the interval.
+    """
     if scores is None:
         return []
     return [row for row in scores.to_pylist() if row["query_type"] == "all"]
 
 
 def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
-    """The whole file. A document whose pages lie in several shards is one line."""
+    """Return the whole file.
+
+    A document whose pages lie in several shards is one line.
+    """
     return "\n".join(_lines(inventory, about)) + "\n"
 
 
@@ -203,7 +221,10 @@ CORPUS = "corpus"
 
 
 def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
-    """The card's YAML: `known` keys, with the configs and their features as they are in the folder."""
+    """Return the card's YAML: `known` keys, configs and their features.
+
+    Configs and features are as they are in the folder.
+    """
     from datasets import DatasetInfo, Features
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
@@ -230,10 +251,9 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
 
 
 def stamped(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
-    """The YAML `listed`, each config with a digest of its contents.
+    """Return the YAML `listed`, each config with a digest of its contents.
 
-    `datasets` keeps a copy of what it loaded from a folder and looks for a newer one only when the
-    YAML has changed.
+    `datasets` keeps a copy of what it loaded from a folder and looks for a newer one only when the YAML has changed.
     """
     from huggingface_hub import DatasetCardData
 
@@ -245,7 +265,10 @@ def stamped(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCar
 
 
 def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> bool:
-    """Whether the YAML `listed` has a pattern that rows of `config` with these `features` (None: any) are loaded by."""
+    """Return whether the YAML `listed` loads rows of `config` with these `features`.
+
+    `features` of None stand for any.
+    """
     from datasets import Features
     from datasets.info import DatasetInfosDict
     from huggingface_hub import DatasetCardData
@@ -264,7 +287,10 @@ def compose_card(data: "DatasetCardData", body: str) -> str:
 
 
 def split_card(card: str) -> tuple[dict[str, Any], str]:
-    """The YAML and the body of a card. Raises `ValueError` and `yaml.YAMLError`."""
+    """Return the YAML and the body of a card.
+
+    Raises `ValueError` and `yaml.YAMLError`.
+    """
     from huggingface_hub import DatasetCardData
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
@@ -283,7 +309,10 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
 def markdown(value: object) -> str:
-    """`value` as one line of markdown that is read as it stands: no markup, no HTML, no links, no path of a machine."""
+    """Return `value` as one line of markdown that renders as plain text.
+
+    No markup, no HTML, no links, no path of a machine.
+    """
     if isinstance(value, Markup):
         return value
     # An address would become a link by itself.

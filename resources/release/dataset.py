@@ -16,18 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.errors import StoreError
+from resources.errors import StoreError, without_paths
 from resources.layout.regions import Task
-from resources.printable import without_paths
-from resources.recognition.crops import crop_index
-from resources.recognition.read_regions import read_regions
-from resources.recognition.readings import Origin
+from resources.recognition.regions import TextOrigin, crop_index, join_regions
 from resources.release import features
 from resources.release.base import PAGE_ASSETS, PageImages, ReleaseInput
-from resources.release.files import SUMMARY
+from resources.release.files import CORRECTIONS, SUMMARY
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from resources.store.page_rows import lineage_rows, one_row_a_figure, vector_width
+from resources.store.rows import lineage_rows, one_row_a_figure, vector_width
 from resources.texts.markdown import defused
 from resources.texts.text_quality import doubtful
 
@@ -41,26 +38,39 @@ PICTURES_PER_GROUP = 100
 _READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
 """Tasks of the regions that are to be read."""
 
-_TEXT_COLUMNS = ["text", "n_chars", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
-"""Of `parsed_texts`, in `pages`."""
+_TEXT_COLUMNS = [
+    "text",
+    "n_chars",
+    "script",
+    "doubt",
+    "doubts",
+    "text_layer",
+    "text_layer_reason",
+    "text_layer_distance",
+]
+"""The columns of `parsed_texts` that `pages` has."""
 
 _SAID = {
     "pages": ("reason", "text_layer_reason"),
     "regions": ("reason",),
     "lineage": ("reason", "model", "parameters", "versions"),
     "figure_notes": ("reason",),
+    CORRECTIONS: ("reason",),
 }
 """Columns by config of what libraries and settings say, which may name folders of this machine."""
 
 Row = dict[str, Any]
 
 
-def build_configs(shard: str, tables: ReleaseInput, page_images: bool = False) -> dict[str, pa.Table]:
-    """The tables of one shard by config, with the features that `datasets` reads in their metadata.
+def build_configs(
+    shard: str, tables: ReleaseInput, page_images: bool = False, authors: bool = False
+) -> dict[str, pa.Table]:
+    """Return the tables of one shard by config.
 
-    Embedding tables hold the rows that have a vector; `pages` says what became of the others. With
-    `page_images` its column `image` is there, and null: the file is filled page by page. Raises
-    `StoreError` when a table does not hold the same pages as the others, or its readings are not of its regions.
+    Their metadata has the features that `datasets` reads. Embedding tables hold the rows that have a vector; `pages`
+    says what became of the others. With `page_images` its column `image` is there, and null: the file is filled page by
+    page. Corrections name their `authors` only where that is wanted. Raises `StoreError` when a table does not hold the
+    same pages as the others, or its readings are not of its regions.
     """
     tables = _in_page_order(tables)
     image_dim, text_dim, query_dim = (
@@ -78,6 +88,7 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool = False) -
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
         **_figures(tables),
+        **({} if tables.corrections is None else {CORRECTIONS: _corrections(tables.corrections, authors)}),
     }
     for config, columns in _SAID.items():
         if config in built:
@@ -86,7 +97,10 @@ def build_configs(shard: str, tables: ReleaseInput, page_images: bool = False) -
 
 
 def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
-    """The tables with their rows in the order of raw_pages, by id: a corpus may have been indexed anew in another."""
+    """Return the tables with their rows in the order of `raw_pages`, by id.
+
+    The corpus may have been indexed anew in another order.
+    """
     order = tables.raw_pages["page_id"].to_pylist()
     if len(set(order)) != len(order):
         raise StoreError("raw_pages has two pages of one id: materialize raw_pages again")
@@ -129,7 +143,7 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
     layouts = _by_page(tables.layout_regions, ["regions"])
     for page in tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist():
         page_id = page["page_id"]
-        for region in read_regions(page_id, layouts[page_id]["regions"], page["regions"]):
+        for region in join_regions(page_id, layouts[page_id]["regions"], page["regions"]):
             # A page that was not read says why for each of its regions.
             ended = page if region.content is None else {"state": region.state, "reason": region.reason}
             yield {
@@ -151,13 +165,16 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
 
 
 def _by_page(table: pa.Table, columns: list[str]) -> dict[str, Row]:
-    """Columns of a table by page."""
+    """Return columns of a table by page."""
     rows = table.select(columns).to_pylist()
     return dict(zip(table["page_id"].to_pylist(), rows, strict=True))
 
 
 def _crops(ocr_results: pa.Table) -> pa.Table:
-    """The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them."""
+    """Return the crops of a shard as a table.
+
+    The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
+    """
     published = features.crop_features().arrow_schema
     listed, held = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
     for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, held, strict=True):
@@ -180,7 +197,10 @@ def _lengths(lists: pa.ChunkedArray) -> list[int]:
 
 
 def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The pictures in chunks of a row group each: `binary`, which the Image feature asks for, holds 2 GB to a chunk."""
+    """Return the pictures in chunks of a row group each.
+
+    `binary`, which the Image feature asks for, holds 2 GB to a chunk.
+    """
     starts = range(0, len(pictures), PICTURES_PER_GROUP)
     groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
     return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
@@ -192,7 +212,10 @@ def _queries(queries: pa.Table, published: "Features") -> pa.Table:
 
 
 def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
-    """Without pages that nobody can find: to every metric they would be misses."""
+    """Yield the judgements of the queries, without pages that nobody can find.
+
+    Such pages would be misses to every metric.
+    """
     for query in queries.select(["query_id", "ground_truth"]).to_pylist():
         for page_id in query["ground_truth"]:
             if page_id not in unknown_pages:
@@ -204,7 +227,10 @@ def _vectors(table: pa.Table, published: "Features") -> pa.Table:
 
 
 def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
-    """The configs of figures, a row for each: those that have a vector, and all that were to have a note."""
+    """Return the configs of figures, with a row for each figure.
+
+    One has the figures with a vector, the other all that were to have a note.
+    """
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
         published = features.figure_vector_features(vector_width(vectors.schema))
@@ -214,8 +240,15 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
     return built
 
 
+def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
+    if not authors:
+        at = corrections.column_names.index("author")
+        corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
+    return _published(corrections, features.correction_features())
+
+
 def _identified(table: pa.Table, column: str) -> pa.Table:
-    """A row for each figure, with the id that its region has in `regions`."""
+    """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_figure(table, column)
     known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
     ids = pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string())
@@ -223,7 +256,10 @@ def _identified(table: pa.Table, column: str) -> pa.Table:
 
 
 def _published(table: pa.Table, published: "Features") -> pa.Table:
-    """The columns of `published`, in one chunk: how a table was put together must not show in its file."""
+    """Return the columns of `published`, in one chunk.
+
+    How a table was put together must not show in its file.
+    """
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
 
 
@@ -246,13 +282,19 @@ def _table(rows: Iterator[Row], published: "Features") -> pa.Table:
 
 
 def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
-    """One row for each page or query and asset: by which engine, model, recipe and run it was made."""
+    """Return the lineage of the shard: a row for each page or query and asset.
+
+    A row says by which engine, model, recipe and run it was made.
+    """
     rows = lineage_rows(shard, tables.tables, tables.made, tables.ledger)
     return _published(rows, features.lineage_features())
 
 
 def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
-    """The tables with a summary of the shard in their metadata, so that a card needs only footers."""
+    """Return the tables with a summary of the shard in their metadata.
+
+    So a card needs only footers.
+    """
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
         "ended": count_states(built["pages"]["state"].to_pylist()),
@@ -268,16 +310,32 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
         },
         "lineage": {"made": _made(built["lineage"])},
     }
+    if tables.corrections is not None:
+        summaries[CORRECTIONS] = _correction_counts(tables.corrections)
     for config, summary in summaries.items():
         metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
         built[config] = built[config].replace_schema_metadata(metadata)
     return built
 
 
+def _correction_counts(corrections: pa.Table) -> dict[str, int]:
+    """Return the numbers of corrections, of the pages they are on, and of pages that are checked as they are now."""
+    last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
+    changes = corrections.filter(pc.field("action") != "checked")
+    return {
+        "corrections": changes.num_rows,
+        "pages": len(changes["page_id"].unique()),
+        "checked": sum(action == "checked" for action in last.values()),
+    }
+
+
 def _region_counts(regions: pa.Table) -> dict[str, int]:
-    """How many regions were to be read, could not be, and have their text from a PDF's text layer, if any has."""
+    """Return the numbers of regions to be read, lost, and taken from a text layer.
+
+    The last one only where there is any.
+    """
     to_read = regions.filter(pc.field("task").isin(_READ))
-    from_layers = regions.filter(pc.field("origin") == Origin.TEXT_LAYER).num_rows
+    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
     return {
         "to_read": to_read.num_rows,
         "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
@@ -286,13 +344,16 @@ def _region_counts(regions: pa.Table) -> dict[str, int]:
 
 
 def _documents(raw_pages: pa.Table) -> list[list[Any]]:
-    """[document, source file, licence, pages] of every document, in the order of its first page."""
+    """Return [document, source file, licence, pages] of every document.
+
+    In the order of its first page.
+    """
     named = zip(*(raw_pages[name].to_pylist() for name in ("doc_id", "source", "license")), strict=True)
     return [[*document, pages] for document, pages in Counter(named).items()]
 
 
 def _made(lineage: pa.Table) -> list[list[Any]]:
-    """[asset, engine, model, revision, parameters, versions, rows] of everything that made a row."""
+    """Return [asset, engine, model, revision, parameters, versions, rows] of all makers of rows."""
     columns = ("asset", "engine", "model", "revision", "parameters", "versions")
     named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
     return [[*by, rows] for by, rows in Counter(named).items()]
@@ -304,10 +365,10 @@ _BYTES_PER_GROUP = 100_000_000
 
 
 def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
-    """Write a table: content-defined chunks, so that a changed page moves few bytes, and a page index.
+    """Write a table as a Parquet file with content-defined chunks and a page index.
 
-    With `images` the column `image` is filled, one row group at a time. Raises `StoreError` when
-    an image is not the one that the page was made from.
+    So a changed page moves few bytes. With `images` the column `image` is filled, one row group at a time. Raises
+    `StoreError` when an image is not the one that the page was made from.
     """
     # A row group of no rows is an error to `datasets`, so an empty table is written without one.
     with pq.ParquetWriter(
@@ -322,7 +383,7 @@ def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None)
 
 
 def _filled(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
-    """The table in row groups, each with its page images."""
+    """Yield the table in row groups, each with its page images."""
     known = table.select(["page_id", "sha256"]).to_pylist()
     group: list[dict[str, object] | None] = []
     start = size = 0

@@ -1,4 +1,4 @@
-"""Gathers what a release says of itself from the platform's settings, store and scores."""
+"""Gathers the description of a release from the platform's settings, store and scores."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -7,18 +7,18 @@ import pyarrow as pa
 
 from resources.config.choices import Gates
 from resources.engine import Engine
-from resources.evaluation.runs.comparison import HISTORY as READING_HISTORY
-from resources.evaluation.runs.comparison import guards, verdict
-from resources.evaluation.runs.comparison import significant_drops as significant_reading_drops
+from resources.evaluation.reading_scores import HISTORY as READING_HISTORY
+from resources.evaluation.reading_scores import guards, verdict
+from resources.evaluation.reading_scores import significant_drops as significant_reading_drops
 from resources.pages.corpus import Corpus
 from resources.release.base import ReleaseDescription
 from resources.release.local import LocalRelease
 from resources.search.metrics import HISTORY, SCORES, significant_drops
 from resources.search.scores import ALL, Contents
+from resources.store import run_records
 from resources.store.corpus_tables import OCR_SCORES, TABLES
-from resources.store.footer_cache import FooterCache
-from resources.store.records import self_tests
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache
 
 
 def describe(
@@ -30,10 +30,11 @@ def describe(
     profile: str,
     made_from: Contents,
 ) -> ReleaseDescription:
-    """`engines` are those behind the assets: each says its limits.
+    """Return the description of the release.
 
-    `made_from` are, by released shard and asset, the contents that its files were made from. Scores of other vectors,
-    texts or readings than those are left out, and said to be missing.
+    `engines` are those behind the assets: each says its limits. `made_from` are, by released shard and asset, the
+    contents that its files were made from. Scores of other vectors, texts or readings than those are left out, and said
+    to be missing.
     """
     scores, problems = _retrieval(store, made_from)
     reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
@@ -56,20 +57,26 @@ def describe(
     )
 
 
-def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[self_tests.SelfTest]:
-    """The last result of every engine behind the tables, once each; two of a section while an upgrade is under way."""
+def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[run_records.SelfTest]:
+    """Return the last result of every engine behind the tables, once each.
+
+    A section has two while an upgrade is under way.
+    """
     footers, found = FooterCache(store), {}
     for asset in assets:
         tables = footers.tables(asset)
         for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
-            test = self_tests.of_table(corpus.folder, made_with)
+            test = run_records.of_table(corpus.folder, made_with)
             if test is not None:
                 found[test.recipe] = test
     return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
 
 
 def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
-    """The scores of what is `released`, if they are that, and what speaks against them."""
+    """Return the scores of the `released` vectors, and the problems with them.
+
+    Scores of anything else are None.
+    """
     if unmeasured := HISTORY.unmeasured(store, released):
         return None, [
             f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
@@ -88,9 +95,10 @@ _READERS = (TABLES.readings.name, TABLES.texts.name)
 def reading_scores(
     corpus: Corpus, store: ShardStore, gates: Gates, profile: str, released: Contents
 ) -> tuple[list[pa.Table], list[str]]:
-    """The scores of the corpus' own known answers and of the benchmarks that guard it, and the problems.
+    """Return the reading scores of the corpus and of its benchmarks, with the problems.
 
-    `released` is what the release was made from. Scores of other readings are left out, and said to be missing.
+    The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` is what the
+    release was made from. Scores of other readings are left out, and said to be missing.
     """
     found: list[pa.Table] = []
     problems: list[str] = []
@@ -115,7 +123,7 @@ def reading_scores(
 
 
 def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:
-    """Whether a released shard was read by other engines than the benchmark."""
+    """Return whether a released shard was read by other engines than the benchmark."""
     return any(
         _made_with(store, asset, shards) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
     )

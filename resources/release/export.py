@@ -1,4 +1,7 @@
-"""`kopub export`: JSON lines, crops and NumPy arrays, for tools that read no Parquet."""
+"""Exports tables as JSON lines, crops and NumPy arrays, for tools without Parquet.
+
+This is `kopub export`.
+"""
 
 import json
 import os
@@ -13,13 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from resources.errors import StoreError
+from resources.errors import StoreError, without_paths
 from resources.files import cannot_write
-from resources.printable import without_paths
-from resources.recognition.read_regions import ReadRegion, read_regions
+from resources.recognition.regions import RegionRecord, join_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows import with_vector
+from resources.store.rows import with_vector
 from resources.texts.markdown import defused
 
 MARKER = "export.json"
@@ -40,8 +42,8 @@ _MAKING = frozenset({"bbox", "attempts", "seconds"})
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
-    """What an export holds: lines of the JSON files, picture files, and rows of each array."""
+class ExportCounts:
+    """The counts of an export: JSON lines, picture files, and rows of each array."""
 
     pages: int
     crops: int
@@ -50,7 +52,7 @@ class Exported:
 
 def export(
     reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str] = (), images: OpenImages | None = None
-) -> Exported:
+) -> ExportCounts:
     """Write the tables of `shards`, in that order, into the folder `out`.
 
     `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is
@@ -73,7 +75,7 @@ def export(
 
 def _export(
     reader: TableReader, shards: Sequence[str], out: Path, figures: Sequence[str], images: OpenImages | None
-) -> Exported:
+) -> ExportCounts:
     fresh = out / f".{uuid.uuid4().hex[:8]}.partial"
     try:
         (fresh / "crops").mkdir(parents=True)
@@ -84,7 +86,7 @@ def _export(
             vectors[_FIGURES] = _write_array(reader, shards, _FIGURES, fresh / "embeddings")
         if FIGURE_NOTES.name in figures:
             _write_notes(reader, shards, fresh / _NOTES)
-        exported = Exported(pages, crops, vectors)
+        exported = ExportCounts(pages, crops, vectors)
         _swap(fresh, out)
         _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
     finally:
@@ -136,7 +138,7 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images
                 for crop, data in zip(page["image_crops"] or (), page["crop_images"] or (), strict=True):
                     _crop_file(fresh, crop["path"]).write_bytes(data)
                     crops += 1
-                regions = read_regions(page_id, layouts[page_id]["regions"], page["regions"])
+                regions = join_regions(page_id, layouts[page_id]["regions"], page["regions"])
                 _write_line(results, _result(page, regions, pages) | pictures.get(page_id, {}))
                 _write_line(texts, {"page_id": page_id, "page_idx": pages, **_text(parsed[page_id])})
                 pages += 1
@@ -146,7 +148,7 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images
 def _write_images(
     opened: AbstractContextManager[PageImages], page_ids: Sequence[str], fresh: Path
 ) -> dict[str, dict[str, str | None]]:
-    """Write the pictures of pages; what their lines say of them, by page."""
+    """Write the pictures of pages, and return the entries of their lines by page."""
     (fresh / _IMAGES).mkdir(exist_ok=True)
     found: dict[str, dict[str, str | None]] = {}
     with opened as image_of:
@@ -160,7 +162,7 @@ def _write_images(
 
 
 def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) -> dict[str, dict[str, Any]]:
-    """The rows of a table by page, for each page that has a reading."""
+    """Return the rows of a table by page, for each page that has a reading."""
     rows = {row["page_id"]: row for row in reader.read(asset, shard).to_pylist()}
     if rows.keys() != set(readings["page_id"].to_pylist()):
         raise StoreError(f"{asset} of {shard} does not hold the pages of {_READINGS}: materialize it again")
@@ -168,12 +170,15 @@ def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) ->
 
 
 def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows, of which only one at a time is in Python's memory: pages carry their pictures."""
+    """Yield the rows, of which only one at a time is in Python's memory.
+
+    Pages carry their pictures.
+    """
     for batch in table.to_batches(max_chunksize=1):
         yield from batch.to_pylist()
 
 
-def _result(page: dict[str, Any], regions: Sequence[ReadRegion], page_idx: int) -> dict[str, Any]:
+def _result(page: dict[str, Any], regions: Sequence[RegionRecord], page_idx: int) -> dict[str, Any]:
     return {
         "page_id": page["page_id"],
         "page_idx": page_idx,
@@ -204,7 +209,10 @@ def _text(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _crop_file(fresh: Path, path: str) -> Path:
-    """Where a crop is written. Page ids are checked when a corpus is indexed; a file name is checked again."""
+    """Return the path that a crop is written to.
+
+    Page ids are checked when a corpus is indexed; a file name is checked again.
+    """
     parts = PurePosixPath(path).parts
     if len(parts) != 2 or parts[0] != "crops" or parts[1] in ("..", ".") or "\0" in path or "\\" in path:
         raise StoreError(f"ocr_results names the crop {path!r}, which is no file of crops/: materialize it again")
@@ -216,7 +224,7 @@ def _write_line(file: Any, row: dict[str, Any]) -> None:
 
 
 def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None:
-    """A line for each page of `ocr_results.jsonl`, with the notes on its figures."""
+    """Write the notes on figures, a line for each page of `ocr_results.jsonl`."""
     with path.open("w", encoding="utf-8") as lines:
         pages = 0
         for shard in shards:
@@ -233,7 +241,7 @@ def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None
 
 
 def _vectors(reader: TableReader, shard: str, name: str) -> tuple[list[str], pa.ChunkedArray]:
-    """The ids and vectors of the rows of an array."""
+    """Return the ids and vectors of the rows of an array."""
     if name == _FIGURES:
         found = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
         ids = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
@@ -262,6 +270,6 @@ def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: 
 
 
 def _matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """Vectors without nulls as float16 of shape (rows, dim)."""
+    """Return vectors without nulls as float16 of shape (rows, dim)."""
     width = column.type.list_size
     return column.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)

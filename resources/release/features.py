@@ -1,18 +1,34 @@
-"""The features of every config, as `datasets` and the Hub's viewer read them."""
+"""The features of every config, and the rows of each as `datasets` counts them.
 
+The features are what `datasets` and the Hub's viewer read. Rows are counted in a process of its own.
+"""
+
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resources.release.base import PAGE_ASSETS
-from resources.store.page_rows import LINEAGE
+from resources.store.rows import LINEAGE
 
 if TYPE_CHECKING:
-    from datasets import Features
+    from datasets import DatasetBuilder, Features
 
 
 @cache
 def page_features(images: bool = False) -> "Features":
-    """Of `pages`; `images` adds the page itself."""
+    """Return the features of `pages`.
+
+    With `images` they have the image of the page.
+    """
     from datasets import Features, Image, List, Value
 
     text, number = Value("string"), Value("int32")
@@ -25,13 +41,15 @@ def page_features(images: bool = False) -> "Features":
             "width": number,
             "height": number,
             "upright": {
-                "matrix": List(Value("float64"), length=9),
+                "matrix": List(Value("float64")),
                 "width": number,
                 "height": number,
                 "turns": number,
                 "skew": Value("float64"),
                 "paper": Value("bool"),
                 "margin": Value("float64"),
+                "skew_sharpness": Value("float64"),
+                "paper_levels": Value("float64"),
             },
             "sha256": text,
             "license": text,
@@ -42,6 +60,7 @@ def page_features(images: bool = False) -> "Features":
             "states": dict.fromkeys(PAGE_ASSETS, text),
             "n_regions": number,
             "n_chars": number,
+            "script": text,
             "doubt": Value("float32"),
             "doubts": List(text),
             "text_layer": text,
@@ -144,6 +163,29 @@ def _figure() -> dict[str, Any]:
 
 
 @cache
+def correction_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text = Value("string")
+    return Features(
+        {
+            "id": text,
+            "page_id": text,
+            "action": text,
+            "bbox": List(Value("float32"), length=4),
+            "bbox_2d": List(Value("int32"), length=4),
+            "label": text,
+            "kind": text,
+            "before": text,
+            "after": text,
+            "author": text,
+            "at": Value("timestamp[us, tz=UTC]"),
+            "reason": text,
+        }
+    )
+
+
+@cache
 def query_features(dim: int) -> "Features":
     from datasets import Features, List, Value
 
@@ -175,3 +217,109 @@ def lineage_features() -> "Features":
     from datasets import Features
 
     return Features.from_arrow_schema(LINEAGE)
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+_ROWS = 100
+"""Rows in memory at a time: one of `pages` can hold an image of a megabyte."""
+
+Counts = Mapping[str, int | str]
+"""The number of rows by config, or the error of `datasets`."""
+
+
+def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
+    """Read every row of `shards` of each config, in the order of the configs."""
+    with _without_magic(folder) as plain:
+        return dict(_each(plain, shards))
+
+
+@contextmanager
+def _without_magic(folder: Path) -> Iterator[Path]:
+    """Yield a path to the folder without `*`, `?` and `[`.
+
+    `datasets` would take these for a pattern of several folders.
+    """
+    if not glob.has_magic(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        # `datasets` resolves a link to a folder, and takes links to files.
+        yield Path(shutil.copytree(folder.resolve(), Path(place, "release"), copy_function=os.symlink))
+
+
+def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
+    """Run `count` in a process of its own.
+
+    The process is judged by its answer and not by how it ends: Arrow reads ahead through Python files for `datasets`; a
+    thread of its that still does so while the interpreter shuts down aborts the process (apache/arrow#34314,
+    huggingface/datasets#7566).
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "resources.release.features", str(folder.resolve())],
+        cwd=_ROOT,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        input=json.dumps({config: list(of_config) for config, of_config in shards.items()}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counted: dict[str, int | str] = {}
+    for line in done.stdout.splitlines():
+        counted |= json.loads(line)
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return {config: counted.get(config, f"the process ended with {done.returncode}: {last}") for config in shards}
+
+
+def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | str]]:
+    from datasets.exceptions import DatasetsError
+
+    refusals = (DatasetsError, ValueError, OSError)
+    try:
+        opened = _opened(folder)
+    except refusals as error:
+        yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
+        return
+    for config, of_config in shards.items():
+        try:
+            yield config, _rows(opened(config), of_config)
+        except refusals as error:
+            yield config, f"{type(error).__name__}: {error}"
+
+
+def _opened(folder: Path) -> Callable[[str], "DatasetBuilder"]:
+    """Return a function that gives the builder of a config.
+
+    It is that of `load_dataset_builder`, with the card parsed once for all configs.
+    """
+    from datasets.load import dataset_module_factory, get_dataset_builder_class
+
+    module = dataset_module_factory(str(folder))
+    infos, known = module.dataset_infos or {}, dict(module.builder_kwargs)
+    named = known.pop("dataset_name", None)
+    builder = get_dataset_builder_class(module, dataset_name=named)
+    return lambda config: builder(
+        dataset_name=named, config_name=config, hash=module.hash, info=infos.get(config), **known
+    )
+
+
+def _rows(builder: "DatasetBuilder", shards: Sequence[str]) -> int:
+    from datasets import IterableDataset
+
+    files = (builder.config.data_files or {}).get("train")
+    if not files:
+        raise ValueError("its card names no file that is there")
+    chosen = [name for name in files if Path(name).stem in shards]
+    if not chosen:
+        return 0
+    builder.config.data_files = {"train": chosen}  # pyright: ignore[reportAttributeAccessIssue]
+    opened = builder.as_streaming_dataset(split="train")
+    assert isinstance(opened, IterableDataset)
+    return sum(len(batch) for batch in opened.with_format("arrow").iter(batch_size=_ROWS))
+
+
+if __name__ == "__main__":
+    with _without_magic(Path(sys.argv[1])) as release:
+        for counted_config, rows in _each(release, json.load(sys.stdin)):
+            sys.stdout.write(json.dumps({counted_config: rows}) + "\n")
+            sys.stdout.flush()
+    os._exit(0)

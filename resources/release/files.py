@@ -12,26 +12,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import StoreError
-from resources.printable import counted, visible
+from resources.errors import StoreError, counted, visible
 from resources.states import LOST, State
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
-"""What every release holds, in the order it is made."""
+"""The configs of every release, in the order they are made."""
 FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
-"""What it holds besides, where the profile wants it."""
-ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS)
+"""The configs that a release has only where the profile wants them."""
+CORRECTIONS = "corrections"
+"""The config of what people corrected, which a release has only where `release.corrections` wants it."""
+ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS, CORRECTIONS)
 SUMMARY = b"kopub.summary"
 """Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
 
 def part_path(config: str, shard: str) -> str:
-    """Where a shard of a config lies, relative to the release."""
+    """Return the path of a shard of a config, relative to the release."""
     return f"data/{config}/{shard}.parquet"
 
 
 def config_files(folder: Path, config: str) -> list[Path]:
-    """The files of a config, in shard order."""
+    """Return the files of a config, in shard order."""
     return sorted((folder / "data" / config).glob("shard_*.parquet"), key=lambda path: (len(path.stem), path.stem))
 
 
@@ -39,12 +40,15 @@ CHECKSUMS = "SHA256SUMS"
 
 
 def parse_checksums(text: str) -> dict[str, str]:
-    """SHA-256 by path, relative to the release."""
+    """Return SHA-256 by path, relative to the release."""
     return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
 
 
 def data_checksums(sums: Mapping[str, str]) -> dict[str, str]:
-    """Those of the data files; a release of an older version lists no others."""
+    """Return the checksums of the data files.
+
+    A release of an older version lists no others.
+    """
     return {path: sha256 for path, sha256 in sums.items() if path.startswith("data/")}
 
 
@@ -53,7 +57,7 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 
 def config_digest(sums: Mapping[str, str], config: str) -> str:
-    """16 hex digits that stand for the contents of a config."""
+    """Return 16 hex digits that identify the contents of a config."""
     files = {path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")}
     return hashlib.sha256(render_checksums(files).encode()).hexdigest()[:16]
 
@@ -63,13 +67,13 @@ def bytes_sha256(content: bytes) -> str:
 
 
 def git_blob(content: bytes) -> str:
-    """The hash that git, and the Hub for a small file, knows `content` by."""
+    """Return the git blob hash of `content`, by which the Hub knows small files."""
     return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
 MANIFEST, CARD, ATTRIBUTION = "manifest.json", "README.md", "ATTRIBUTION.md"
 _CLOCK_SECONDS = 2.0
-"""By so much the times of files written together may differ on a file system."""
+"""The most by which the times of files written together may differ on a file system."""
 DATA_PATH = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
 """Every path that a release may have data at, and a repository loses when the release has lost it."""
 _SHARD = re.compile(r"shard_[0-9]+")
@@ -80,7 +84,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """A data file as the manifest has it."""
+    """An entry of the manifest: one data file."""
 
     sha256: str
     rows: int
@@ -89,22 +93,26 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseManifest:
-    """`shards` are all that the corpus has, released or not; `files` the released ones by path."""
+    """The manifest of a release.
+
+    `shards` are all that the corpus has, released or not; `files` the released ones by path.
+    """
 
     shards: Sequence[str]
     files: Mapping[str, ManifestEntry]
 
     @property
     def missing(self) -> list[str]:
-        """Shards of the corpus that are not in the release."""
+        """The shards of the corpus that are not in the release."""
         released = {match["shard"] for path in self.files if (match := DATA_PATH.fullmatch(path))}
         return [shard for shard in self.shards if shard not in released]
 
 
 def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
-    """Say, a line each, how a release folder differs from the one that was made; sizes and times, no hashes.
+    """Yield a line for each difference of a release folder from its tables.
 
-    `tables` are the hashes of files by path, as the tables of released files have them.
+    Sizes and times are compared, no hashes. `tables` are the hashes of files by path, as the tables of released files
+    have them.
     """
     try:
         manifest = parse_manifest((root / MANIFEST).read_bytes())
@@ -139,7 +147,10 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
 
 
 def manifest_of(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> ReleaseManifest:
-    """The manifest of a release that holds the parts of `inventory`; `hashes` are theirs by path."""
+    """Return the manifest of a release that holds the parts of `inventory`.
+
+    `hashes` are theirs by path.
+    """
     parts = (part for of_config in inventory.values() for part in of_config)
     return ReleaseManifest(
         shards, {part.path: ManifestEntry(hashes[part.path], part.rows, part.bytes) for part in parts}
@@ -152,7 +163,10 @@ def render_manifest(manifest: ReleaseManifest) -> str:
 
 
 def parse_manifest(text: str | bytes) -> ReleaseManifest:
-    """Raises `StoreError` for what no release wrote, and for one that lists files where no release has any."""
+    """Return the manifest that a release wrote.
+
+    Raises `StoreError` for what no release wrote, and for one that lists files where no release has any.
+    """
     try:
         content = json.loads(text)
         files = {path: ManifestEntry(**file) for path, file in content["files"].items()}
@@ -172,7 +186,7 @@ _FEATURES = b"huggingface"
 """Footer key under which `datasets` keeps the features of a file."""
 
 _AGAIN = "materialize hf_release again for"
-_SUMMARISED = ("pages", "queries", "lineage")
+_SUMMARISED = ("pages", "queries", "lineage", CORRECTIONS)
 """Configs whose files hold a summary: a card needs it, and a file without one must not count as nothing."""
 
 INCOMPLETE = [state.value for state in (State.PARTIAL, *LOST)]
@@ -184,7 +198,10 @@ Inventory = Mapping[str, list["ReleasePart"]]
 
 @dataclass(frozen=True, slots=True)
 class ReleasePart:
-    """One shard of one config. `features` is JSON, as `datasets` writes it."""
+    """One shard of one config.
+
+    `features` is JSON, as `datasets` writes it.
+    """
 
     shard: str
     path: str
@@ -195,15 +212,16 @@ class ReleasePart:
 
 
 def list_parts(folder: Path) -> Inventory:
-    """Every published file under `folder`."""
+    """Return every published file under `folder`."""
     return {config: [_part(folder, path) for path in config_files(folder, config)] for config in ALL_CONFIGS}
 
 
 def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
-    """The parts that make up a config: those with the features that most of its rows have.
+    """Return the parts that make up a config.
 
-    While a corpus is being redone with another vector width, the shards of both widths cannot be one dataset: the
-    larger group of rows is loaded, and `waiting` names the other parts.
+    These are the parts with the features that most of its rows have. While a corpus is being redone with another vector
+    width, the shards of both widths cannot be one dataset: the larger group of rows is loaded, and `waiting` names the
+    other parts.
     """
     parts = list(parts)
     if not parts:
@@ -216,7 +234,10 @@ def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
 
 
 def unloadable_lines(inventory: Inventory) -> Iterator[str]:
-    """A line for each config with rows that nobody can load: its shards are of two vector widths, say."""
+    """Yield a line for each config with rows that nobody can load.
+
+    For instance where its shards are of two vector widths.
+    """
     for config, parts in inventory.items():
         used = loadable_parts(parts)
         waiting = [part.shard for part in parts if part.rows and part not in used]
@@ -230,7 +251,7 @@ def unloadable_lines(inventory: Inventory) -> Iterator[str]:
 
 
 def incomplete_pages(folder: Path, parts: Iterable[ReleasePart]) -> Iterator[dict[str, str]]:
-    """page_id, state and reason of the pages that lost something or everything, in corpus order."""
+    """Yield page_id, state and reason of every incomplete page, in corpus order."""
     for part in parts:
         if any(part.summary["ended"][state] for state in INCOMPLETE):
             yield from pq.read_table(
@@ -239,14 +260,17 @@ def incomplete_pages(folder: Path, parts: Iterable[ReleasePart]) -> Iterator[dic
 
 
 def documents(inventory: Inventory, license: str | None) -> Iterator[tuple[str | None, str, str | None, int]]:
-    """(document, source file, licence, pages) in corpus order; `license` is that of pages that state none."""
+    """Yield (document, source file, licence, pages) in corpus order.
+
+    `license` is that of pages that state none.
+    """
     for part in inventory["pages"]:
         for document, source, stated, pages in part.summary["documents"]:
             yield document, source, stated or license, pages
 
 
 def licences(inventory: Inventory, license: str | None) -> dict[str | None, int]:
-    """Pages by licence, as their sources state it."""
+    """Return the number of pages by licence, as their sources state it."""
     counted: Counter[str | None] = Counter()
     for _, _, stated, pages in documents(inventory, license):
         counted[stated] += pages
@@ -254,7 +278,7 @@ def licences(inventory: Inventory, license: str | None) -> dict[str | None, int]
 
 
 def features_of(table: pa.Table) -> str:
-    """The features of a config's table, as its file will have them."""
+    """Return the features of a config's table, as its file will have them."""
     return table.schema.metadata[_FEATURES].decode()
 
 

@@ -1,22 +1,22 @@
-"""Decides whether a release is fit for others: what it lost, how well it is found, what its sources permit."""
+"""Decides whether a release is fit for others: its losses, its retrieval, its licences."""
 
 from dataclasses import dataclass
 
-from resources.printable import visible
+from resources.errors import visible
 from resources.release.base import ReleaseDescription
 from resources.release.files import Inventory, licences, unloadable_lines
 from resources.release.licences import refusals
 from resources.states import LOST
 
 FEW = 3
-"""With fewer pages than this a share says nothing: one page of a trial corpus is not a corpus gone wrong."""
+"""The fewest pages for which a share counts: one page of a trial corpus is not a corpus gone wrong."""
 _LINE = 400
 """Characters of a line; licences come from the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """What speaks against giving a release away, one line each, and the reasons to do it all the same."""
+    """The problems of a release, one line each, and the reasons to overlook them."""
 
     quality: list[str]
     licences: list[str]
@@ -25,7 +25,10 @@ class Fitness:
 
     @property
     def closed(self) -> list[str]:
-        """What nobody gave a reason to overlook; nothing, when the way to the Hub is open."""
+        """The problems without a reason to overlook them.
+
+        Empty when the way to the Hub is open.
+        """
         return [
             *self.closed_by_quality,
             *(
@@ -46,7 +49,10 @@ class Fitness:
 
 
 def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
-    """Of the release that `inventory` lists. Counts that do not reconcile are found by `verify`."""
+    """Return the fitness of the release that `inventory` lists.
+
+    Counts that do not reconcile are found by `verify`.
+    """
     gates, pages = about.gates, inventory["pages"]
     rows = sum(part.rows for part in pages)
     lost = sum(part.summary["ended"][state] for part in pages for state in LOST)

@@ -1,4 +1,4 @@
-"""A release in a dataset repository of the Hub: the local folder, sent in as few commits as it takes.
+"""Pushes a release to a dataset repository of the Hub in few commits.
 
 `huggingface_hub` is held to 2.x from 2.4 on: it retries what passes and waits as long as the Hub asks,
 hashes a file while it sends it, and takes `parent_commit`, by which of two writers one is refused.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from resources.engine import ProfileOnly, Resource
 from resources.errors import HubError, StoreError
 from resources.files import file_sha256
 from resources.release.files import (
@@ -28,19 +29,21 @@ from resources.release.files import (
 )
 from resources.release.hub_calls import ReleaseChanged, call_hub
 from resources.release.local import TEXTS
-from resources.resource import ProfileOnly, Resource
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, HfApi
 
 
 FILES_PER_COMMIT = 1000
-"""As many as the Hub's own client puts into one commit; a shard has eight."""
+"""Files of a commit, as many as the Hub's own client puts into one; a shard has eight."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A file of the folder; `content` of the ones that describe it, `file` of the others."""
+    """A file of the folder.
+
+    `content` of the ones that describe the release, `file` of the others.
+    """
 
     path: str
     sha256: str
@@ -52,7 +55,10 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file of the repository. Its `sha256` where it lies in large file storage, else the hash of its git blob."""
+    """A file of the repository.
+
+    It has a `sha256` where it lies in large file storage, else the hash of its git blob.
+    """
 
     path: str
     size: int
@@ -61,8 +67,11 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A file that is added, changed or removed: size and rows are those it will have, or had; None when unknown."""
+class HubChange:
+    """A file that is added, changed or removed.
+
+    Size and rows are those it will have, or had; None when unknown.
+    """
 
     path: str
     size: int
@@ -71,11 +80,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class HubDifference:
-    """What a repository lacks, has otherwise and has too much, in the order of the paths."""
+    """The files that a repository lacks, has otherwise or should not have.
 
-    added: Sequence[Change] = field(default_factory=list)
-    changed: Sequence[Change] = field(default_factory=list)
-    removed: Sequence[Change] = field(default_factory=list)
+    In the order of the paths.
+    """
+
+    added: Sequence[HubChange] = field(default_factory=list)
+    changed: Sequence[HubChange] = field(default_factory=list)
+    removed: Sequence[HubChange] = field(default_factory=list)
 
     @property
     def files(self) -> int:
@@ -83,11 +95,11 @@ class HubDifference:
 
     @property
     def bytes(self) -> int:
-        """To be sent at most; large file storage takes only what it has not."""
+        """The most bytes to be sent; large file storage takes only what it has not."""
         return sum(change.size for change in (*self.added, *self.changed))
 
     def lines(self) -> Iterator[str]:
-        """For a person: each file, then the sums."""
+        """Yield a line for each file, then the sums, for a person."""
         kinds = (("+", "added", self.added), ("~", "changed", self.changed), ("-", "removed", self.removed))
         for sign, _, changes in kinds:
             for change in changes:
@@ -100,7 +112,10 @@ class HubDifference:
 
 
 def local_files(folder: Path) -> dict[str, LocalFile]:
-    """The files of a release by path, as its lists have them. Raises `StoreError` when the lists do not agree."""
+    """Return the files of a release by path, as its lists have them.
+
+    Raises `StoreError` when the lists do not agree.
+    """
     texts = {name: _read(folder, name) for name in TEXTS}
     known, listed = (
         data_checksums(parse_checksums(texts[CHECKSUMS].decode())),
@@ -121,9 +136,10 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
 def difference(
     local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], before: ReleaseManifest | None = None
 ) -> HubDifference:
-    """What has to change in `remote` to be `local`; `before` is its manifest, which knows the rows of what goes.
+    """Return the changes that make `remote` equal to `local`.
 
-    Files that no release writes are left alone.
+    `before` is the manifest of `remote`, which knows the rows of what goes. Files that no release writes are left
+    alone.
     """
     rows = {path: file.rows for path, file in before.files.items()} if before else {}
     gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
@@ -134,12 +150,12 @@ def difference(
             for path in sorted(local)
             if path in remote and not have_same_bytes(local[path], remote[path])
         ],
-        removed=[Change(path, remote[path].size, rows.get(path)) for path in gone],
+        removed=[HubChange(path, remote[path].size, rows.get(path)) for path in gone],
     )
 
 
 def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
-    """Whether both hold the same bytes, by their hashes."""
+    """Return whether both hold the same bytes, by their hashes."""
     if local.size != remote.size:
         return False
     if remote.sha256 is not None:
@@ -149,10 +165,10 @@ def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
 
 
 def plan_commits(found: HubDifference) -> list[tuple[list[str], list[str]]]:
-    """The paths to send and to remove in each commit.
+    """Return the paths to send and to remove in each commit.
 
-    A shard is never divided between two. What describes the release is in the last one, with all
-    that is removed: until then the repository describes what it had.
+    A shard is never divided between two. What describes the release is in the last one, with all that is removed: until
+    then the repository describes what it had.
     """
     sent = [change.path for change in (*found.added, *found.changed)]
     removed = [change.path for change in found.removed]
@@ -178,8 +194,8 @@ def _read(folder: Path, name: str) -> bytes:
         raise StoreError(f"{folder} has no {name}: materialize hf_release first") from None
 
 
-def _change(file: LocalFile) -> Change:
-    return Change(file.path, file.size, file.rows)
+def _change(file: LocalFile) -> HubChange:
+    return HubChange(file.path, file.size, file.rows)
 
 
 _FILES_PER_UPLOAD = 256
@@ -193,7 +209,10 @@ Files = Mapping[str, LocalFile]
 
 @dataclass(frozen=True, slots=True)
 class HubPush:
-    """What a push came to. `difference` is what it found to do, `commit` what the repository is at now."""
+    """The result of a push.
+
+    `difference` is what it found to do, `commit` what the repository is at now.
+    """
 
     repo: str
     commit: str
@@ -203,9 +222,10 @@ class HubPush:
 
 
 class HubTarget(Resource):
-    """The repository that a release may be pushed to. Without `repo` there is none, and nothing leaves this machine.
+    """The repository that a release may be pushed to.
 
-    The token is the Hub login's own or `HF_TOKEN`; there is no key for it.
+    Without `repo` there is none, and nothing leaves this machine. The token is the Hub login's own or `HF_TOKEN`; there
+    is no key for it.
     """
 
     repo: ProfileOnly[str] = Field(
@@ -215,7 +235,10 @@ class HubTarget(Resource):
     create: bool = Field(default=False, description="Make the repository, as a private one, when it is missing.")
 
     def difference(self, files: Files, log: Log) -> HubDifference:
-        """What a push of `files` would change; nothing is sent. Raises `HubError`."""
+        """Return the changes that a push of `files` would make; nothing is sent.
+
+        Raises `HubError`.
+        """
         self.require_repo()
 
         def look() -> HubDifference:
@@ -225,11 +248,11 @@ class HubTarget(Resource):
         return call_hub(look, self.repo, log)
 
     def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> HubPush:
-        """Make the repository hold what `read` says the release is, check that it does, and then tag it.
+        """Push the release that `read` returns, check the repository, and then tag it.
 
-        `name` is the tag of such files, None for none. `read` is asked again when the files change
-        meanwhile. A run that was killed goes on where it was: what large file storage or the repository
-        has is not sent again. Raises `HubError`.
+        `name` is the tag of such files, None for none. `read` is called again when the files change meanwhile. A run
+        that was killed goes on where it was: what large file storage or the repository has is not sent again. Raises
+        `HubError`.
         """
         self.require_repo()
         found: list[HubDifference] = []
@@ -267,7 +290,7 @@ class HubTarget(Resource):
             raise HubError("no repository is configured: set hub.repo in the profile, or KOPUB_HUB__REPO")
 
     def _head(self, create: bool) -> str:
-        """The commit the branch is at."""
+        """Return the commit that the branch is at."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
         try:
@@ -285,7 +308,7 @@ class HubTarget(Resource):
         return info.sha
 
     def _tree(self, commit: str) -> dict[str, RemoteFile]:
-        """Every file of a commit: a request for each thousand."""
+        """Return every file of a commit, with a request for each thousand."""
         from huggingface_hub.hf_api import RepoFile
 
         entries = self._api.list_repo_tree(self.repo, repo_type="dataset", revision=commit, recursive=True)
@@ -303,7 +326,7 @@ class HubTarget(Resource):
         return difference(files, remote, self._manifest(commit))
 
     def _manifest(self, commit: str) -> ReleaseManifest | None:
-        """The manifest that lies in the repository; None when no release wrote it."""
+        """Return the manifest of the repository; None when no release wrote it."""
         path = self._api.hf_hub_download(self.repo, MANIFEST, repo_type="dataset", revision=commit)
         try:
             return parse_manifest(Path(path).read_bytes())
@@ -311,7 +334,7 @@ class HubTarget(Resource):
             return None
 
     def _send(self, files: Files, todo: HubDifference, head: str, summary: str, log: Log) -> str:
-        """Send the files, then commit them; the commit the branch is at afterwards."""
+        """Send the files, commit them, and return the commit of the branch."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         paths = [change.path for change in (*todo.added, *todo.changed)]
@@ -343,7 +366,7 @@ class HubTarget(Resource):
         return head
 
     def _upload(self, additions: "Sequence[CommitOperationAdd]") -> None:
-        """To large file storage; the few small files go with their commit."""
+        """Upload files to large file storage; the few small files go with their commit."""
         self._api.preupload_lfs_files(
             self.repo, additions, repo_type="dataset", revision=self.branch, free_memory=False
         )
@@ -366,7 +389,7 @@ class HubTarget(Resource):
             raise HubError(_taken(self.repo, tag, at))
 
     def _tagged(self, tag: str) -> str | None:
-        """The commit that the tag is at; None when there is no such tag."""
+        """Return the commit that the tag is at; None when there is no such tag."""
         tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
         return next((ref.target_commit for ref in tags if ref.name == tag), None)
 
@@ -376,7 +399,7 @@ def _taken(repo: str, tag: str, commit: str) -> str:
 
 
 def _require(changed: Iterable[str]) -> None:
-    """Raise `Moved` for the first of the files that are not what the release says."""
+    """Raise `ReleaseChanged` for the first of the `changed` files, if there is one."""
     if (path := next(iter(changed), None)) is not None:
         raise ReleaseChanged(
             f"{path} is not the file that {CHECKSUMS} lists: another run replaced it, or see `kopub verify`"
@@ -384,7 +407,10 @@ def _require(changed: Iterable[str]) -> None:
 
 
 def _there(file: LocalFile, anew: bool = False) -> bool:
-    """Whether the file is still the one that is meant: by its size, or by its bytes `anew`."""
+    """Return whether the file is still the one that is meant.
+
+    It is compared by its size, or by its bytes `anew`.
+    """
     if file.content is not None:
         return True
     there = file.file.is_file() and file.file.stat().st_size == file.size
@@ -396,10 +422,9 @@ def _source(file: LocalFile) -> str | bytes:
 
 
 def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
-    """The paths in groups that are sent one after the other.
+    """Yield the paths in groups that are sent one after the other.
 
-    Files of equal contents, as empty ones are, come after the first of them: the client would send
-    both of a group.
+    Files of equal contents, as empty ones are, come after the first of them: the client would send both of a group.
     """
     first = {files[path].sha256: path for path in reversed(paths)}
     unique = [path for path in paths if first[files[path].sha256] == path]

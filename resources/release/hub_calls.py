@@ -1,4 +1,4 @@
-"""Calls to the Hub: tried again when that can help, one clear line when it cannot, and never a token in it."""
+"""Calls to the Hub, with retries and one-line errors that never hold a token."""
 
 import logging
 import re
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
-from resources.errors import HubError, KopubError
-from resources.printable import visible
+from resources.errors import HubError, KopubError, visible
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
@@ -42,14 +41,17 @@ _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_S
 
 
 class ReleaseChanged(KopubError):
-    """The release changed on the disk while it was being sent; a second look is all it takes."""
+    """The release changed while it was being sent.
+
+    A second look is all it takes.
+    """
 
 
 def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) -> Result:
-    """`work()`, again after trouble that passes: a refused commit, a limit, a server or a line that failed.
+    """Return the result of `work()`, retried after trouble that passes.
 
-    Each time it has to look at the repository anew and do only what is left. Waits as long as the
-    Hub asks for. Raises `HubError`, one line.
+    Such trouble is a refused commit, a limit, a server or a line that failed. Each time `work` has to look at the
+    repository anew and do only what is left. Waits as long as the Hub asks for. Raises `HubError`, one line.
     """
     import httpx2
 
@@ -71,12 +73,12 @@ def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) 
     except KopubError:
         raise
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        # Not chained: what a client raises can hold signed addresses and headers.
+        # Not chained: an error of the client can hold signed addresses and headers.
         raise HubError(explain_hub_error(error, repo)) from None
 
 
 def explain_hub_error(error: BaseException | None, repo: str) -> str:
-    """What went wrong with the repository, and what to do, on one line."""
+    """Explain on one line what is wrong with the repository, and what to do."""
     from huggingface_hub.errors import HfHubHTTPError
 
     error = _cause(error)
@@ -130,7 +132,10 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _asked(error: BaseException | None) -> float | None:
-    """Seconds that the Hub asks to wait for: `Retry-After`, or when its rate limit begins anew."""
+    """Return the seconds that the Hub asks to wait for.
+
+    From `Retry-After`, or until its rate limit begins anew.
+    """
     from huggingface_hub.utils import parse_ratelimit_headers
 
     response: Any = getattr(_cause(error), "response", None)
@@ -144,7 +149,7 @@ def _asked(error: BaseException | None) -> float | None:
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
-    """What the Hub answered, where the client wraps it into an error of its own."""
+    """Return the Hub's own error, where the client wraps it into another."""
     from huggingface_hub.errors import HfHubHTTPError
 
     cause = error.__cause__ if error else None
@@ -160,7 +165,10 @@ def _full(repo: str) -> str:
 
 
 def _without_secrets(text: str) -> str:
-    """Without the token, and without what follows an address: that is how storage signs it."""
+    """Return the text without the token and without the queries of addresses.
+
+    Storage signs its addresses in what follows them.
+    """
     from huggingface_hub import get_token
 
     token = get_token()
@@ -169,7 +177,10 @@ def _without_secrets(text: str) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the client's own log lines and bars: they hold signed addresses, and flood a run's log."""
+    """Silence the client's own log lines and progress bars.
+
+    They hold signed addresses, and flood a run's log.
+    """
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     client, silent = logging.getLogger("huggingface_hub"), are_progress_bars_disabled()

@@ -1,4 +1,4 @@
-"""Licences as sources state them, as the Hub names them, and what each lets a release do. Pure.
+"""Licences as sources state them, as the Hub names them, and what each permits.
 
 A release holds what was read from pages, pictures cut out of them and, by choice, the pages: copies
 and adaptations. So a page may be released only when its licence lets others share adaptations, and
@@ -25,6 +25,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from resources.errors import counted
 
 OTHER = "other"
 
@@ -54,7 +56,10 @@ _KEEP_ATTRIBUTION = _ATTRIBUTION | _SHARE_ALIKE.keys() | _NO_COMMERCE | _NO_COMM
 
 @dataclass(frozen=True, slots=True)
 class LicenceTerms:
-    """What a licence lets a release do: `under` are the licences that adaptations may be shared under."""
+    """The terms of a licence for a release.
+
+    `under` are the licences that adaptations may be shared under.
+    """
 
     kind: str
     under: frozenset[str]
@@ -78,13 +83,16 @@ _KOGL = re.compile(r"^(?:kogl|공공누리)\D*(?P<type>[1-4])(?:유형)?$")
 
 
 def hub_licences(stated: Iterable[str | None]) -> list[str]:
-    """The Hub's identifiers of `stated`, each once and sorted; `other` for one it has no identifier for."""
+    """Return the Hub's identifiers of `stated`, each once and sorted.
+
+    `other` stands for one it has no identifier for.
+    """
     known = (identifier(licence) for licence in stated)
     return sorted({OTHER if licence in _NOT_ON_THE_HUB else licence for licence in known})
 
 
 def identifier(stated: str | None) -> str:
-    """The key of `TERMS` that a source's words mean; `other` when they mean none."""
+    """Return the key of `TERMS` that a source's words mean; `other` when they mean none."""
     name = unicodedata.normalize("NFKC", stated or "").partition("(")[0].strip().lower().replace(" ", "-")
     if match := _KOGL.match(name):
         name = f"kogl-{match['type']}"
@@ -95,14 +103,15 @@ def identifier(stated: str | None) -> str:
 
 
 def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
-    """Why pages under the licences `stated` (with their numbers of pages) may not be released, one line each.
+    """Return the reasons why pages under these licences may not be released, one line each.
 
-    `under` is the licence of the release; None leaves every page under its own.
+    `stated` has the number of pages of each licence. `under` is the licence of the release; None leaves every page
+    under its own.
     """
     if under is not None and identifier(under) == OTHER:
         return [f"release.publish_under is {under!r}, which is none of the licences whose terms are known"]
     return [
-        f"{licence or 'no licence that is stated'}, {pages} of the pages: {problem}"
+        f"{counted(pages, 'page')} {f'under {licence!r}' if licence else 'without a stated licence'}: {problem}"
         for licence, pages in sorted(stated.items(), key=lambda item: item[0] or "")
         if (problem := _refusal(licence, under))
     ]
@@ -111,7 +120,7 @@ def refusals(stated: Mapping[str | None, int], under: str | None) -> list[str]:
 def _refusal(licence: str | None, under: str | None) -> str | None:
     terms = TERMS.get(identifier(licence))
     if terms is None:
-        return "nothing is known of what it permits"
+        return "its terms are not known" if licence else "nobody has said what may be done with them"
     if not terms.under:
         return "it permits no derivatives, and recognised text, pictures and vectors are derivatives"
     if under is not None and identifier(under) not in terms.under:

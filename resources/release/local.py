@@ -1,20 +1,23 @@
-"""A release in a folder of this machine: what `datasets.load_dataset` opens, and what is published elsewhere."""
+"""A release in a folder of this machine, which `datasets.load_dataset` opens.
+
+It is also what is published elsewhere.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import yaml
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from resources.code_version import CodeVersion
-from resources.engine import Engine
+from resources.engine import Engine, ProfileOnly
 from resources.errors import StoreError
-from resources.files import file_sha256, replace_file
+from resources.files import file_sha256, is_url, replace_file
+from resources.fingerprints import CodeVersion
 from resources.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
 from resources.release.card import (
     compose_card,
@@ -46,11 +49,9 @@ from resources.release.files import (
     render_checksums,
     render_manifest,
 )
-from resources.resource import ProfileOnly
-from resources.urls import is_url
 
 TEXTS = (CARD, ATTRIBUTION, MANIFEST, CHECKSUMS)
-"""What a release holds besides its data."""
+"""The files of a release besides its data."""
 
 _BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
 
@@ -58,9 +59,9 @@ _BEING_MADE = "# A release that is being made\n\nIts card is written when the sh
 class LocalRelease(Engine):
     """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
 
-    A run writes the files of its shards into `staged`, and then replaces the release whole (`replacing.py`); one at a
-    URL is published from its folder on this machine (`published.py`). Every file is replaced whole, and the card's YAML
-    is there before the first of them, so any folder can be loaded at any moment.
+    A run writes the files of its shards into `staged`, and then replaces the release whole (`versions.py`); one at a
+    URL is published from its folder on this machine (`remote.py`). Every file is replaced whole, and the card's YAML is
+    there before the first of them, so any folder can be loaded at any moment.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
@@ -84,15 +85,26 @@ class LocalRelease(Engine):
     page_images: bool = Field(
         default=False, description="Put the page images into `pages`, byte for byte; as large as the corpus itself."
     )
+    corrections: Literal["none", "anonymous", "named"] = Field(
+        default="none",
+        description="Add a config of what people corrected: `anonymous` without their names, `named` with them.",
+    )
+
+    def recipe(self) -> dict[str, Any]:
+        recipe = super().recipe()
+        if self.corrections == "none":
+            # Releases from before there was such a choice stay current.
+            del recipe["parameters"]["corrections"]
+        return recipe
 
     def publish(self, shard: str, tables: ReleaseInput, images: PageImages | None = None) -> list[ReleasedFile]:
-        """Replace the files of one shard and leave all others. Equal tables give equal bytes.
+        """Replace the files of one shard and leave all others; equal tables give equal bytes.
 
         `images` is called for each page in turn when `page_images` is set. Of the card only the YAML
         follows, which loading depends on. Raises `StoreError` when a table or an image does not fit
         the others, or a file cannot be written.
         """
-        built = build_configs(shard, tables, self.page_images)
+        built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
         asked = {"pages": images if self.page_images else None}
         every = {config: part_path(config, shard) for config in ALL_CONFIGS}
         paths = {config: every[config] for config in built}
@@ -108,17 +120,20 @@ class LocalRelease(Engine):
                 for path in dropped:
                     (self.root / path).unlink(missing_ok=True)
                 known = self._sums() | {file.path: file.sha256 for file in files}
-                # What describes the same files is as it was: to read and write the YAML takes longer than a small file.
+                # The same files keep their description: to read and write the YAML takes longer than a small file.
                 if begun or known != before:
                     self._write_manifest(shard, files, dropped)
                     self._write_yaml(built, known)
                     known = data_checksums(known)  # The texts are others now, until `finish`.
-                # Last, so that a run that dies before says to the next one that something is to be described.
+                # Last: after a run that dies before, the next one sees that something is to be described.
                 self._write_sums(known)
         return files
 
     def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
-        """Drop the listed files of shards that `about` does not name, and describe what is there."""
+        """Drop the files of shards that `about` does not name, and describe the rest.
+
+        Only listed files are dropped.
+        """
         with self._lock():
             known = self._sums()
             for path in known:
@@ -127,7 +142,10 @@ class LocalRelease(Engine):
             return self.describe(about, known)
 
     def describe(self, about: ReleaseDescription, known: Mapping[str, str]) -> list[ReleasedFile]:
-        """Write what describes the files that are there; `known` are hashes of them by path."""
+        """Write the texts that describe the files of the folder.
+
+        `known` are hashes of the files by path.
+        """
         inventory = list_parts(self.root)
         paths = [part.path for parts in inventory.values() for part in parts]
         hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
@@ -141,13 +159,13 @@ class LocalRelease(Engine):
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
-        """The folder, while no other process changes what describes it."""
+        """Yield the folder, while no other process changes its description."""
         with self._lock():
             yield self.root
 
     @contextmanager
     def settled(self) -> Iterator[Mapping[str, str]]:
-        """The hashes of the files that are finished and there, by path, while no other process changes one of them."""
+        """Yield the hashes of the finished files by path, while no other process changes one."""
         with self._lock():
             yield {path: sha256 for path, sha256 in self._sums().items() if (self.root / path).is_file()}
 
@@ -158,27 +176,30 @@ class LocalRelease(Engine):
 
     @property
     def url(self) -> str | None:
-        """Where the release is published, if that is no folder of this machine."""
+        """The URL where the release is published; None for a folder of this machine."""
         return self.folder.rstrip("/") if is_url(self.folder) else None
 
     @property
     def staged(self) -> "LocalRelease":
-        """Beside the release: files of shards that no release holds yet."""
+        """A release beside this one, for files of shards that no release holds yet."""
         return self.beside("staging")
 
     def beside(self, name: str) -> "LocalRelease":
-        """A folder beside the release, with its settings."""
+        """Return a release in a folder beside this one, with its settings."""
         folder = self.root.with_name(f"{self.root.name}.{name}")
         return type(self)(**{**self.model_dump(), "folder": str(folder), "made_in": ""})
 
     def drop(self, paths: Collection[str]) -> None:
-        """Forget finished files, in `settled`."""
+        """Remove finished files and their checksums, within `settled`."""
         for path in paths:
             (self.root / path).unlink(missing_ok=True)
         self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths})
 
     def _lock(self) -> FileLock:
-        """Beside the folder, so that it is no part of the release."""
+        """Return the lock of the folder, which lies beside it.
+
+        So it is no part of the release.
+        """
         lock = self.root.with_name(f"{self.root.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         return FileLock(lock)
@@ -188,9 +209,9 @@ class LocalRelease(Engine):
         return ReleasedFile(path, sha256, table.num_rows, size)
 
     def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
-        """Name the configs and their features before there is a file: a file that no card names is not loaded.
+        """Name the configs and their features in the card before there is a file.
 
-        Whether no card named any.
+        A file that no card names is not loaded. Returns whether no card named any.
         """
         if self._card()[0].get("configs"):
             return False
@@ -202,7 +223,10 @@ class LocalRelease(Engine):
         return True
 
     def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
-        """List the files of a shard as they are now; a manifest that is not there yet is `finish`'s to make."""
+        """List the files of a shard in the manifest as they are now.
+
+        A manifest that is not there yet is written by `finish`.
+        """
         try:
             before = parse_manifest((self.root / MANIFEST).read_bytes())
         except (FileNotFoundError, StoreError):
@@ -223,7 +247,10 @@ class LocalRelease(Engine):
         self._write_text(CARD, compose_card(data, body))
 
     def _card(self) -> tuple[dict[str, Any], str]:
-        """The YAML and body of the card; nobody else writes it, so one that was damaged is made anew."""
+        """Return the YAML and body of the card.
+
+        Nobody else writes it, so one that was damaged is made anew.
+        """
         path = self.root / CARD
         try:
             return split_card(path.read_text("utf-8"))
@@ -248,7 +275,10 @@ def _write_text(text: str, path: Path) -> None:
 
 @contextmanager
 def writing_shard(root: Path, shard: str) -> Iterator[None]:
-    """Say that `shard` of the release in `root` is being written; a process that is killed says so no longer."""
+    """Mark `shard` of the release in `root` as being written.
+
+    The mark of a process that is killed ends with it.
+    """
     lock = _locks_folder(root) / f"{shard}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(lock):
@@ -256,7 +286,10 @@ def writing_shard(root: Path, shard: str) -> Iterator[None]:
 
 
 def wait_for_writers(root: Path, seconds: float) -> bool:
-    """Wait until no shard is being written, for at most `seconds` each; whether one was."""
+    """Wait until no shard is being written, and return whether one was.
+
+    At most `seconds` for each.
+    """
     waited = False
     for lock in sorted(_locks_folder(root).glob("*.lock")):
         try:
@@ -265,7 +298,7 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
         except Timeout:
             waited = True
         except OSError:
-            # Whoever may not write there cannot ask; a copy that is only read has no writers.
+            # A lock cannot be taken without write access, and a copy that is only read has no writers.
             continue
         try:
             with FileLock(lock, timeout=seconds):
@@ -276,6 +309,9 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
 
 
 def _locks_folder(root: Path) -> Path:
-    """Beside the release, so that it is no part of it. A release may be called `.` by whoever is in its folder."""
+    """Return the folder of the locks, which lies beside the release.
+
+    So it is no part of it. A release may be called `.` by whoever is in its folder.
+    """
     whole = root.resolve()
     return whole.parent / f"{whole.name}.locks"

@@ -1,4 +1,7 @@
-"""Pushes a release to the Hub: whole, fit for others, and only when a run or a person says so."""
+"""Pushes a release to the Hub if it is whole and fit for others.
+
+Only when a run or a person says so.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,11 +23,11 @@ Log = Callable[[str], None]
 def publish(
     about: ReleaseDescription, release: LocalRelease, hub: HubTarget, store: ShardStore, tag: str | None, log: Log
 ) -> HubPush:
-    """Push the release folder to the repository, if it is whole and fit, and tag it.
+    """Push the release to the repository, if it is whole and fit, and tag it.
 
-    A release that lacks shards of the corpus is pushed and gets no tag; without `tag` the name is
-    made from the contents, so that equal releases have one. Raises `GateClosed` or `StoreError`
-    before anything is sent, and `HubError`.
+    A release that lacks shards of the corpus is pushed and gets no tag; without `tag` the name is made from the
+    contents, so that equal releases have one. Raises `GateClosed` or `StoreError` before anything is sent, and
+    `HubError`.
     """
 
     def read() -> Mapping[str, LocalFile]:
@@ -48,9 +51,10 @@ def publish(
 
 
 def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
-    """The files of the release, with a card of this moment, while no other run is writing one of its shards.
+    """Return the files of the release, with a card of this moment.
 
-    Raises `StoreError` for a shard that a run was killed in: its files are of two runs.
+    No other run may be writing one of its shards. Raises `StoreError` for a shard that a run was killed in: its files
+    are of two runs.
     """
     files = _described(about, release, store)
     if not released(files):
@@ -74,7 +78,7 @@ def _described(about: ReleaseDescription, release: LocalRelease, store: ShardSto
 
 
 def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
-    """What speaks against giving the release away as it lies in its folder."""
+    """Return the fitness of the release as it lies in its folder."""
     with release.locked() as folder:
         return fitness(list_parts(folder), about)
 
@@ -90,7 +94,7 @@ def _release_digest(files: Mapping[str, LocalFile]) -> str:
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
-    """SHA-256 by path of the data files of each shard."""
+    """Return SHA-256 by path of the data files of each shard."""
     found: dict[str, dict[str, str]] = {}
     for path, file in files.items():
         if match := DATA_PATH.fullmatch(path):

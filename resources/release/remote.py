@@ -1,4 +1,4 @@
-"""A release on object storage: whole in a folder of its own, and named by one small file, so nobody sees a half.
+"""A release on object storage, published whole by replacing one small file.
 
 `<url>/release.json` names the folder, `<url>/versions/<digest>`; both hold what a release folder on a disk holds. A new
 release is uploaded beside the old one, and then `release.json` is replaced by one request. The one before is kept for
@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.errors import StoreError
+from resources.errors import StoreError, visible
 from resources.files import cannot_write
 from resources.parallel import bounded_map
-from resources.printable import visible
 from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
 from resources.release.hub import LocalFile, local_files
 from resources.release.local import TEXTS
@@ -26,7 +25,7 @@ from resources.store.objects import Objects
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
 _OURS = re.compile(rf"{VERSIONS}/[0-9a-f]{{16}}/|\.locks/")
-"""What an upload leaves that was killed before `release.json` named a release."""
+"""The files that an upload leaves when it is killed before `release.json` names a release."""
 _AT_ONCE = 8
 """Files on their way at a time."""
 
@@ -35,14 +34,20 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class PublishedRelease:
-    """The release at a URL as it was when it was opened; `folder` is the URL of its files."""
+    """The release at a URL as it was when it was opened.
+
+    `folder` is the URL of its files.
+    """
 
     url: str
     folder: str
 
     @classmethod
     def at(cls, url: str) -> "PublishedRelease":
-        """The release that is published at a URL, or a copy of a release folder there. Raises `StoreError`."""
+        """Return the release that is published at a URL.
+
+        A copy of a release folder there counts too. Raises `StoreError`.
+        """
         url = url.rstrip("/")
         objects, root = Objects.at(url)
         named = _current_folder(objects, root)
@@ -51,11 +56,17 @@ class PublishedRelease:
         return cls(url, url if named is None else f"{url}/{named}")
 
     def manifest(self) -> ReleaseManifest:
-        """What the release holds. Raises `StoreError`."""
+        """Return the manifest of the release.
+
+        Raises `StoreError`.
+        """
         return parse_manifest(self._get(MANIFEST))
 
     def download(self, folder: Path) -> None:
-        """Bring all files into a folder, also those that no release has. Raises `StoreError`."""
+        """Download all files into a folder, also those that no release has.
+
+        Raises `StoreError`.
+        """
         objects, root = Objects.at(self.folder)
         below = (path.removeprefix(f"{root}/") for path in objects.below(root))
         # A release that was copied to a URL as a folder may be published over, and lies beside the new one then.
@@ -69,7 +80,7 @@ class PublishedRelease:
                 with translate_errors(f"{self.folder}/{path}", "read"):
                     retry(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
             except FileNotFoundError:
-                # What is missing is for whoever looks at the folder to say.
+                # A missing file is reported by the check of the folder.
                 (folder / path).unlink(missing_ok=True)
             except OSError as error:
                 raise StoreError(cannot_write(folder / path, error)) from error
@@ -97,11 +108,11 @@ def require_ours_at(url: str) -> None:
 
 
 def publish_to(url: str, folder: Path, log: Log) -> str | None:
-    """Publish the release of a folder, whole, at a URL; the URL of its files, None where it lacks shards of the corpus.
+    """Publish the release of a folder, whole, at a URL.
 
-    One process of all nodes does so at a time. Files that the release there has already are copied by the storage. A
-    process that is killed leaves the release before. Raises `StoreError`, also where anything else lies at the URL,
-    and `LockLost`.
+    Returns the URL of its files, None where it lacks shards of the corpus. One process of all nodes does so at a time.
+    Files that the release there has already are copied by the storage. A process that is killed leaves the release
+    before. Raises `StoreError`, also where anything else lies at the URL, and `LockLost`.
     """
     require_ours_at(url)
     url, files = url.rstrip("/"), local_files(folder)
@@ -136,7 +147,7 @@ def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]
 
 
 def _current_folder(objects: Objects, root: str) -> str | None:
-    """The folder that is published now, relative to the URL."""
+    """Return the folder that is published now, relative to the URL."""
     try:
         return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
     except FileNotFoundError:
@@ -146,7 +157,7 @@ def _current_folder(objects: Objects, root: str) -> str | None:
 
 
 def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
-    """Put the files into the folder `now`; the bytes that were sent."""
+    """Put the files into the folder `now`, and return the bytes sent."""
     there = _sizes(objects, f"{root}/{now}")
     known = _hashes(objects, f"{root}/{before}") if before else {}
 
@@ -177,7 +188,7 @@ def _sizes(objects: Objects, folder: str) -> dict[str, int]:
 
 
 def _hashes(objects: Objects, folder: str) -> dict[str, str]:
-    """SHA-256 by path of the files of a published release."""
+    """Return SHA-256 by path of the files of a published release."""
     try:
         return {path: file.sha256 for path, file in parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files.items()}
     except (FileNotFoundError, StoreError):
@@ -185,7 +196,7 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
 
 
 def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
-    """Remove the files of other releases, and what killed uploads left."""
+    """Remove the files of other releases, and the rest of killed uploads."""
     folders = tuple(f"{root}/{each}/" for each in keep if each)
     for_removal = []
     for path in objects.below(f"{root}/{VERSIONS}"):

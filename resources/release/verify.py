@@ -1,4 +1,4 @@
-"""Checks that a release is what it says: files, hashes, counts, schema, joins, and that `datasets` opens it."""
+"""Checks a release: files, hashes, counts, schema, joins, and that `datasets` opens it."""
 
 import tempfile
 from collections import Counter
@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.errors import HubError, StoreError
-from resources.files import file_sha256
-from resources.printable import visible
-from resources.release import loading
+from resources.errors import HubError, StoreError, visible
+from resources.files import file_sha256, is_url
+from resources.release import features
 from resources.release.base import VECTORS
 from resources.release.card import split_card
 from resources.release.files import (
     CARD,
     CHECKSUMS,
     CONFIGS,
+    CORRECTIONS,
     DATA_PATH,
     FIGURE_CONFIGS,
     MANIFEST,
@@ -36,14 +36,13 @@ from resources.release.files import (
 )
 from resources.release.hub_calls import call_hub
 from resources.release.local import TEXTS, wait_for_writers
-from resources.release.place import is_temporary
 from resources.release.remote import PublishedRelease
+from resources.release.versions import is_temporary
 from resources.states import MADE
-from resources.urls import is_url
 
 Item = TypeVar("Item")
-Count = Callable[[Path, Mapping[str, Sequence[str]]], loading.Counts]
-"""By config, the rows that `datasets` gives of the shards that are named."""
+Count = Callable[[Path, Mapping[str, Sequence[str]]], features.Counts]
+"""A function that counts the rows that `datasets` gives of the named shards, by config."""
 
 _HASHED = tuple(name for name in TEXTS if name != CHECKSUMS)
 _SHOWN = 200
@@ -55,13 +54,13 @@ _PATIENCE = 60.0
 
 
 def verify(
-    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = loading.count
+    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = features.count
 ) -> Iterator[str]:
-    """What is wrong with the release in `folder`, a line each; nothing, when it is sound.
+    """Yield a line for each fault of the release in `folder`.
 
-    `shards` are the ones to look into, all when left out: their files are read, a shard and a few
-    columns at a time. `load` also counts the rows that `datasets` gives of every config; `count` says how.
-    A release that a run writes meanwhile is looked at again, for what does not fit then may fit when it is done.
+    `shards` are the ones to look into, all when left out: their files are read, a shard and a few columns at a time.
+    `load` also counts the rows that `datasets` gives of every config; `count` says how. A release that a run writes
+    meanwhile is looked at again, for what does not fit then may fit when it is done.
     """
     for _ in range(_LOOKS):
         before = _description(folder)
@@ -78,7 +77,10 @@ def verify(
 
 
 def unproved(folder: Path) -> list[str]:
-    """What the checksums of a release say nothing of, a line each: those of an older version list data files alone."""
+    """Return a line that names the texts without a checksum, if there are any.
+
+    Checksums of an older version list data files alone.
+    """
     sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
     left_out = [name for name in _HASHED if name not in sums]
     if len(left_out) < len(_HASHED) or not sums:
@@ -118,7 +120,10 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
 
 
 def _texts(folder: Path) -> Iterator[str]:
-    """Texts that are not those whose hashes are listed, which are all of them or, in an older release, none."""
+    """Yield a line for each text whose hash is missing or differs.
+
+    All texts are listed or, in an older release, none.
+    """
     sums = _sums(folder)
     if not any(name in sums for name in _HASHED):
         return
@@ -130,7 +135,10 @@ def _texts(folder: Path) -> Iterator[str]:
 
 
 def _strangers(folder: Path) -> Iterator[str]:
-    """Files that no release has; those that git and the Hub's client keep beside one count as none."""
+    """Yield the files that no release has.
+
+    Those that git and the Hub's client keep beside one are not counted.
+    """
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder).as_posix()
         is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
@@ -153,8 +161,10 @@ def _lacking(listed: ReleaseManifest) -> Iterator[str]:
 
 @contextmanager
 def fetched(release: str, revision: str | None) -> Iterator[Path]:
-    """The folder that `release` names; one at a URL is downloaded, and removed in the end; one of the Hub is downloaded
-    into the Hub's cache, or taken from it. Raises `StoreError`.
+    """Yield the folder that `release` names, downloaded where that is needed.
+
+    One at a URL is removed in the end; one of the Hub is downloaded into the Hub's cache, or taken from it. Raises
+    `StoreError`.
     """
     if is_url(release):
         with tempfile.TemporaryDirectory(prefix="kopub-verify-") as folder:
@@ -192,7 +202,7 @@ class _ChosenShards:
     only: Collection[str] | None
 
     def files(self) -> Iterator[str]:
-        """Every file is listed, and every listed file is there with its hash, size and rows.
+        """Check that exactly the listed files are there, with hash, size and rows.
 
         Shards that are not chosen do not count: another run may be writing them.
         """
@@ -217,7 +227,7 @@ class _ChosenShards:
                     yield f"{path} is missing"
 
     def schema(self) -> Iterator[str]:
-        """Every config of the card has the features of its files, and files are what their features say."""
+        """Check that the card, the files and their features agree for every config."""
         from datasets import Features
         from datasets.info import DatasetInfosDict
         from huggingface_hub import DatasetCardData
@@ -255,7 +265,7 @@ class _ChosenShards:
 
 
 def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
-    """Read every config as a user does, and compare its rows with those that the files hold."""
+    """Read every config as a user does, and compare the rows with the files."""
     held = {
         config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
         for config, parts in inventory.items()
@@ -278,9 +288,10 @@ Regions = set[tuple[str, int]]
 
 
 def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
-    """What does not join in `shards`, a line each; only ids are read of the other shards.
+    """Yield a line for everything that does not join in `shards`.
 
-    A release that is not `complete` may have queries about pages that are still to come.
+    Only ids are read of the other shards. A release that is not `complete` may have queries about pages that are still
+    to come.
     """
     pages = Counter(_ids(folder, inventory, "pages", "page_id"))
     yield from _named("pages has ids twice", (page for page, count in pages.items() if count > 1))
@@ -290,12 +301,13 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
         yield from of_shard.vectors()
         yield from of_shard.regions()
         yield from of_shard.figures()
+        yield from of_shard.corrections()
         yield from of_shard.lineage()
         yield from of_shard.qrels(queries, pages.keys() if complete else None)
 
 
 class _ShardJoins:
-    """The files of one shard."""
+    """The files of one shard, and the checks of their joins."""
 
     def __init__(self, folder: Path, shard: str) -> None:
         self._folder = folder
@@ -304,7 +316,7 @@ class _ShardJoins:
         self._page_ids = self._pages["page_id"].to_pylist()
 
     def vectors(self) -> Iterator[str]:
-        """A page has one vector where its state is ok or partial, and none where it is not."""
+        """Check that exactly the pages in state ok or partial have one vector."""
         states = self._pages["states"].combine_chunks()
         for config, asset in VECTORS.items():
             ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
@@ -317,7 +329,7 @@ class _ShardJoins:
             yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
 
     def regions(self) -> Iterator[str]:
-        """A page has the regions that it counts, and a crop is a picture of one of them."""
+        """Check the number of regions of each page, and that crops belong to regions."""
         regions = self._read("regions", ["page_id", "index"])
         found = Counter(regions["page_id"].to_pylist())
         owed = dict(zip(self._page_ids, self._pages["n_regions"].to_pylist(), strict=True))
@@ -327,7 +339,7 @@ class _ShardJoins:
         yield from self._crops(set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True)))
 
     def figures(self) -> Iterator[str]:
-        """A figure is a region of a page that is there, and comes once."""
+        """Check that each figure is a region of a known page, and comes once."""
         for config in FIGURE_CONFIGS:
             if not (self._folder / part_path(config, self._shard)).is_file():
                 continue
@@ -337,8 +349,18 @@ class _ShardJoins:
             twice = (figure for figure, count in found.items() if count > 1)
             yield from self._problem(f"{config} has figures twice", twice)
 
+    def corrections(self) -> Iterator[str]:
+        """Check that each correction is of a known page, and comes once."""
+        if not (self._folder / part_path(CORRECTIONS, self._shard)).is_file():
+            return
+        found = self._read(CORRECTIONS, ["id", "page_id"])
+        unknown = set(found["page_id"].to_pylist()) - set(self._page_ids)
+        yield from self._problem("corrections has pages that are not there", unknown)
+        twice = (each for each, count in Counter(found["id"].to_pylist()).items() if count > 1)
+        yield from self._problem("corrections has corrections twice", twice)
+
     def lineage(self) -> Iterator[str]:
-        """It has a row for every page at every step, and for no other page."""
+        """Check that lineage has a row for every page and step, and no others."""
         lineage = self._read("lineage", ["page_id", "asset"])
         of_pages = lineage.filter(pc.field("page_id").is_valid())
         pages = set(self._page_ids)
@@ -348,7 +370,10 @@ class _ShardJoins:
             yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
 
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
-        """A judgement is about a query and, where they are known, about a page that is there."""
+        """Check that judgements are about known queries and pages.
+
+        Pages are checked only where they are known.
+        """
         qrels = self._read("qrels", ["query-id", "corpus-id"])
         asked, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
         yield from self._problem("qrels has queries that are not there", asked - set(queries))
@@ -381,12 +406,15 @@ def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterat
 
 
 def _is_picture(image: Mapping[str, Any] | None) -> bool:
-    """Whether a crop holds what crops are written as."""
+    """Return whether a crop is in an image format that crops are written in."""
     return image is not None and (image["bytes"] or b"").startswith(_JPEG)
 
 
 def _named(problem: str, ids: Iterable[str]) -> Iterator[str]:
-    """One line with how many and the first few; none when there are none."""
+    """Yield one line with the number of ids and the first few.
+
+    Nothing without ids.
+    """
     found = sorted(ids)
     if found:
         first = ", ".join(visible(name, _ID_SHOWN) for name in found[:_NAMED])

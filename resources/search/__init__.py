@@ -1,1 +1,1 @@
-"""Question in, pages out: over the vectors that were made."""
+"""Search over the stored texts and vectors: a question in, pages out."""

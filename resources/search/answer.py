@@ -1,4 +1,4 @@
-"""What a search answers: the pages that were found, each with its passage, and what is to be said of them."""
+"""The answer of a search: the pages found, each with its best passage."""
 
 import re
 import unicodedata
@@ -12,16 +12,16 @@ from resources.search.pages import PageView, RegionView
 
 
 class CannotSearch(KopubError):
-    """A question that cannot be answered, or tables that it cannot be compared with."""
+    """The question cannot be answered, or cannot be compared with the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The pages found, best first.
+    """The pages found, best first, with how they were ranked.
 
     `mode` is how they were ranked, never `auto`; `chosen` says why it was taken, where nobody asked for one.
-    `matches_well` is False where no page reaches the floor, and None where that cannot be judged. `searched` counts
-    the pages that could have been found. `notes` say what was not searched, or could not be kept for the next search.
+    `matches_well` is False where no page reaches the floor, and None where that cannot be judged. `searched` counts the
+    pages that could have been found. `notes` say what was not searched, or could not be kept for the next search.
     """
 
     query: str
@@ -35,22 +35,24 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A page that answers.
+    """A page that was found.
 
-    `score` is of the mode: of BM25 the sum over the question's words, of vectors their dot product, of a fusion the
-    sum of reciprocal ranks. Scores of two modes cannot be compared. `figure` is the figure of the page that was found,
-    if one was; it is among the regions of `match` too.
+    `score` is of the mode: of BM25 the sum over the question's words, of vectors their dot product, of a fusion the sum
+    of reciprocal ranks. Scores of two modes cannot be compared. `also` are the pages with the same picture, byte for
+    byte, that were found behind it. `figure` is the figure of the page that was found, if one was; it is among the
+    regions of `match` too.
     """
 
     rank: int
     score: float
     page: PageView
     match: "Match"
+    also: tuple[PageView, ...] = ()
     figure: RegionView | None = None
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON values: what `kopub search --json` prints."""
+    """Return an answer as JSON values, as `kopub search --json` prints them."""
     return {
         "query": answer.query,
         "mode": answer.mode,
@@ -62,23 +64,25 @@ def as_json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _hit_json(hit: Hit) -> Mapping[str, Any]:
+def _hit_json(hit: Hit) -> dict[str, Any]:
     page, passage = hit.page, hit.match.passage
     matching = [page.regions[at] for at in hit.match.regions]
     of_passage = None if hit.match.best is None else page.regions[hit.match.best].index
     return {
         "rank": hit.rank,
         "score": hit.score,
-        "page_id": page.page_id,
-        "doc_id": page.doc_id,
-        "page_no": page.page_no,
-        "shard": page.shard,
+        **_place_json(page),
+        "also": [*map(_place_json, hit.also)],
         "passage": passage.text,
         "marks": [list(mark) for mark in passage.marks],
         "passage_region": of_passage,
         "regions": [_region_json(region) for region in matching],
         "figure": hit.figure and _region_json(hit.figure),
     }
+
+
+def _place_json(page: PageView) -> dict[str, Any]:
+    return {"page_id": page.page_id, "doc_id": page.doc_id, "page_no": page.page_no, "shard": page.shard}
 
 
 def _region_json(region: RegionView) -> Mapping[str, Any]:
@@ -93,7 +97,10 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a page's text; `marks` are the spans of it that stand for words of the query."""
+    """A piece of a page's text.
+
+    `marks` are the spans of it that stand for words of the query.
+    """
 
     text: str
     marks: tuple[Span, ...] = ()
@@ -101,9 +108,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The passage with most of a query, and the regions, by their place in the given list, that have its words.
+    """The best passage of a page, and the regions with words of the query.
 
-    `best` is the region that the passage is of; None where no region has a word.
+    Regions are named by their place in the given list. `best` is the region that the passage is of; None where no
+    region has a word.
     """
 
     passage: Passage
@@ -121,7 +129,7 @@ _MATCHING = 0.5
 
 @dataclass(frozen=True)
 class QueryWords:
-    """The words of a query, and the beginnings by which they are found on a page."""
+    """The words of a query, and the beginnings that find them on a page."""
 
     stems: dict[str, str] = field(default_factory=dict)
     """Every beginning that counts as a word of the query, with that word; all in lower case.
@@ -139,7 +147,10 @@ class QueryWords:
         return cls(stems)
 
     def marks(self, text: str) -> list[tuple[int, int, str]]:
-        """(start, end, word of the query) for what stands in `text`, which is in NFC; longest first at each place."""
+        """Return (start, end, word of the query) for every match in `text`.
+
+        `text` is in NFC. The longest match comes first at each place.
+        """
         lowered = _lower(text)
         longest = max(map(len, self.stems), default=0)
         first = {stem[0] for stem in self.stems}
@@ -160,7 +171,10 @@ class QueryWords:
 
 
 def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
-    """The best passage of a page whose regions have these texts, in NFC; its beginning when no word is on it."""
+    """Return the best passage of a page whose regions have these texts.
+
+    The texts are in NFC. It is the beginning of the page when no word is on it.
+    """
     marks = [words.marks(text) for text in texts]
     weights = [_weight(each) for each in marks]
     best = max(weights, default=0)
@@ -172,12 +186,15 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, as long as a passage."""
+    """Return the beginning of a text, as long as a passage."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
-    """How much of the query is there: for each of its words the most characters that stand for it."""
+    """Return the weight of the marks: matched characters over all query words.
+
+    Of each word the longest match counts.
+    """
     most: dict[str, int] = {}
     for start, end, word in marks:
         most[word] = max(most.get(word, 0), end - start)
@@ -185,7 +202,10 @@ def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
 
 
 def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
-    """The stretch of the text with most of the query, from one of the marks on, and some text before it."""
+    """Return the stretch of the text with most of the query.
+
+    It begins at one of the marks, with some text before it.
+    """
     best, first = 0, 0
     for at, (start, _, _) in enumerate(marks):
         inside = [mark for mark in marks[at : at + LONGEST] if mark[1] <= start + LONGEST]
@@ -206,7 +226,10 @@ def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
 
 
 def _to_blank(text: str, at: int, bound: int, step: int) -> int:
-    """The nearest place from `at` towards `bound` where a word begins or ends; `at` when there is none."""
+    """Return the nearest word boundary from `at` towards `bound`.
+
+    `at` when there is none.
+    """
     if at in (0, len(text)):
         return at
     for place in range(at, bound, -step):
@@ -216,7 +239,10 @@ def _to_blank(text: str, at: int, bound: int, step: int) -> int:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Hangul may stand inside a word, where blanks were lost or nouns joined; other words are whole."""
+    """Return whether a match is a word of its own.
+
+    Hangul may stand inside a word, where blanks were lost or nouns joined; other words are whole.
+    """
     if _HANGUL.match(text[start]):
         return end - start >= _STEM or not _is_hangul_at(text, start - 1)
     return not (_is_plain(text, start - 1) or _is_plain(text, end))
@@ -227,12 +253,18 @@ def _is_hangul_at(text: str, at: int) -> bool:
 
 
 def _is_plain(text: str, at: int) -> bool:
-    """A letter or digit that is not Hangul: what a Latin word must not be glued to."""
+    """Return whether the character is a letter or digit that is not Hangul.
+
+    A Latin word must not be glued to one.
+    """
     return 0 <= at < len(text) and text[at].isalnum() and not _HANGUL.match(text[at])
 
 
 def _lower(text: str) -> str:
-    """Lower case of the same length, so that places stay the same."""
+    """Return the text in lower case without a change of length.
+
+    So places stay the same.
+    """
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

@@ -1,4 +1,4 @@
-"""Retrieval scores of what is in the store: computed once for the same vectors, texts and queries."""
+"""Measures retrieval on the stored vectors, texts and queries, once for each input."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -10,19 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.code_version import CodeVersion
-from resources.fingerprints import fingerprint
-from resources.search import metrics, morphemes
+from resources.fingerprints import CodeVersion, fingerprint
+from resources.search import metrics, words
 from resources.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
-from resources.search.morphemes import TOKENS, made_from, tokenised
-from resources.search.ranking import BestPages, Bm25, fuse
-from resources.search.scores import ALL, Contents, Run
+from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from resources.search.reranking import RankedQuestion, Reranking, kept_scores, order
+from resources.search.scores import ALL, Contents, ScoredRun
+from resources.search.words import TOKENS, made_from, tokenised
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES
-from resources.store.footer_cache import FooterCache
-from resources.store.page_rows import vector_width, with_vector
+from resources.store.rows import vector_width, with_vector
 from resources.store.schemas import RETRIEVAL_SCORES
-from resources.store.table_source import CorpusCheck, IsOfCorpus
+from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from resources.store.table_store import TableStore
 
 _LIBRARIES = ("bm25s", "ir-measures")
@@ -31,7 +30,10 @@ VERSION = CodeVersion("retrieval_scores", {1: "the first release"})
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The table RETRIEVAL_SCORES in the store, what it was compared with, and whether it was computed just now."""
+    """The result of a measurement: the table RETRIEVAL_SCORES and the comparison.
+
+    It says whether it was computed just now.
+    """
 
     scores: pa.Table
     inputs: str
@@ -40,23 +42,33 @@ class Measurement:
 
     @property
     def questions(self) -> int:
-        """Queries that were measured."""
+        """The number of queries that were measured."""
         return max(self.scores["queries"].to_pylist(), default=0)
 
 
 def measure(
-    store: TableStore, corpus: "SearchedCorpus", accept: bool = False, log: Callable[[str], None] = lambda line: None
+    store: TableStore,
+    corpus: "SearchedCorpus",
+    accept: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+    reranking: Reranking | None = None,
 ) -> Measurement:
     """Score the corpus and write the result, unless these inputs are scored already.
 
     `accept` lets later runs be compared with this one even if it dropped. Without a query that can
-    be measured the table is empty, and the runs before are left for later ones. Raises `ConfigError`
-    where a library is missing, `StoreError`.
+    be measured the table is empty, and the runs before are left for later ones. With `reranking`, the fusion is
+    measured with it and without. Raises `ConfigError` where a library is missing, `StoreError`, and `EngineError` where
+    the reranker cannot run.
     """
-    inputs = inputs_of(corpus)
+    inputs = inputs_of(corpus, reranking)
     todo = not HISTORY.is_scored(store, inputs)
     if todo and corpus.questions:
-        HISTORY.publish(store, Run(inputs, evaluate(corpus, log), corpus.page_ids), corpus.contents, accept)
+        HISTORY.publish(
+            store,
+            ScoredRun(inputs, evaluate(corpus, log, _reranker(store, corpus, reranking)), corpus.page_ids),
+            corpus.contents,
+            accept,
+        )
     elif todo:
         nothing = "nothing to measure: no query has a vector and a page that answers it"
         HISTORY.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
@@ -66,9 +78,34 @@ def measure(
     return Measurement(store.read(SCORES, ALL), inputs, compared, todo)
 
 
-def inputs_of(corpus: "SearchedCorpus") -> str:
-    """Fingerprint of everything that decides the scores of a corpus."""
-    return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, morphemes.tokenizer(), _libraries()])
+def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> str:
+    """Return the fingerprint of everything that decides the scores of a corpus."""
+    reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
+    return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), _libraries(), *reranker])
+
+
+_Rerank = Callable[[np.ndarray], np.ndarray]
+"""A function that puts the first pages of rankings (queries, pages) in another order."""
+
+
+def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking | None) -> _Rerank | None:
+    if reranking is None:
+        return None
+
+    def rerank(ranking: np.ndarray) -> np.ndarray:
+        first = ranking[:, : reranking.engine.depth]
+        asked = [
+            RankedQuestion(question.text, [corpus.page(at) for at in row.tolist() if at != NO_PAGE])
+            for question, row in zip(corpus.questions, first, strict=True)
+        ]
+        scored = kept_scores(store, reranking, asked)
+        reordered = ranking.copy()
+        for at, (each, scores) in enumerate(zip(asked, scored, strict=True)):
+            places = dict(zip(each.pages, first[at].tolist(), strict=False))
+            reordered[at, : len(each.pages)] = [places[page] for page in order(each.pages, scores)]
+        return reordered
+
+    return rerank
 
 
 def _libraries() -> dict[str, str]:
@@ -82,14 +119,16 @@ def _version(package: str) -> str:
         return "missing"  # whoever needs it says so
 
 
-def evaluate(corpus: "SearchedCorpus", log: Callable[[str], None] = lambda line: None) -> pa.Table:
-    """The scores of each question by retriever and convention, as a table of schema `RUN`.
+def evaluate(
+    corpus: "SearchedCorpus", log: Callable[[str], None] = lambda line: None, rerank: _Rerank | None = None
+) -> pa.Table:
+    """Return the scores of each question by retriever and convention.
 
-    A question whose first ground truth is not in the corpus is measured by the convention `any` alone.
-    Raises `ConfigError` where a library is missing, `StoreError`.
+    The table has the schema `RUN`. A question whose first ground truth is not in the corpus is measured by the
+    convention `any` alone. Raises `ConfigError` where a library is missing, `StoreError`.
     """
     parts = [RUN.empty_table()]
-    for retriever, ranking in _rankings(corpus, log):
+    for retriever, ranking in _rankings(corpus, log, rerank):
         for convention in CONVENTIONS:
             asked = [at for at, q in enumerate(corpus.questions) if convention == "any" or q.has_first]
             questions = [corpus.questions[at] for at in asked]
@@ -105,8 +144,13 @@ def evaluate(corpus: "SearchedCorpus", log: Callable[[str], None] = lambda line:
     return pa.concat_tables(parts)
 
 
-def _rankings(corpus: "SearchedCorpus", log: Callable[[str], None]) -> Iterator[tuple[str, np.ndarray]]:
-    """(retriever, ranking), the questions in their order; the fusion of all others comes last."""
+def _rankings(
+    corpus: "SearchedCorpus", log: Callable[[str], None], rerank: _Rerank | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield (retriever, ranking) with the questions in their order.
+
+    The fusion of all others comes after them, and the same reranked where it is.
+    """
     if not corpus.questions:
         return
     found = []
@@ -122,15 +166,23 @@ def _rankings(corpus: "SearchedCorpus", log: Callable[[str], None]) -> Iterator[
     bm25 = Bm25()
     for page, tokens in corpus.tokens():
         bm25.add(page, tokens)
-    found.append(("bm25", bm25.rank(list(morphemes.query_tokens(question.text for question in corpus.questions)))))
+    found.append(("bm25", bm25.rank(list(words.query_tokens(question.text for question in corpus.questions)))))
     log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
     yield from found
-    yield "fusion", fuse([ranking for _, ranking in found])
+    fused = fuse([ranking for _, ranking in found])
+    yield "fusion", fused
+    if rerank is not None:
+        started = time.monotonic()
+        yield "reranked", rerank(fused)
+        log(f"reranked: the first pages of {len(queries)} queries in {time.monotonic() - started:.1f} s")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A query with a vector, and the pages of the corpus that answer it, the first one first."""
+class JudgedQuestion:
+    """A query with a vector, and the pages of the corpus that answer it.
+
+    The first ground truth comes first.
+    """
 
     query_id: str
     type: str | None
@@ -138,7 +190,7 @@ class Question:
     vector: np.ndarray
     pages: Sequence[int]
     has_first: bool
-    """Whether the first of `pages` is the source's first ground truth."""
+    """Return whether the first of `pages` is the source's first ground truth."""
 
 
 IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
@@ -157,12 +209,12 @@ _NOTHING: Contents = {}
 
 
 class SearchedCorpus:
-    """The tables of the shards `keys` for vectors of width `dim` of some `kinds`, read a shard at a time.
+    """The tables that are searched: shards `keys`, with vectors of some `kinds`.
 
-    `measured` is what the scores in the store are of: those tables fitted together, and are not opened again to see it.
-
-    `left_out` maps the other shards of the corpus to the reason. Tables that `corpus_check` finds to be
-    of another corpus are such a reason; without it, all are used.
+    The vectors are of width `dim`; the tables are read a shard at a time. `measured` is what the scores in the store
+    are of: those tables fitted together, and are not opened again to see it. `left_out` maps the other shards of the
+    corpus to the reason. Tables that `corpus_check` finds to be of another corpus are such a reason; without it, all
+    are used.
     """
 
     def __init__(
@@ -188,41 +240,55 @@ class SearchedCorpus:
 
     @cached_property
     def inputs(self) -> str:
-        """Fingerprint of every value that decides a score."""
+        """The fingerprint of every value that decides a score."""
         return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
 
     @cached_property
     def contents(self) -> dict[str, dict[str, str]]:
-        """By shard and asset, the fingerprint of the rows that decide a score."""
+        """The fingerprint of the rows that decide a score, by shard and asset."""
         return {shard: self._contents(shard) for shard in self.shards}
 
     @cached_property
     def page_ids(self) -> list[str]:
-        """Every page in any state, ordered by id; the position here is the page's number."""
+        """All page ids in any state, sorted; a page's number is its place here."""
         return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
 
     @property
     def pages(self) -> int:
-        """How many `page_ids` there are; no table is read."""
+        """The number of `page_ids`; no table is read."""
         return sum(self._tables[PARSED][shard].rows for shard in self.shards)
 
     @property
     def rows(self) -> int:
-        """Queries of the shards, measured or not."""
+        """The number of queries of the shards, measured or not."""
         return sum(self._tables[QUERIES][shard].rows for shard in self.shards)
 
     @cached_property
-    def questions(self) -> list[Question]:
-        """The queries that can be measured: with a vector, and with a page of this corpus that answers them."""
+    def questions(self) -> list[JudgedQuestion]:
+        """The queries that can be measured.
+
+        They have a vector, and a page of this corpus that answers them.
+        """
         return [question for shard in self.shards for question in self._questions(shard)]
 
+    def page(self, position: int) -> tuple[str, str]:
+        """Return the shard and the id of a page by its number."""
+        page_id = self.page_ids[position]
+        return self._shard_of[page_id], page_id
+
     def mixed(self) -> list[str]:
-        """The assets whose shards were made with different engines, as in an upgrade that is half done."""
+        """Return the assets whose shards were made with different engines.
+
+        So it is in an upgrade that is half done.
+        """
         assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
         return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]
 
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(pages, float16 vectors) of the pages that have one, by shard; those of one page follow each other."""
+        """Yield (pages, float16 vectors) of the pages that have one, by shard.
+
+        Vectors of one page follow each other.
+        """
         for shard in self.shards:
             table = self._made(VECTORS[kind], shard)
             if VECTORS[kind] == FIGURES:
@@ -230,7 +296,10 @@ class SearchedCorpus:
             yield self._pages(table), _matrix(table, self._dim)
 
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
-        """(page, tokens) of every page with text. They are stored by shard and made again when its texts change."""
+        """Yield (page, tokens) of every page with text.
+
+        They are stored by shard and made again when its texts change.
+        """
         for shard in self.shards:
             table = self._shard_tokens(shard)
             yield from zip(self._pages(table).tolist(), table["tokens"].to_pylist(), strict=True)
@@ -239,11 +308,18 @@ class SearchedCorpus:
     def _positions(self) -> dict[str, int]:
         return {page_id: position for position, page_id in enumerate(self.page_ids)}
 
+    @cached_property
+    def _shard_of(self) -> dict[str, str]:
+        return {page_id: shard for shard in self.shards for page_id in self._ids(PARSED, shard)}
+
     def _pages(self, table: pa.Table) -> np.ndarray:
         return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
 
     def _contents(self, shard: str) -> dict[str, str]:
-        """By asset, the fingerprint of a table's rows, as the table is stamped with it."""
+        """Return the fingerprint of each table's rows, by asset.
+
+        The table is stamped with it.
+        """
         return {asset: self._tables[asset][shard].content for asset in self._assets}
 
     def _made(self, asset: str, shard: str) -> pa.Table:
@@ -270,7 +346,10 @@ class SearchedCorpus:
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
 
     def _width(self, asset: str, shard: str, is_measured: bool) -> int:
-        """Of the vectors of a table. All that were measured together have one width."""
+        """Return the width of the vectors of a table.
+
+        All that were measured together have one width.
+        """
         if is_measured and asset in self._widths:
             return self._widths[asset]
         width = vector_width(self._store.arrow_schema(asset, shard))
@@ -278,7 +357,7 @@ class SearchedCorpus:
             self._widths[asset] = width
         return width
 
-    def _questions(self, shard: str) -> Iterator[Question]:
+    def _questions(self, shard: str) -> Iterator[JudgedQuestion]:
         table = self._made(QUERIES, shard)
         vectors = _matrix(table, self._dim).astype(np.float64)
         for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
@@ -286,12 +365,12 @@ class SearchedCorpus:
             if known:
                 pages = [self._positions[page] for page in known]
                 has_first = known[0] == row["ground_truth"][0]
-                yield Question(row["query_id"], row["type"], row["query"], vector, pages, has_first)
+                yield JudgedQuestion(row["query_id"], row["type"], row["query"], vector, pages, has_first)
 
     def _shard_tokens(self, shard: str) -> pa.Table:
         texts = self._made(PARSED, shard)
         stamp = made_from(texts)
-        if (stored := self._store.find(TOKENS, shard)) is not None and stored[1] == stamp:
+        if (stored := self._store.find_sound(TOKENS, shard)) is not None and stored[1] == stamp:
             return stored[0]
         table = tokenised(texts)
         self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
@@ -299,5 +378,5 @@ class SearchedCorpus:
 
 
 def _matrix(table: pa.Table, dim: int) -> np.ndarray:
-    """The column `vector` as (rows, dim)."""
+    """Return the column `vector` as an array of shape (rows, dim)."""
     return table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)

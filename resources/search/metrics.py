@@ -1,4 +1,7 @@
-"""How good a ranking is, by trec_eval's definitions, query by query. Pure; ir-measures."""
+"""Retrieval metrics by query, by trec_eval's definitions, and their comparison.
+
+Pure; ir-measures.
+"""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -32,9 +35,10 @@ CONVENTIONS = ("first", "any")
 
 
 def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarray:
-    """float64 (queries, METRICS) of a ranking, given the pages that answer each query, at least one each.
+    """Return the scores of a ranking as float64 (queries, METRICS).
 
-    Raises `ConfigError` where ir-measures is not installed.
+    `relevant` has the pages that answer each query, at least one each. Raises `ConfigError` where ir-measures is not
+    installed.
     """
     try:
         import ir_measures
@@ -64,13 +68,19 @@ _FLOOR = 0.01
 
 
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
-    """The table RETRIEVAL_SCORES of a run, compared query by query with `previous` where that has the query."""
+    """Return the table RETRIEVAL_SCORES of a run, compared with `previous`.
+
+    Compared query by query, where `previous` has the query.
+    """
     rows = [row for part in _parts(run) for row in _rows(part, previous)]
     return pa.Table.from_pylist(rows, RETRIEVAL_SCORES)
 
 
 def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    """The run by retriever, convention and query type; the type `all` is all of them."""
+    """Yield the run by retriever, convention and query type.
+
+    The type `all` is all of them.
+    """
     for retriever in run["retriever"].unique().to_pylist():
         for convention in CONVENTIONS:
             of = {"retriever": retriever, "convention": convention}
@@ -113,7 +123,7 @@ def _of(run: pa.Table, named: dict[str, str]) -> pa.Table:
 
 
 def _paired(asked: pa.Table, previous: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """The scores of the queries that both have, before and after, in one order."""
+    """Return the scores of the common queries before and after, in one order."""
     if previous is None:
         return np.empty((0, len(METRICS))), np.empty((0, len(METRICS)))
     known = {query_id: row for row, query_id in enumerate(previous["query_id"].to_pylist())}
@@ -127,10 +137,10 @@ def _values(run: pa.Table) -> np.ndarray:
 
 
 def significant_drops(table: pa.Table) -> list[str]:
-    """A sentence for every retriever whose main score dropped over all queries, of a table RETRIEVAL_SCORES.
+    """Return a sentence for every retriever whose main score dropped significantly.
 
-    Only the main score by the convention of mteb closes a gate: of the table's hundreds of intervals
-    some are below zero by chance.
+    `table` is RETRIEVAL_SCORES; the score is that over all queries. Only the main score by the convention of mteb
+    closes a gate: of the table's hundreds of intervals some are below zero by chance.
     """
     return [
         f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
@@ -141,7 +151,10 @@ def significant_drops(table: pa.Table) -> list[str]:
 
 
 def headline(table: pa.Table) -> dict[str, dict[str, float]]:
-    """The means over all queries where one page answers, by retriever and metric."""
+    """Return the mean scores by retriever and metric over all queries.
+
+    By the convention in which one page answers.
+    """
     found: dict[str, dict[str, float]] = {}
     for row in _of_all(table):
         found.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
@@ -149,14 +162,20 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def headline_changes(table: pa.Table) -> list[ScoreChange]:
-    """The main score of each retriever over all queries, against the run before."""
+    """Return the change of each retriever's main score since the run before.
+
+    Over all queries.
+    """
     return [
         ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
     ]
 
 
 def _of_all(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows over all queries where one page answers; in Python, as an expression of Arrow's loads pandas."""
+    """Return the rows over all queries by the convention in which one page answers.
+
+    In Python, as an expression of Arrow's loads pandas.
+    """
     return [row for row in table.to_pylist() if (row["query_type"], row["convention"]) == (ALL_TYPES, "first")]
 
 
@@ -185,7 +204,10 @@ class MeasuredScores:
         self._known: tuple[object, ModeScores] | None = None
 
     def __call__(self) -> ModeScores:
-        """The scores, if they are of the rows that the tables hold now. Raises `StoreError`."""
+        """Return the scores, if they are of the rows that the tables hold now.
+
+        Raises `StoreError`.
+        """
         versions = [self._store.published(asset) for asset in (SCORES, *_MEASURED)]
         if self._known is None or self._known[0] != versions:
             self._known = versions, self._read()

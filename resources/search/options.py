@@ -1,4 +1,7 @@
-"""What a search can be asked for, and the mode that it takes by itself. Standard library only, for the command line."""
+"""The options of a search, and the default mode.
+
+Standard library only, for the command line.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -6,14 +9,16 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """How pages are ranked; `retrieval_scores` measures all but the first under these names.
+    """A way of ranking pages.
 
-    `vectors` is all kinds of vectors that a query can be compared with, of pages and of their figures, `fusion` is BM25
-    and all of them.
+    `retrieval_scores` measures all but the first under these names. `vectors` is all kinds of vectors that a query can
+    be compared with, of pages and of their figures, `fusion` is BM25 and all of them, `reranked` is a fusion whose
+    first pages a reranker put in order.
     """
 
     AUTO = "auto"
     FUSION = "fusion"
+    RERANKED = "reranked"
     BM25 = "bm25"
     VECTORS = "vectors"
     TEXT = "text"
@@ -23,17 +28,21 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The pages that are searched: of any of the `documents`, in any of the `shards`, all where none is named."""
+    """The filter of pages: of any of the `documents`, in any of the `shards`, mainly in any of the `scripts`.
+
+    All where none is named.
+    """
 
     documents: frozenset[str] = frozenset()
     shards: frozenset[str] = frozenset()
     has_table: bool = False
     has_figure: bool = False
+    scripts: frozenset[str] = frozenset()
 
     @property
     def looks_at_pages(self) -> bool:
-        """Whether more than the name of its shard decides if a page is searched."""
-        return bool(self.documents) or self.has_table or self.has_figure
+        """Return whether the filter depends on more than the shard of a page."""
+        return bool(self.documents or self.scripts) or self.has_table or self.has_figure
 
 
 MOST = 100
@@ -45,7 +54,10 @@ matches well. By `benchmarks/finding/search_floor.py`: docs/benchmarks/search.md
 
 @dataclass(frozen=True, slots=True)
 class ModeScores:
-    """The mean nDCG@10 by retriever over a number of questions; empty where nothing was measured."""
+    """The mean nDCG@10 by retriever over a number of questions.
+
+    Empty where nothing was measured.
+    """
 
     ndcg: Mapping[str, float]
     questions: int
@@ -53,13 +65,14 @@ class ModeScores:
 
 NOTHING = ModeScores({}, 0)
 Scores = Callable[[], "ModeScores"]
-"""How well each retriever finds pages in the tables as they are now."""
+"""A function that returns the scores of each retriever on the current tables."""
 
 
 def best_mode(measured: ModeScores, choices: Collection[Mode]) -> tuple[Mode, str]:
-    """The mode and why: the best measured one of `choices`, which are in the order that decides between equals.
+    """Return the best measured mode of `choices`, and the reason.
 
-    Where nothing was measured it is the first of them: a fusion was never the worst of those that were compared.
+    The order of `choices` decides between equals. Where nothing was measured it is the first of them: a fusion was
+    never the worst of those that were compared.
     """
     scored = [mode for mode in choices if mode in measured.ndcg]
     if not scored:

@@ -1,22 +1,123 @@
-"""What a search shows of a page: its document, its regions with their texts, and the hash of its picture."""
+"""Pages as a search shows them, the tables they come from, and the cache.
+
+The cache holds Arrow files that are made from the tables.
+"""
 
 import unicodedata
-from collections.abc import Callable, Collection, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import StoreError
+from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
 from resources.layout.regions import Task
-from resources.recognition.read_regions import KINDS, region_texts
+from resources.processes import give_back
+from resources.recognition.content import main_script
+from resources.recognition.regions import KINDS, region_texts
 from resources.search.options import Where
-from resources.search.tables import ArrowCache, SearchedTables
 from resources.store.corpus_tables import TABLES, Table, lacking
 from resources.store.table_source import IsOfCorpus
 from resources.texts.markdown import page_text
+
+FORMAT = 3
+"""The format of the files. Raise it with their schemas: files of another format are made again."""
+
+
+class SearchedTables(Protocol):
+    """The tables of a corpus; `ShardStore` is one.
+
+    Each method raises `StoreError`.
+    """
+
+    def has(self, asset: str, shard: str) -> bool:
+        """Return whether a table has been made."""
+        ...
+
+    def published(self, asset: str) -> Mapping[str, str]:
+        """Return the shards of an asset's tables, each with a mark of its file.
+
+        The mark differs from that of the file it replaced.
+        """
+        ...
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table, or only `columns` of it."""
+        ...
+
+    def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
+        """Return the metadata that a table was written with."""
+        ...
+
+
+class ArrowCache:
+    """A folder of Arrow files, made when they are missing.
+
+    Several processes may share it. Where the folder cannot be written, what was made is not kept, and `problem` says
+    why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem: str | None = None
+
+    def get(self, kind: str, shard: str, version: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return the table that `make` makes, memory-mapped when it was made before.
+
+        `version` names what it is made from. Raises what `make` raises.
+        """
+        folder = self.folder / kind
+        stem = f"{shard}.{FORMAT}-{version}"
+        for path in folder.glob(f"{stem}.*.arrow"):
+            table = _mapped(path)
+            if table is not None:
+                return table
+        content = _encoded(make())
+        # The rows were Python objects on the way, of all shards one after the other.
+        give_back()
+        path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
+        try:
+            replace_bytes(path, content)
+            for other in folder.glob(f"{shard}.*.arrow"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+        except (StoreError, OSError) as error:
+            # The home may be read-only: the caller has the table in memory, and a later search makes it again.
+            self.problem = str(error)
+            return pa.ipc.open_file(content).read_all()
+        mapped = _mapped(path)
+        # The system may drop pages of memory that are mapped.
+        return pa.ipc.open_file(content).read_all() if mapped is None else mapped
+
+
+def _mapped(path: Path) -> pa.Table | None:
+    """Return the table in a file, without a copy.
+
+    None when its bytes are not those that were written.
+    """
+    try:
+        content = pa.memory_map(str(path)).read_buffer()
+    except (OSError, pa.ArrowInvalid):
+        # Another process replaced it just now, or it is empty, which cannot be mapped.
+        return None
+    if f"{zlib.crc32(content):08x}" != path.suffixes[-2].removeprefix("."):
+        return None
+    return pa.ipc.open_file(content).read_all()
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        # In one batch, so that vectors are one matrix.
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue()
+
 
 _REGION = pa.struct(
     [("index", pa.int32()), ("label", pa.string()), ("bbox_2d", pa.list_(pa.int32(), 4)), ("text", pa.string())]
@@ -32,17 +133,21 @@ _PAGES = pa.schema(
         ("sha256", pa.string()),
         ("has_table", pa.bool_()),
         ("has_figure", pa.bool_()),
+        ("script", pa.string()),
         ("regions", pa.list_(_REGION)),
     ]
 )
 _PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
 _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
-"""What a filter calls a table and a figure."""
+"""The names of a table and a figure in a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionView:
-    """A region with its text; `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page."""
+    """A region with its text.
+
+    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page.
+    """
 
     index: int
     label: str
@@ -52,7 +157,10 @@ class RegionView:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """A page as the store knows it. What the store has no table for is None or empty."""
+    """A page as the store knows it.
+
+    What the store has no table for is None or empty.
+    """
 
     shard: str
     page_id: str
@@ -66,16 +174,17 @@ class PageView:
 
 
 class PageLookup:
-    """Pages by shard and id, from the tables as they are at the time of the call."""
+    """Looks up the current pages of the tables."""
 
     def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
         self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
 
     def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
-        """The pages of the tables as they are now, without those of another corpus."""
+        """Return the current pages of the tables, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
 
+        @cache  # a search asks for each page that it ranked
         def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
             used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
             version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
@@ -96,19 +205,30 @@ class PageLookup:
 
 @dataclass(frozen=True)
 class PageViews:
-    """The pages of a corpus at one time; `opened` gives the table of a shard's pages, and the row of each."""
+    """The pages of a corpus at one time.
+
+    `opened` gives the table of a shard's pages, and the row of each.
+    """
 
     opened: Callable[[str], tuple[pa.Table, dict[str, int]]]
 
     def page(self, shard: str, page_id: str) -> PageView:
-        """A page by its shard and id; one that is not known has neither number nor regions."""
+        """Return a page by its shard and id.
+
+        One that is not known has neither number nor regions.
+        """
         table, rows = self.opened(shard)
         if page_id not in rows:
             return PageView(shard, page_id)
         return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
 
+    def picture(self, shard: str, page_id: str) -> str | None:
+        """Return the SHA-256 of a page's encoded picture; None where the tables have none."""
+        table, rows = self.opened(shard)
+        return table["sha256"][rows[page_id]].as_py() if page_id in rows else None
+
     def ids(self, shard: str, where: Where) -> pa.Array:
-        """The ids of the pages of a shard that are of the documents, and have what is asked for."""
+        """Return the ids of the pages of a shard that `where` selects."""
         table, _ = self.opened(shard)
         wanted = pc.scalar(True)
         if where.documents:
@@ -116,11 +236,14 @@ class PageViews:
         for column in ("has_table", "has_figure"):
             if getattr(where, column):
                 wanted &= pc.field(column)
-        return table.select(["page_id", "doc_id", "has_table", "has_figure"]).filter(wanted)["page_id"].combine_chunks()
+        if where.scripts:
+            wanted &= pc.field("script").isin(sorted(where.scripts))
+        columns = ["page_id", "doc_id", "has_table", "has_figure", "script"]
+        return table.select(columns).filter(wanted)["page_id"].combine_chunks()
 
-    def documents(self, shard: str) -> list[str]:
-        """The documents that pages of a shard are of."""
-        return self.opened(shard)[0]["doc_id"].drop_null().unique().to_pylist()
+    def values(self, shard: str, column: str) -> list[str]:
+        """Return the values of a column of the pages of a shard, such as their documents."""
+        return self.opened(shard)[0][column].drop_null().unique().to_pylist()
 
 
 def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
@@ -135,6 +258,7 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
             **places.get(page_id, {}),
             "has_table": _has(regions.get(page_id), _TABLE),
             "has_figure": _has(regions.get(page_id), _FIGURE),
+            "script": main_script("".join(region["text"] for region in regions.get(page_id, ()))),
             "regions": regions.get(page_id, []),
         }
         for page_id in dict.fromkeys([*places, *regions])
@@ -143,7 +267,10 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
 
 
 def _rows(store: SearchedTables, table: Table, shard: str, columns: list[str]) -> list[dict[str, Any]]:
-    """Raises `StoreError`, also for a table that lacks a column or a field of one."""
+    """Return the rows of a table with these columns.
+
+    Raises `StoreError`, also for a table that lacks a column or a field of one.
+    """
     read = store.read(table.name, shard, columns)
     if lost := lacking(read.schema, columns, table.schema if isinstance(table.schema, pa.Schema) else None):
         raise StoreError(f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`")

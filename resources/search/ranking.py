@@ -1,4 +1,4 @@
-"""The best pages for each query, exactly and in bounded memory. Pure; NumPy.
+"""The best pages for each query, exactly and in bounded memory.
 
 A page is its position among the ids of the corpus in their order. A ranking is int64 of shape
 (queries, at most depth): pages best first, `NO_PAGE` where fewer were found.
@@ -22,10 +22,11 @@ _SIGN = np.uint32(1 << 31)
 
 
 class BestPages:
-    """The best `depth` pages of each query among those added so far, in any order and in any portions.
+    """The best `depth` pages of each query among those added so far.
 
-    Of pages with the same score the one with the greater id comes first, as in trec_eval. A score and
-    its page make one integer, so ties fall the same way however the pages were portioned.
+    Pages are added in any order and in any portions. Of pages with the same score the one with the greater id comes
+    first, as in trec_eval. A score and its page make one integer, so ties fall the same way however the pages were
+    portioned.
     """
 
     def __init__(self, queries: int, depth: int = DEPTH) -> None:
@@ -33,7 +34,10 @@ class BestPages:
         self._keys = np.zeros((queries, 0), np.uint64)
 
     def add(self, pages: np.ndarray, scores: np.ndarray) -> None:
-        """`scores` is (queries, pages), compared as float32; a page at -inf is not found by that query."""
+        """Add pages with their `scores` of shape (queries, pages).
+
+        Scores are compared as float32; a page at -inf is not found by that query.
+        """
         keys = np.where(np.isneginf(scores), np.uint64(0), _keys(pages, scores.astype(np.float32)))
         keys = np.concatenate([self._keys, keys], axis=1)
         if keys.shape[1] > self._depth:
@@ -41,10 +45,11 @@ class BestPages:
         self._keys = keys
 
     def add_vectors(self, pages: np.ndarray, vectors: np.ndarray, queries: np.ndarray) -> None:
-        """`vectors` is float16 (pages, dim), `queries` float64 (queries, dim); the score is their dot product.
+        """Add pages by the dot products of their vectors with the queries.
 
-        In float64, and rounded afterwards: equal vectors score equally wherever they lie in a block. Of several
-        vectors of one page, which follow each other, the best counts.
+        `vectors` is float16 (pages, dim), `queries` float64 (queries, dim). In float64, and rounded afterwards: equal
+        vectors score equally wherever they lie in a block. Of several vectors of one page, which follow each other, the
+        best counts.
         """
         firsts = np.flatnonzero(np.diff(pages, prepend=NO_PAGE))
         while len(firsts):
@@ -63,20 +68,21 @@ class BestPages:
 
 
 def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """uint64 that sort by score, then by page; never 0."""
+    """Return uint64 keys that sort by score, then by page; never 0."""
     bits = (scores + np.float32(0)).view(np.uint32)  # adding 0 makes one zero of the two
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     return (ordered.astype(np.uint64) << _PAGE_BITS) | pages.astype(np.uint64)
 
 
 RRF_K = 60
-"""Of the original paper, which found the result not to depend on it much."""
+"""The constant of the original paper, which found that the result depends little on it."""
 
 
 def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The pages of one query's rankings, ascending, and the sum of 1 / (60 + rank) of each.
+    """Return the pages of one query's rankings, with their reciprocal rank sums.
 
-    A ranking is int64 (pages,), best first, rank 1; `NO_PAGE` is left out.
+    Pages are ascending; the sum is of 1 / (60 + rank). A ranking is int64 (pages,), best first, rank 1; `NO_PAGE` is
+    left out.
     """
     pages = np.concatenate(rankings)
     weights = np.concatenate([1 / (RRF_K + 1 + np.arange(len(ranking))) for ranking in rankings])
@@ -86,9 +92,10 @@ def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nda
 
 
 def fuse(rankings: Sequence[np.ndarray], depth: int = DEPTH) -> np.ndarray:
-    """Reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009) of rankings (queries, pages).
+    """Return the reciprocal rank fusion of rankings (queries, pages).
 
-    It needs no scores, so rankings whose scores cannot be compared may be fused.
+    Cormack, Clarke and Büttcher, SIGIR 2009. It needs no scores, so rankings whose scores cannot be compared may be
+    fused.
     """
     width = max(ranking.shape[1] for ranking in rankings)
     fused = np.full((len(rankings[0]), depth), NO_PAGE)
@@ -115,7 +122,10 @@ _INDEX = pa.schema(
 
 
 class Bm25:
-    """BM25 in Lucene's form (Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?") over pages added in turn."""
+    """BM25 in Lucene's form, over pages added in turn.
+
+    Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?"
+    """
 
     def __init__(self) -> None:
         self._vocabulary: dict[str, int] = {}
@@ -128,7 +138,7 @@ class Bm25:
         self._tokens.append(np.fromiter((known.setdefault(token, len(known)) for token in tokens), np.int32))
 
     def index(self) -> "Bm25Index":
-        """What was added, in its order."""
+        """Return the index of the pages that were added, in their order."""
         import bm25s
 
         terms = sorted(self._vocabulary, key=str.encode)
@@ -152,7 +162,10 @@ class Bm25:
         return Bm25Index(pa.Table.from_arrays(columns, schema=_INDEX))
 
     def rank(self, queries: Sequence[Sequence[str]], depth: int = DEPTH) -> np.ndarray:
-        """The ranking of all pages for each query; a page without a word of it is not found."""
+        """Return the ranking of all pages for each query.
+
+        A page without a word of the query is not found.
+        """
         best = BestPages(len(queries), depth)
         if not self._vocabulary:
             return best.ranking()
@@ -168,16 +181,20 @@ class Bm25:
 
 @dataclass(frozen=True)
 class Bm25Index:
-    """What each word adds to the score of each page that has it; a page is its place among those that were added.
+    """An index of what each word adds to the score of each page.
 
-    `table` has one row: the words as UTF-8, ascending; where the pages of each begin, and the end of the last;
-    the pages; what the word adds to each; how many pages there are. It may be memory-mapped.
+    A page is its place among those that were added. `table` has one row: the words as UTF-8, ascending; where the pages
+    of each begin, and the end of the last; the pages; what the word adds to each; how many pages there are. It may be
+    memory-mapped.
     """
 
     table: pa.Table
 
     def scores(self, words: Sequence[str]) -> np.ndarray:
-        """float32 (pages,): the score of each page for a query; 0 for a page that has none of its words."""
+        """Return the score of each page for a query, as float32 (pages,).
+
+        0 for a page that has none of its words.
+        """
         if not len(self._starts) or not self.count:
             return np.zeros(self.count, np.float32)
         import bm25s
@@ -193,7 +210,10 @@ class Bm25Index:
         return index.get_scores_from_ids([place for word in words if (place := self._place(word)) is not None])
 
     def most(self, words: Sequence[str]) -> float:
-        """What a page could have at most for a query: of each word its idf, and of one that no page has the highest."""
+        """Return the highest score that a page could have for a query.
+
+        Of each word its idf, and of one that no page has the highest.
+        """
         most = 0.0
         for word in words:
             place = self._place(word)
@@ -203,7 +223,7 @@ class Bm25Index:
 
     @cached_property
     def count(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return self.table["count"][0].as_py()
 
     @cached_property
@@ -218,7 +238,7 @@ class Bm25Index:
         return self.table[name].chunk(0).flatten().to_numpy()
 
     def _place(self, word: str) -> int | None:
-        """Where a word stands among the terms; None when no page has it."""
+        """Return the place of a word among the terms; None when no page has it."""
         wanted, low, high = word.encode(), 0, len(self._terms)
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,7 @@
-"""The two runs of a table of scores that the store keeps: the latest, and the one that it is compared with."""
+"""The kept runs of a table of scores: the latest and the accepted one.
+
+A new run is compared with the accepted one.
+"""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -9,29 +12,28 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from resources.printable import counted
+from resources.errors import counted
 from resources.states import State
 from resources.store.corpus_tables import Table
-from resources.store.footer_cache import FooterCache
-from resources.store.table_source import IsOfCorpus
+from resources.store.table_source import FooterCache, IsOfCorpus
 from resources.store.table_store import TableStore
 
 ALL = "all"
 """The shard of a table that is made over all shards."""
 Contents = Mapping[str, Mapping[str, str]]
-"""By shard and asset, the fingerprint of a table's rows."""
+"""The fingerprint of a table's rows, by shard and asset."""
 _NOW, _BEFORE = "now", "before"
 _COMMON = 0.99
 """Share of what two runs measured that must be common to both: in a larger corpus every query is harder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """The scores of everything that was measured, what they were measured among, and the fingerprint of both.
+class ScoredRun:
+    """A run: its scores, what was measured, and the fingerprint of both.
 
     Runs of another `kind` answer another question and are not compared. The next run is compared with the last
-    `accepted` one. A run whose scores dropped is not accepted, so a drop stays a drop until a later run makes up
-    for it.
+    `accepted` one. A run whose scores dropped is not accepted, so a drop stays a drop until a later run makes up for
+    it.
     """
 
     inputs: str
@@ -59,9 +61,12 @@ class History:
     drops: Callable[[pa.Table], list[str]]
     member: str
 
-    def read(self, store: TableStore, role: str) -> Run | None:
-        """The run in a role; None when there is no whole one, or one of other metrics, which cannot be compared."""
-        runs, members = store.find(self.runs, role), store.find(self.members, role)
+    def read(self, store: TableStore, role: str) -> ScoredRun | None:
+        """Return the run in a role.
+
+        None when there is no whole one, or one of other metrics, which cannot be compared.
+        """
+        runs, members = store.find_sound(self.runs, role), store.find_sound(self.members, role)
         if runs is None or members is None:
             return None
         table, metadata = runs
@@ -70,19 +75,22 @@ class History:
         if members[1].get("inputs") != metadata["inputs"]:
             return None  # a writer was killed between the two tables
         names = members[0][self.member_column].to_pylist()
-        return Run(metadata["inputs"], table, names, metadata["accepted"] == "yes", metadata.get("kind", ""))
+        return ScoredRun(metadata["inputs"], table, names, metadata["accepted"] == "yes", metadata.get("kind", ""))
 
-    def latest(self, store: TableStore) -> Run | None:
-        """The run whose scores are in the store."""
+    def latest(self, store: TableStore) -> ScoredRun | None:
+        """Return the run whose scores are in the store."""
         return self.read(store, _NOW)
 
     def is_scored(self, store: TableStore, inputs: str) -> bool:
-        """Whether the scores in the store are those of `inputs`; their comparison then stands."""
-        found = store.find(self.scores.name, ALL)
+        """Return whether the scores in the store are those of `inputs`.
+
+        Their comparison then stands.
+        """
+        found = store.find_sound(self.scores.name, ALL)
         return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
 
     def is_of_tables_now(self, store: TableStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
-        """Whether the scores in the store are of the rows that the tables of the shards `keys` hold now."""
+        """Return whether the stored scores are of the current rows of the shards `keys`."""
         measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
         tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
         return all(
@@ -92,11 +100,15 @@ class History:
         )
 
     def measured(self, store: TableStore) -> Contents:
-        """What the scores in the store are of; nothing where there are none."""
-        return json.loads((store.find_metadata(self.scores.name, ALL) or {}).get("measured", "{}"))
+        """Return the contents that the stored scores are of.
+
+        Empty where there are no scores.
+        """
+        found = store.find_sound(self.scores.name, ALL)
+        return json.loads(found[1].get("measured", "{}")) if found else {}
 
     def unmeasured(self, store: TableStore, contents: Contents) -> list[str]:
-        """The shards of `contents` that the scores in the store do not count, or counted with other rows."""
+        """Return the shards of `contents` that the stored scores lack or count with other rows."""
         measured = self.measured(store)
         return [
             shard
@@ -104,7 +116,7 @@ class History:
             if shard not in measured or any(current.get(asset) != content for asset, content in measured[shard].items())
         ]
 
-    def publish(self, store: TableStore, run: Run, measured: Contents, accept: bool) -> None:
+    def publish(self, store: TableStore, run: ScoredRun, measured: Contents, accept: bool) -> None:
         """Write a run and its scores, compared with the last accepted run of other inputs.
 
         `measured` is what the scores are of. A run that dropped is accepted only when told to `accept`.
@@ -118,25 +130,28 @@ class History:
         self.write_scores(store, scores, run.inputs, compared, measured)
 
     def write_scores(self, store: TableStore, scores: pa.Table, inputs: str, compared: str, measured: Contents) -> None:
-        """Replace the scores, which are of what was `measured`."""
+        """Replace the scores; `measured` is what they are of."""
         stamp = {"inputs": inputs, "compared": compared, "measured": json.dumps(measured)}
         store.write(self.scores.name, ALL, scores, stamp)
 
     def accept(self, store: TableStore, inputs: str) -> None:
-        """Let later runs be compared with the one now although it dropped, if it is that of `inputs`."""
+        """Accept the current run of `inputs` although its scores dropped.
+
+        Later runs are then compared with it.
+        """
         now = self.read(store, _NOW)
         if now and now.inputs == inputs and not now.accepted:
             self._write(store, replace(now, accepted=True), _NOW)
 
-    def _write(self, store: TableStore, run: Run, role: str) -> None:
-        # Both tables name the inputs: one of them alone, or beside another run's, is no run.
+    def _write(self, store: TableStore, run: ScoredRun, role: str) -> None:
+        # Both tables name the inputs: one without the other, or with that of another run, is no run.
         members = pa.table({self.member_column: pa.array(run.members, pa.string())})
         store.write(self.members, role, members, {"inputs": run.inputs})
         metadata = {"inputs": run.inputs, "accepted": "yes" if run.accepted else "no", "kind": run.kind}
         store.write(self.runs, role, run.table, metadata)
 
-    def _comparable(self, before: Run | None, run: Run) -> tuple[Run | None, str]:
-        """The run to compare with, if any, and what is to be said of it."""
+    def _comparable(self, before: ScoredRun | None, run: ScoredRun) -> tuple[ScoredRun | None, str]:
+        """Return the run to compare with, if any, and a remark on it."""
         if before is None or before.inputs == run.inputs:
             return None, "the first of its kind: later runs are compared with it"
         if before.kind != run.kind:
@@ -158,11 +173,12 @@ _QUANTILES = (0.025, 0.975)
 
 
 def interval(values: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
-    """The 95 % interval of the means of `values` (samples, columns), as (2, columns): low, high.
+    """Return the 95 % interval of the means of `values` as (2, columns).
 
-    Percentile bootstrap over samples (Efron and Tibshirani, 1993; for retrieval Sakai, SIGIR 2006).
-    Of differences sample by sample it is the paired bootstrap of two systems. With `sizes` (samples) the values are
-    sums over what each sample holds, a document's pages, and the means are those of all that was drawn.
+    `values` is (samples, columns); the rows of the result are low and high. Percentile bootstrap over samples (Efron
+    and Tibshirani, 1993; for retrieval Sakai, SIGIR 2006). Of differences sample by sample it is the paired bootstrap
+    of two systems. With `sizes` (samples) the values are sums over what each sample holds, a document's pages, and the
+    means are those of all that was drawn.
     """
     counts = _counts(len(values))
     drawn = len(values) if sizes is None else (counts @ sizes)[:, None]
@@ -171,15 +187,16 @@ def interval(values: np.ndarray, sizes: np.ndarray | None = None) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _counts(samples: int) -> np.ndarray:
-    """How often each sample is in each resample: float64 (resamples, samples)."""
+    """Return the draws of each sample in each resample, as float64 (resamples, samples)."""
     generator = np.random.default_rng(_SEED)
     return generator.multinomial(samples, np.full(samples, 1 / samples), _RESAMPLES).astype(np.float64)
 
 
 def pages_by_state(states: Mapping[str, int], unfinished: int = 0, doubtful: int = 0) -> str:
-    """`57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.
+    """Return the numbers of pages by state on one line.
 
-    `unfinished` pages lack a table, or have one that is stale. `doubtful` ones have a text that looks wrong.
+    `57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state. `unfinished` pages
+    lack a table, or have one that is stale. `doubtful` ones have a text that looks wrong.
     """
     counts = [(state.value, states.get(state, 0)) for state in State] + [("unfinished", unfinished)]
     listed = ", ".join(f"{count:,} {name}" for name, count in counts if count)
@@ -189,9 +206,10 @@ def pages_by_state(states: Mapping[str, int], unfinished: int = 0, doubtful: int
 
 @dataclass(frozen=True, slots=True)
 class ScoreChange:
-    """A score now and before, and what became of it; both None where there is no run to compare it with.
+    """A score now and before, and the verdict on its change.
 
-    `worse` is a significant drop. What chance may have changed is `same`.
+    The score before and the verdict are None where there is no run to compare it with. `worse` is a significant drop.
+    What chance may have changed is `same`.
     """
 
     name: str
@@ -201,7 +219,7 @@ class ScoreChange:
 
     @classmethod
     def of(cls, name: str, row: Mapping[str, Any], lower_is_better: bool) -> Self:
-        """Of a row of a table of scores."""
+        """Return the change that a row of a table of scores states."""
         low, high = row["change_low"], row["change_high"]
         if row["previous"] is None or low is None or high is None:
             return cls(name, row["value"], None, None)
@@ -215,7 +233,10 @@ class ScoreChange:
 
 
 def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[str]:
-    """`reading: cer 0.043 to 0.384 (worse), facts 0.811 (same)`, and the same of finding, where it was measured."""
+    """Yield a line of changed scores for reading and one for finding, where measured.
+
+    `reading: cer 0.043 to 0.384 (worse), facts 0.811 (same)`.
+    """
     for subject, changes in (("reading", reading), ("finding", finding)):
         if changes:
             yield f"{subject}: {', '.join(map(str, changes))}"

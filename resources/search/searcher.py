@@ -1,4 +1,4 @@
-"""A question answered: ranked by its words, by its vector or by both, and shown with the passage that answers."""
+"""Answers a question: ranks pages by words, by vectors or by both."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -10,15 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from resources.embedding.base import Embedder
-from resources.errors import did_you_mean
-from resources.search import morphemes
+from resources.errors import KopubError, did_you_mean, first_line
 from resources.search.answer import Answer, CannotSearch, Hit, QueryWords, best_passage
 from resources.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
-from resources.search.pages import PageLookup, PageView, PageViews
+from resources.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables
 from resources.search.ranking import DEPTH, reciprocal_ranks
-from resources.search.tables import ArrowCache, SearchedTables
+from resources.search.reranking import Reranking
 from resources.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
-from resources.search.words import TEXTS, WordLookup, Words
+from resources.search.words import TEXTS, WordLookup, Words, query_tokens
 from resources.store.table_source import CorpusCheck, IsOfCorpus
 
 EVERYWHERE = Where()
@@ -26,7 +25,10 @@ EVERYWHERE = Where()
 
 @dataclass
 class _Found:
-    """The rankings of a question, and whether each of them says that a page matches well; None: it cannot tell."""
+    """The rankings of a question, and the verdict of each on its best match.
+
+    None where a ranking cannot tell whether a page matches well.
+    """
 
     rankings: list[list[Neighbour]] = field(default_factory=list)
     verdicts: list[bool | None] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Searcher:
     `embedding`, words alone are searched. Tables that `corpus_check` finds to be of another corpus are left out;
     without it, all are used. With `notes`, words of the notes on figures count too. `scores` tells what was measured,
     `mode` is what a search takes that asks for none, and `floor` the match under which nothing matches well; `say` is
-    told what takes long.
+    told what takes long. Without `reranking`, no search is reranked.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Searcher:
         mode: Mode = Mode.AUTO,
         floor: float = FLOOR,
         say: Callable[[str], None] = lambda line: None,
+        reranking: Reranking | None = None,
     ) -> None:
         self._store, self._shards, self._embedding, self._profile = store, list(shards), embedding, profile
         self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
@@ -71,13 +74,15 @@ class Searcher:
         self._words = WordLookup(store, self._cache, say, notes)
         self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
         self._known = KnownQuestions(store)
+        self._reranking = reranking
         self._told_problem = False
         self._lock, self._words_lock = Lock(), Lock()
 
     def search(self, query: str, top: int = 10, mode: Mode | None = None, where: Where = EVERYWHERE) -> Answer:
-        """The best `top` pages of those `where` names, ranked by `mode`; the searcher's own when it is left out.
+        """Return the best `top` pages that `where` selects, ranked by `mode`.
 
-        Raises `CannotSearch`, and what the engine and the store raise.
+        The searcher's own mode when it is left out. Pages with the same picture, byte for byte, are one hit. Raises
+        `CannotSearch`, and what the engine and the store raise.
         """
         if not query.strip():
             raise CannotSearch("the query is empty: type a question")
@@ -91,82 +96,114 @@ class Searcher:
             views = self._pages.refreshed(is_of_corpus)
             pages = self._searched_pages(where, views)
         notes = [note for _, of_kind in searched.values() for note in of_kind]
-        if used in (Mode.FUSION, Mode.VECTORS):
+        if used in (*_FUSED, Mode.VECTORS):
             notes += [
                 f"there are no {kind} vectors yet" for kind in VECTORS if kind in self.choices and kind not in kinds
             ]
         found = _Found()
-        count = top if len(kinds) + (used in _WITH_WORDS) == 1 else DEPTH
         if kinds:
-            # A model server may have to start for it; pages that are looked at meanwhile do not wait.
+            # A model server may have to start for it; views of pages do not wait for that.
             vector = self._embedded(query)
             for kind, (vectors, _) in searched.items():
-                self._compare(found, kind, vectors, vector, count, pages, is_of_corpus)
+                self._compare(found, kind, vectors, vector, pages, is_of_corpus)
         if used in _WITH_WORDS:
             with self._words_lock:
                 words, of_words = self._words_now(is_of_corpus)
-            ranking, match = words.best(next(morphemes.query_tokens([query])), count, pages)
+            ranking, match = words.best(next(query_tokens([query])), DEPTH, pages)
             found.rankings.append(ranking)
             found.verdicts.append(match >= self._floor)
             found.pages = max(found.pages, len(words))
             notes += of_words
         ranked = _fused(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
+        if used is Mode.RERANKED:
+            ranked, problem = self._reranked(query, ranked)
+            if problem:
+                used, chosen = Mode.FUSION, ""
+                notes.append(f"the pages are not reranked: {problem}")
         with self._lock:
-            shown = [views.page(near.shard, near.page_id) for near in ranked[:top]]
+            best = _by_picture(ranked, views)[:top]
+            shown = [[views.page(near.shard, near.page_id) for near in same] for same in best]
             notes += self._cache_notes()
         asked = QueryWords.of(query)
         hits = tuple(
-            _hit(rank, near, page, asked) for rank, (near, page) in enumerate(zip(ranked, shown, strict=False), start=1)
+            _hit(rank, same[0], same_pages, asked)
+            for rank, (same, same_pages) in enumerate(zip(best, shown, strict=True), start=1)
         )
         return Answer(query, used, chosen, hits, found.matches_well, found.pages, tuple(notes))
 
     @property
     def choices(self) -> tuple[Mode, ...]:
-        """What can be asked for, besides `auto`; the first is taken where nothing was measured."""
+        """The modes to choose from, besides `auto`.
+
+        The first is taken where nothing was measured.
+        """
         matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
         # Figures have vectors only where somebody had them made.
         kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
         every = (Mode.VECTORS,) if len(kinds) > 1 else ()
-        return (Mode.FUSION, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25,)
+        # After the fusion, which is taken where nothing was measured and where both are as good.
+        reranked = (Mode.RERANKED,) if self._reranking else ()
+        return (Mode.FUSION, *reranked, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25, *reranked)
 
     @property
     def documents(self) -> list[str]:
         """The documents of the corpus, in its order."""
         with self._lock:
-            return _documents(self._pages.refreshed(self._look()), self._shards)
+            return _values(self._pages.refreshed(self._look()), self._shards, "doc_id")
 
     def page(self, shard: str, page_id: str) -> PageView:
-        """A page by its shard and id; one that is not known has neither number nor regions."""
+        """Return a page by its shard and id.
+
+        One that is not known has neither number nor regions.
+        """
         if shard not in self._shards:
             return PageView(shard, page_id)
         with self._lock:
             return self._pages.refreshed(self._look()).page(shard, page_id)
 
     def vectors(self, kind: Mode) -> Vectors:
-        """The vectors of one kind as they are now. Raises `CannotSearch`."""
+        """Return the current vectors of one kind.
+
+        Raises `CannotSearch`.
+        """
         with self._lock:
             return self._lookup.refreshed(kind, self._look())[0]
 
     def asks_words(self, mode: Mode | None = None) -> bool:
-        """Whether a search by `mode` ranks by words. Raises `CannotSearch`."""
+        """Return whether a search by `mode` ranks by words.
+
+        Raises `CannotSearch`.
+        """
         with self._lock:
             return self._chosen(mode or self._mode)[0] in _WITH_WORDS
 
     def words_are_known(self) -> bool:
-        """Whether a search by words has nothing to find out about the texts as they are now. Raises `CannotSearch`."""
+        """Return whether the words of the current texts are all known.
+
+        Raises `CannotSearch`.
+        """
         return self._words.is_open(self._texts_now(self._look())[0])
 
     @property
     def words_found(self) -> tuple[int, int] | None:
-        """Shards whose words are known, and all of them, while those of many pages are found; None at other times."""
+        """The numbers of shards whose words are known, and of all shards.
+
+        None while no words of many pages are being found.
+        """
         return self._words.found
 
     def end(self) -> None:
-        """Stop what takes long, in whichever thread it goes on. A searcher that was ended finds no new words."""
+        """Stop work that takes long, in whichever thread it goes on.
+
+        A searcher that was ended finds no new words.
+        """
         self._words.end()
 
     def words(self) -> Words:
-        """The words of the texts as they are now. Raises `CannotSearch`."""
+        """Return the words of the current texts.
+
+        Raises `CannotSearch`.
+        """
         with self._words_lock:
             return self._words_now(self._look())[0]
 
@@ -180,7 +217,7 @@ class Searcher:
         return self._vectors
 
     def _chosen(self, mode: Mode) -> tuple[Mode, str]:
-        """The mode that is used, and why where nobody asked for it."""
+        """Return the mode to use, and the reason where nobody asked for it."""
         if mode is Mode.AUTO:
             return best_mode(self._scores(), self._usable())
         if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self.choices]) == 1:
@@ -190,7 +227,10 @@ class Searcher:
         return mode, ""
 
     def _usable(self) -> list[Mode]:
-        """The choices whose tables are made; all of them where none is, for the one that says what is missing."""
+        """Return the choices whose tables are made.
+
+        All of them where none is, for the one that says what is missing.
+        """
         has_texts = bool(self._store.published(TEXTS))
         usable = [
             mode
@@ -200,11 +240,24 @@ class Searcher:
         return usable or list(self.choices)
 
     def _kinds(self, mode: Mode) -> list[Mode]:
-        """The kinds of vectors that a mode compares; of a fusion those that are made, if any is."""
-        if mode not in (Mode.FUSION, Mode.VECTORS):
+        """Return the kinds of vectors that a mode compares.
+
+        Of a fusion those that are made, if any is.
+        """
+        if mode not in (*_FUSED, Mode.VECTORS):
             return [kind for kind in VECTORS if kind is mode]
         kinds = [kind for kind in VECTORS if kind in self.choices]
         return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
+
+    def _reranked(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
+        """Return the pages in the reranker's order, or as they are with the reason."""
+        assert self._reranking is not None
+        by_page = {(near.shard, near.page_id): near for near in ranked}
+        try:
+            pages, scores = self._reranking.reordered(query, list(by_page))
+        except KopubError as error:
+            return ranked, first_line(error)
+        return [replace(by_page[page], score=scores.get(page, 0.0)) for page in pages], ""
 
     def _is_made(self, kind: Mode) -> bool:
         return bool(self._store.published(VECTORS[kind]))
@@ -215,13 +268,12 @@ class Searcher:
         kind: Mode,
         vectors: Vectors,
         query: np.ndarray,
-        count: int,
         pages: PageFilter | None,
         is_of_corpus: IsOfCorpus,
     ) -> None:
-        ranking = vectors.nearest(query, count, pages)
+        ranking = vectors.nearest(query, DEPTH, pages)
         if kind is Mode.FIGURE:
-            # How near a figure has to be nobody knows: most questions are answered by a text.
+            # There is no known floor for figures: most questions are answered by a text.
             found.rankings.append(ranking)
             found.pages = max(found.pages, vectors.pages)
             return
@@ -235,13 +287,19 @@ class Searcher:
             found.verdicts.append(None)
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
-        """The words of the texts as they are now, and notes of what is left out. Raises `CannotSearch`."""
+        """Return the words of the current texts, and notes of what is left out.
+
+        Raises `CannotSearch`.
+        """
         versions, notes = self._texts_now(is_of_corpus)
         words = self._words.refreshed(versions)
         return words, [*notes, "the words of a model's notes on figures are searched too"] if words.of_notes else notes
 
     def _texts_now(self, is_of_corpus: IsOfCorpus) -> tuple[dict[str, str], list[str]]:
-        """The versions of the tables of texts by shard, and notes of what is left out. Raises `CannotSearch`."""
+        """Return the versions of the tables of texts by shard, with notes.
+
+        The notes name what is left out. Raises `CannotSearch`.
+        """
         published = self._store.published(TEXTS)
         made = [shard for shard in self._shards if shard in published]
         if not made:
@@ -253,13 +311,19 @@ class Searcher:
         return versions, left_out("texts", self._shards, made, of_corpus)
 
     def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
-        """The ids of the pages of a shard that are searched; None where all of all shards are."""
+        """Return the filter of the searched page ids by shard.
+
+        None where all pages of all shards are searched.
+        """
         if unknown := sorted(where.shards - set(self._shards)):
             raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
-        if where.documents:
-            known = _documents(views, self._shards)
-            if unknown := sorted(where.documents - set(known)):
-                raise CannotSearch(f"there is no document {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+        for asked, column, what in (
+            (where.documents, "doc_id", "document"),
+            (where.scripts, "script", "page whose main script is"),
+        ):
+            known = _values(views, self._shards, column) if asked else []
+            if unknown := sorted(asked - set(known)):
+                raise CannotSearch(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
         if not where.shards and not where.looks_at_pages:
             return None
         none = pa.array([], pa.string())
@@ -269,7 +333,7 @@ class Searcher:
         return ids.__getitem__
 
     def _cache_notes(self) -> list[str]:
-        """Why nothing is kept for the next search; said once."""
+        """Return why nothing is kept for the next search; only the first time."""
         if self._cache.problem is None or self._told_problem:
             return []
         self._told_problem = True
@@ -284,15 +348,19 @@ class Searcher:
         raise CannotSearch("the engine gave no answer; this is a bug in it")
 
 
-_WITH_WORDS = frozenset({Mode.BM25, Mode.FUSION})
+_FUSED = (Mode.FUSION, Mode.RERANKED)
+_WITH_WORDS = frozenset({Mode.BM25, *_FUSED})
 
 
-def _documents(views: PageViews, shards: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(document for shard in shards for document in views.documents(shard)))
+def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
+    return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
 
 def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
-    """The pages of all rankings by their reciprocal ranks; of equal ones the first that a ranking names comes first."""
+    """Return the pages of all rankings by their reciprocal ranks.
+
+    Of equal ones the first that a ranking names comes first.
+    """
     pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
     numbers = {page: number for number, page in enumerate(pages)}
     numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
@@ -304,10 +372,21 @@ def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
 
 
-def _hit(rank: int, near: Neighbour, page: PageView, asked: QueryWords) -> Hit:
+def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
+    """Return the pages, those of one picture together at the place of the first of them."""
+    found: dict[object, list[Neighbour]] = {}
+    for near in ranked:
+        page = (near.shard, near.page_id)
+        found.setdefault(views.picture(*page) or page, []).append(near)
+    return list(found.values())
+
+
+def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], asked: QueryWords) -> Hit:
+    """Return the hit of a page; the others of `pages` have its picture."""
+    page, *also = pages
     match = best_passage(asked, [region.text for region in page.regions])
     at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
     if at is None:
-        return Hit(rank, near.score, page, match)
+        return Hit(rank, near.score, page, match, tuple(also))
     regions = tuple(sorted({*match.regions, at}))
-    return Hit(rank, near.score, page, replace(match, regions=regions), page.regions[at])
+    return Hit(rank, near.score, page, replace(match, regions=regions), tuple(also), page.regions[at])

@@ -1,4 +1,4 @@
-"""The vectors of pages and figures that an engine's query can be compared with, as the tables are at the time."""
+"""The current vectors of pages and figures, and the pages nearest to a query."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from resources.embedding.base import Embedder
 from resources.search.answer import CannotSearch
 from resources.search.options import Mode
-from resources.search.tables import ArrowCache, SearchedTables
+from resources.search.pages import ArrowCache, SearchedTables
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.page_rows import MADE_WITH, with_vector
+from resources.store.rows import MADE_WITH, with_vector
 from resources.store.table_source import IsOfCorpus
 
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
@@ -24,7 +24,7 @@ _ENGINES = b"engines"
 
 
 class VectorLookup:
-    """The vectors of the shards of a corpus, for the engine of a profile."""
+    """Looks up the vectors of a corpus for the engine of a profile."""
 
     def __init__(
         self, store: SearchedTables, shards: Sequence[str], embedding: Embedder, profile: str, cache: ArrowCache
@@ -36,11 +36,14 @@ class VectorLookup:
         self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
 
     def is_of_engine(self, asset: str, shard: str) -> bool:
-        """Whether a table was made with this engine, as it is now."""
+        """Return whether a table was made with this engine, as it is now."""
         return json.loads(self._store.metadata(asset, shard)[MADE_WITH])["engines"] == self._engine
 
     def refreshed(self, kind: Mode, is_of_corpus: IsOfCorpus) -> "tuple[Vectors, list[str]]":
-        """The vectors as they are now, and notes of what is left out. Raises `CannotSearch` when none can be used."""
+        """Return the current vectors, and notes of what is left out.
+
+        Raises `CannotSearch` when none can be used.
+        """
         asset = VECTORS[kind]
         published = self._store.published(asset)
         made = [shard for shard in self._shards if shard in published]
@@ -79,7 +82,10 @@ class VectorLookup:
         return loaded
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
-        """The rows of a table that have a vector, and the engines that it was made with."""
+        """Return the rows of a table that have a vector.
+
+        The metadata names the engines that it was made with.
+        """
         columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
         table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
@@ -89,7 +95,7 @@ class VectorLookup:
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
     def _problem(self, vectors: "ShardVectors") -> str | None:
-        """Why a query of this engine cannot be compared with the vectors; None when it can."""
+        """Return why the vectors do not suit this engine's queries; None when they do."""
         width = vectors.table.schema.field("vector").type.list_size
         if width != self._embedding.dim:
             return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
@@ -99,7 +105,7 @@ class VectorLookup:
 
 
 def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str]) -> list[str]:
-    """Notes of the shards whose tables are missing, or of another corpus."""
+    """Return notes of the shards whose tables are missing, or of another corpus."""
     notes = []
     if other := len(made) - len(of_corpus):
         notes.append(f"{other} of {len(shards)} shards have {what} of another corpus only")
@@ -123,13 +129,14 @@ class Vectors:
 
     @property
     def pages(self) -> int:
-        """The pages that have a vector, or a figure with one."""
+        """The number of pages that have a vector, or a figure with one."""
         return sum(pc.call_function("count_distinct", [shard.table["page_id"]]).as_py() for shard in self.shards)
 
     def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
-        """At most `count` pages, the nearest first, equal ones in corpus order. `query` is of shape (dim,).
+        """Return at most `count` pages, the nearest first, equal ones in corpus order.
 
-        `pages` names those of a shard that are searched. Of more equal pages than `count` has room for, any are found.
+        `query` is of shape (dim,). `pages` names those of a shard that are searched. Of more equal pages than `count`
+        has room for, any are found.
         """
         largest, most = max((shard.table.num_rows for shard in self.shards), default=0), count
         while True:
@@ -157,9 +164,10 @@ class Vectors:
 
 @dataclass(frozen=True)
 class ShardVectors:
-    """The vectors of one shard: a table of `page_id` and `vector`, and the version of what it was made from.
+    """The vectors of one shard: a table of `page_id` and `vector`.
 
-    A table of the vectors of figures has the column `index` too, and may have several rows of a page.
+    It has the version of what it was made from. A table of the vectors of figures has the column `index` too, and may
+    have several rows of a page.
     """
 
     shard: str
@@ -168,7 +176,7 @@ class ShardVectors:
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """float16 of shape (rows, dim), in place."""
+        """The vectors as float16 of shape (rows, dim), without a copy."""
         column = self.table["vector"]
         width = column.type.list_size
         if not self.table.num_rows:
@@ -176,9 +184,9 @@ class ShardVectors:
         return column.chunk(0).flatten().to_numpy().reshape(-1, width)
 
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """(rows, scores) of at most `count` vectors, the nearest first, of `rows` alone where they are given.
+        """Return (rows, scores) of at most `count` vectors, the nearest first.
 
-        `query` is float16 of shape (dim,).
+        Of `rows` alone where they are given. `query` is float16 of shape (dim,).
         """
         from usearch.compiled import MetricKind
         from usearch.index import search
@@ -194,7 +202,7 @@ class ShardVectors:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A page by shard and id, and the dot product of its vector with the query's.
+    """A page by shard and id, and the dot product with the query's vector.
 
     `figure` is the region whose vector it is, where it is none of the whole page.
     """
@@ -206,19 +214,19 @@ class Neighbour:
 
 
 def rows_of(table: pa.Table, shard: str, pages: PageFilter | None) -> np.ndarray | None:
-    """The rows of a table of `page_id` that are searched; None for all of them."""
+    """Return the searched rows of a table of `page_id`; None for all of them."""
     ids = None if pages is None else pages(shard)
     return None if ids is None else rows_with(table, ids)
 
 
 def rows_with(table: pa.Table, ids: pa.Array) -> np.ndarray:
-    """The rows of a table of `page_id` that are of these pages."""
+    """Return the rows of a table of `page_id` that are of these pages."""
     found = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
     return np.flatnonzero(found.to_numpy())
 
 
 def _once(ranked: Iterable[Neighbour]) -> list[Neighbour]:
-    """Each page where it comes first."""
+    """Return each page once, at its first place."""
     first: dict[tuple[str, str], Neighbour] = {}
     for neighbour in ranked:
         first.setdefault((neighbour.shard, neighbour.page_id), neighbour)
@@ -236,7 +244,7 @@ _QUERIES = TABLES.query_vectors.name
 
 
 class KnownQuestions:
-    """The questions of a corpus with their answers, in the tables as they are at the time of the call."""
+    """The questions of a corpus with their answers, from the current tables."""
 
     def __init__(self, store: SearchedTables) -> None:
         self._store = store
@@ -250,10 +258,10 @@ class KnownQuestions:
         is_of_engine: Callable[[str, str], bool],
         is_of_corpus: IsOfCorpus,
     ) -> float | None:
-        """What a twentieth of the questions does not reach with the page that answers; None for too few questions.
+        """Return the score that all but a twentieth of the questions reach.
 
-        The best page of a question is at least as near as the one that answers it, so at most a twentieth of such
-        questions are taken for questions without an answer.
+        It is that of the page that answers; None for too few questions. The best page of a question is at least as near
+        as the one that answers it, so at most a twentieth of such questions are taken for questions without an answer.
         """
         published = self._store.published(_QUERIES)
         versions = [published, [(part.shard, part.version) for part in vectors.shards]]
@@ -271,7 +279,10 @@ class KnownQuestions:
 
 
 def known_floor(questions: Iterable[tuple[np.ndarray, str]], vectors: Vectors) -> float | None:
-    """The dot product that a twentieth of `questions` does not reach: (vector of shape (dim,), id of its page)."""
+    """Return the dot product that all but a twentieth of `questions` reach.
+
+    A question is (vector of shape (dim,), id of its page).
+    """
     wanted: dict[str, list[np.ndarray]] = {}
     for vector, page_id in questions:
         wanted.setdefault(page_id, []).append(vector)

@@ -1,26 +1,36 @@
-"""The pages that share words with a query: BM25 over the texts of all shards, in one file that is memory-mapped."""
+"""Search by words: Korean tokens, the BM25 index of a corpus, and its lookup.
 
-from collections.abc import Callable, Iterator, Mapping
+The index is over the texts of all shards, in one file that is memory-mapped.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib import metadata
+from itertools import pairwise
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.figures.notes import notes_text
-from resources.fingerprints import fingerprint
-from resources.printable import counted
-from resources.search import morphemes
+from resources.errors import counted
+from resources.figures.figure import notes_text
+from resources.fingerprints import CodeVersion, fingerprint, table_fingerprint
+from resources.processes import give_back
 from resources.search.answer import CannotSearch
-from resources.search.morphemes import TOKENS, made_from, tokenised
+from resources.search.pages import ArrowCache, SearchedTables
 from resources.search.ranking import Bm25, Bm25Index
-from resources.search.tables import ArrowCache, SearchedTables
 from resources.search.vectors import Neighbour, PageFilter, rows_of
 from resources.states import MADE
 from resources.store.corpus_tables import FIGURE_NOTES, TABLES
+from resources.store.schemas import RETRIEVAL_TOKENS
+
+if TYPE_CHECKING:
+    from kiwipiepy import Kiwi, Token
 
 TEXTS = TABLES.texts.name
 """The table whose words are searched."""
@@ -35,21 +45,24 @@ _SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
 
 @dataclass(frozen=True)
 class Words:
-    """The index of the words, and the pages that it numbers: those with text, in corpus order."""
+    """The index of the words, and the pages that it numbers.
+
+    These are the pages with text, in corpus order.
+    """
 
     table: pa.Table
 
     of_notes: bool = False
-    """Whether words of notes on figures are among them."""
+    """True when words of notes on figures are indexed."""
 
     def __len__(self) -> int:
         return self._index.count
 
     def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
-        """At most `count` pages with a word of the query, the best first, equal ones in corpus order; and their match.
+        """Return at most `count` pages with a word of the query, and their match.
 
-        The match is the best page's score as a share of what a page could have at most, from 0 to 1. `pages` names
-        those of a shard that are searched.
+        The best page comes first, equal ones in corpus order. The match is the best page's score as a share of what a
+        page could have at most, from 0 to 1. `pages` names those of a shard that are searched.
         """
         scores = self._index.scores(words)
         for shard, ids, start in self._parts() if pages is not None else ():
@@ -87,17 +100,17 @@ class Words:
         return self.table["page_ids"].chunk(0).flatten()
 
     def _parts(self) -> Iterator[tuple[str, pa.Table, int]]:
-        """(shard, its pages as a table of `page_id`, the number of the first)."""
+        """Yield (shard, its pages as a table of `page_id`, the number of the first)."""
         for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
             start = end - shard["pages"]
             yield shard["shard"], pa.table({"page_id": self._ids.slice(start, shard["pages"])}), start
 
 
 class WordLookup:
-    """The words of the tables as they are at the time of the call. `say` is told what takes long.
+    """Looks up the words of the current tables.
 
-    With `notes`, the words of those that a model made on the figures of a page are words of the page too. `found` are
-    the shards whose words are known and all of them, while those of many pages are found.
+    `say` is told what takes long. With `notes`, the words of those that a model made on the figures of a page are words
+    of the page too. `found` are the shards whose words are known and all of them, while those of many pages are found.
     """
 
     def __init__(
@@ -110,15 +123,21 @@ class WordLookup:
         self._ended = Event()
 
     def end(self) -> None:
-        """Stop finding words, in whichever thread does it: Python cannot end while one is in the analyser."""
+        """Stop finding words, in whichever thread does it.
+
+        Python cannot end while one is in the analyser.
+        """
         self._ended.set()
 
     def is_open(self, versions: Mapping[str, str]) -> bool:
-        """Whether `refreshed` has nothing to do."""
+        """Return whether `refreshed` has nothing to do."""
         return self._open is not None and self._open[0] == _version(versions, self._noted())
 
     def refreshed(self, versions: Mapping[str, str]) -> Words:
-        """The words of the shards whose tables of texts have these versions, in their order."""
+        """Return the words of the tables of texts of these versions, in their order.
+
+        The versions are by shard.
+        """
         noted = self._noted()
         version = _version(versions, noted)
         if self._open is None or self._open[0] != version:
@@ -130,7 +149,7 @@ class WordLookup:
         return self._open[1]
 
     def _noted(self) -> Mapping[str, str]:
-        """The versions of the tables of notes, by shard."""
+        """Return the versions of the tables of notes, by shard."""
         return self._store.published(FIGURE_NOTES.name) if self._notes else {}
 
     def _made(self, versions: Mapping[str, str], noted: Mapping[str, str]) -> pa.Table:
@@ -157,7 +176,10 @@ class WordLookup:
         return index.append_column("shards", pa.array([shards], _SHARDS))
 
     def _with_notes(self, shard: str, tokens: pa.Table) -> pa.Table:
-        """The words of a shard's pages and of the notes on their figures; a page without text may have notes alone."""
+        """Return the words of a shard's pages and of the notes on their figures.
+
+        A page without text may have notes alone.
+        """
         rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
         said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
         page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
@@ -169,9 +191,10 @@ class WordLookup:
         return pa.table([listed, [words[page_id] for page_id in listed]], schema=made.schema)
 
     def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
-        """The words of a shard's pages, as `retrieval_scores` found them where they are of these texts.
+        """Return the words of a shard's pages.
 
-        `at` is the number of the shard from 0, of all `shards`.
+        Those that `retrieval_scores` found are taken where they are of these texts. `at` is the number of the shard
+        from 0, of all `shards`.
         """
         texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
         if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == made_from(texts):
@@ -195,4 +218,78 @@ def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
 
 
 def _tokenizer() -> list[object]:
-    return [morphemes.VERSION.number, morphemes.tokenizer()]
+    return [VERSION.number, tokenizer()]
+
+
+VERSION = CodeVersion("retrieval.morphemes", {1: "the first release"})
+_CONTENT = re.compile(r"N[NR]|V[VA]|XR|MM|MAG|S[LHN]|W_")
+"""Nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers, addresses: no particles, no endings."""
+_VERB = re.compile(r"V[VA]")
+
+
+def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the content morphemes of each text, in order, case-folded."""
+    for morphemes in _analysed(texts):
+        yield [token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)]
+
+
+def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the content morphemes of each query.
+
+    Of a verb made a noun (`밝` + `기`) the noun too: in a sentence such a noun is one morpheme, and by itself,
+    as people type it, it is analysed as two.
+    """
+    for morphemes in _analysed(queries):
+        nouns = [
+            f"{stem.form}{ending.form}"
+            for stem, ending in pairwise(morphemes)
+            if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start
+        ]
+        yield [*(token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)), *nouns]
+
+
+def _analysed(texts: Iterable[str]) -> "Iterator[list[Token]]":
+    composed = (unicodedata.normalize("NFKC", text) for text in texts)
+    return cast("Iterator[list[Token]]", _kiwi().tokenize(composed))
+
+
+@cache
+def tokenizer() -> dict[str, str]:
+    """Return the versions and settings that decide the tokens besides this code."""
+    packages = {package: metadata.version(package) for package in ("kiwipiepy", "kiwipiepy_model")}
+    return packages | {"dictionary": "single words"}
+
+
+TOKENS = "retrieval_tokens"
+"""The name of the table in the store."""
+
+
+def made_from(texts: pa.Table) -> dict[str, str]:
+    """Return everything that decides the words of these texts, as table metadata.
+
+    `texts` is a table of `page_id` and `text`.
+    """
+    return {"texts": table_fingerprint(texts), "version": str(VERSION.number), **tokenizer()}
+
+
+def tokenised(texts: pa.Table) -> pa.Table:
+    """Return the table of the words of these texts, in their order."""
+    words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
+    return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)
+
+
+@cache
+def _kiwi() -> "Kiwi":
+    """Load the morphological analyser.
+
+    Takes about a second, 330 MB on the way and 300 MB for good; where little is kept, 250 MB. The dictionary
+    of typing errors is not asked. The one of names of several words would take another second and 190 MB, and
+    would hide `스토리` in `토이 스토리`; the scores are the same with and without it.
+    """
+    from kiwipiepy import Kiwi
+
+    kiwi = Kiwi(load_typo_dict=False, load_multi_dict=False)
+    # It is built to its end at the first text.
+    kiwi.tokenize("")
+    give_back()
+    return kiwi

@@ -1,1 +1,1 @@
-"""The tables: schemas, a Parquet file for each asset and shard, and records beside."""
+"""The store: table schemas, a Parquet file for each asset and shard, and run records."""

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import LockLost, StoreError
-from resources.printable import first_line
+from resources.errors import DamagedTable, LockLost, StoreError, first_line
 from resources.store.faults import is_damage
 from resources.store.locks import Lock
 from resources.store.objects import Objects
@@ -20,10 +19,11 @@ _DIGITS = 20
 
 
 class AppendLog:
-    """The files below `folder`, by their names relative to it; `put` writes one whole.
+    """An append-only log: the Parquet files below one folder, by their relative names.
 
-    `lock` gives the lock that this process holds on what the log is of, None where it needs none: a writer that lost
-    it changes nothing and raises `LockLost`.
+    `put` writes one whole. `lock` gives the lock that this process holds on what the log is of, None where it needs
+    none: a writer that lost it changes nothing and raises `LockLost`. A damaged file is set aside where the log only
+    `saves_work`; where it holds what nobody can make again, reading it raises `DamagedTable`.
     """
 
     def __init__(
@@ -32,27 +32,35 @@ class AppendLog:
         folder: str,
         put: Callable[[str, pa.Table], None],
         lock: Callable[[], Lock | None] = lambda: None,
+        saves_work: bool = True,
     ) -> None:
         self._objects = objects
         self._folder = folder
         self._put = put
         self._lock = lock
+        self._saves_work = saves_work
         self._listed: list[str] | None = None
         """Names that were there when they were last listed, and those that were added since."""
 
     def names(self) -> list[str]:
-        """Return all there are, in the order of their names."""
+        """Return the names of all files, sorted."""
         found = self._objects.below(self._folder)
         prefix = f"{self._folder}/"
         self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
         return list(self._listed)
 
     def expect_none(self) -> None:
-        """Skip the listing before the first addition; what is there nevertheless stays."""
+        """Skip the listing before the first addition.
+
+        Files that are there nevertheless stay.
+        """
         self._listed = []
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Raises `StoreError` when it cannot be written."""
+        """Add a table under a name.
+
+        Raises `StoreError` when it cannot be written.
+        """
         lock, path = self._lock(), f"{self._folder}/{name}"
         if lock is not None:
             lock.check()
@@ -61,7 +69,7 @@ class AppendLog:
             try:
                 lock.check()
             except LockLost:
-                # Lost while it was being written, as by a process that is stopped: nobody expects it any more.
+                # The lock was lost during the write, as by a stopped process: nobody expects the file any more.
                 with _removing(path):
                     self._objects.remove(path)
                 raise
@@ -69,9 +77,9 @@ class AppendLog:
             self._listed.append(name)
 
     def append(self, table: pa.Table, suffix: str = "") -> str:
-        """Add a table after all others that this log has seen.
+        """Add a table after all others that this log has seen, and return its name.
 
-        Its name. A clock that was set back changes no order.
+        A clock that was set back changes no order.
         """
         seen = self.names() if self._listed is None else self._listed
         last = max((int(name[:_DIGITS]) for name in seen if name[:_DIGITS].isdigit()), default=0)
@@ -80,13 +88,16 @@ class AppendLog:
         return name
 
     def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
-        """The tables that `choose` takes of all names, in its order. A damaged one is set aside: it only saves work."""
+        """Return the tables that `choose` takes of all names, in its order.
+
+        A damaged one is set aside: it only saves work.
+        """
         names = self.names()
         while True:
             try:
                 return [table for name in choose(names) if (table := self._read(name)) is not None]
             except FileNotFoundError as error:
-                # A run has just put another in the place of these, or is done with them.
+                # A run has just replaced these files, or has removed them.
                 before, names = names, self.names()
                 if names == before:
                     raise StoreError(
@@ -94,7 +105,10 @@ class AppendLog:
                     ) from None
 
     def remove(self, names: Iterable[str]) -> None:
-        """What somebody else has removed meanwhile is gone as well. Raises `StoreError`."""
+        """Remove the files of these names; one that is gone already counts as removed.
+
+        Raises `StoreError`.
+        """
         self._confirm()
         for name in names:
             path = f"{self._folder}/{name}"
@@ -102,7 +116,10 @@ class AppendLog:
                 self._objects.remove(path)
 
     def clear(self) -> None:
-        """Remove the whole folder, with what killed writers left in it. Raises `StoreError`."""
+        """Remove the whole folder, also what killed writers left in it.
+
+        Raises `StoreError`.
+        """
         if not self._objects.local:
             paths = [f"{self._folder}/{name}" for name in (self.names() if self._listed is None else self._listed)]
             if paths:
@@ -118,9 +135,9 @@ class AppendLog:
             lock.confirm()
 
     def read_one(self, name: str) -> pa.Table | None:
-        """Return the table of a name.
+        """Return the table of a name, or None where there is none.
 
-        It is None where there is none, or a damaged one, which is set aside.
+        A damaged one is set aside and counts as none.
         """
         try:
             return self._read(name)
@@ -128,7 +145,7 @@ class AppendLog:
             return None
 
     def seen(self) -> list[str]:
-        """Return the names that were there when they were last listed, and those that were added since."""
+        """Return the names of the last listing and those added since."""
         return self.names() if self._listed is None else list(self._listed)
 
     def _read(self, name: str) -> pa.Table | None:
@@ -141,6 +158,8 @@ class AppendLog:
         except Exception as error:
             if not is_damage(error):
                 raise
+            if not self._saves_work:
+                raise DamagedTable(f"{path} is damaged ({first_line(error)}); restore it from a backup") from None
             self._objects.set_aside(path, first_line(error))
             return None
 
@@ -156,7 +175,7 @@ def _removing(path: str) -> Iterator[None]:
 
 
 class Journal:
-    """The rows of one table that is under way, in an append-only log."""
+    """The finished rows of a table that is not complete yet, in an append-only log."""
 
     SHARE = 0.01
     """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
@@ -169,9 +188,9 @@ class Journal:
         self._not_before = 0.0
 
     def rows(self) -> pa.Table:
-        """Return everything written so far, oldest first.
+        """Return all rows written so far, oldest first.
 
-        Parts of another schema are of no use and left out.
+        Parts of another schema are left out.
         """
         return pa.concat_tables([self._schema.empty_table(), *self._written()])
 
@@ -181,7 +200,10 @@ class Journal:
         self.flush_due()
 
     def flush_due(self) -> None:
-        """Write the rows that have waited long enough; for a table whose next row may be long in coming."""
+        """Write the rows that have waited long enough.
+
+        For a table whose next row may be long in coming.
+        """
         if time.monotonic() >= self._not_before:
             self.flush()
 
@@ -203,9 +225,9 @@ class Journal:
         self._known = []
 
     def _written(self) -> list[pa.Table]:
-        """Return the parts on the disk, read once.
+        """Return the parts on the disk, which are read once.
 
-        This journal's own ones are added as it writes them.
+        The journal adds the parts that it writes itself.
         """
         if self._known is None:
             self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]

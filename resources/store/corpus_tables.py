@@ -1,7 +1,7 @@
-"""The tables of the store by what they hold; assets are named here alone.
+"""The tables of the store, by what they hold.
 
-An asset writes its table, and search, release and diff read it: the table is what they agree on, so it belongs to
-neither.
+Only this module names the assets. An asset writes its table, and search, release and diff read it: the table is what
+they agree on, so it belongs to neither.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +14,9 @@ from resources.store import schemas
 
 @dataclass(frozen=True)
 class Table:
-    """One Parquet file for each shard: its name, its columns, and the column that identifies a row.
+    """A table of the store: its name, its schema and its key column.
 
-    `schema` of a table of vectors is a function of their width.
+    It has one Parquet file for each shard. The `schema` of a table of vectors is a function of their width.
     """
 
     name: str
@@ -44,7 +44,7 @@ class CorpusTables:
 
     @property
     def of_pages(self) -> tuple[Table, ...]:
-        """The tables with a row for each page."""
+        """The tables that have a row for each page."""
         return tuple(table for table in self if table.key == self.pages.key)
 
 
@@ -60,7 +60,7 @@ TABLES = CorpusTables(
 FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
 FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
 FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
-"""Made only where a profile wants them: no corpus has to have them."""
+"""The tables of figures, made only where a profile wants them."""
 VECTOR_TABLES = {"text": TABLES.text_vectors, "image": TABLES.image_vectors, "figure": FIGURE_VECTORS}
 """The table of each kind of vector that a query is compared with."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
@@ -87,7 +87,10 @@ def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = 
 
 
 def _fields(name: str, kind: pa.DataType) -> Iterator[str]:
-    """Yield a column and all fields inside it, by name; a list is what is in it."""
+    """Yield the names of a column and of all fields inside it.
+
+    The fields of a list are those of its items.
+    """
     while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     yield name

@@ -1,4 +1,4 @@
-"""Faults of storage over a network: transient ones are waited out, others are one line."""
+"""Storage faults: transient ones are retried, others become one line."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -8,15 +8,14 @@ from typing import TypeVar
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from resources.errors import ConfigError, StorageAway, StoreError
+from resources.errors import ConfigError, StorageAway, StoreError, first_line
 from resources.files import cannot_write
-from resources.printable import first_line
 
 RETRY_TIMEOUT_S = 90.0
 """Seconds for which a call is tried again: a storage that is away for a minute costs no shard."""
 _LONGEST_PAUSE = 8.0
 _PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
-"""What s3fs makes of 409 and 503, and of 500."""
+"""The errno that s3fs gives to 409 and 503, and to 500."""
 _PASSING_NAMES = frozenset(
     {
         *("HTTPClientError", "EndpointConnectionError", "ResponseParserError", "IncompleteReadError"),
@@ -27,7 +26,7 @@ _PASSING_NAMES = frozenset(
 _FULL_CODES = frozenset(
     {"QuotaExceeded", "InsufficientCapacity", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
 )
-"""What Ceph, Wasabi, MinIO and others say of a bucket or a storage without room; s3fs knows none of them."""
+"""The codes of Ceph, Wasabi, MinIO and others for a full bucket or storage; s3fs knows none of them."""
 _CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"})
 """Libraries whose exceptions are no `OSError`."""
 
@@ -56,7 +55,7 @@ def is_damage(error: Exception) -> bool:
 def is_taken(error: OSError) -> bool:
     """Return whether a storage refused to create what was there already.
 
-    Ceph does not say which condition did not hold.
+    Ceph does not say which condition failed.
     """
     return isinstance(error, FileExistsError) or error_code(error) in ("PreconditionFailed", "412")
 
@@ -78,7 +77,7 @@ def retry(call: Callable[[], T], patience: float | None = None) -> T:
 def translate_errors(path: str, doing: str) -> Iterator[None]:
     """Raise `StoreError` for a fault of the storage.
 
-    `FileExistsError` is an answer, and so is `FileNotFoundError` but to a write: there is no such bucket then.
+    `FileExistsError` passes through, and so does `FileNotFoundError` except for a write: then there is no such bucket.
     """
     try:
         yield
@@ -124,7 +123,7 @@ def _reason(error: Exception) -> str:
 
 
 def error_code(error: BaseException) -> str | None:
-    """Return what the storage itself said, where the client's library keeps it."""
+    """Return the error code of the storage, or None where the client keeps none."""
     answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 
@@ -136,7 +135,7 @@ def _of_client(error: Exception) -> bool:
 def require_reachable(url: str) -> None:
     """Raise `ConfigError` when the store at `url` cannot be opened or listed.
 
-    The error is one line. A local folder always can.
+    The error is one line. A local folder is always reachable.
     """
     try:
         fs, root = fsspec.core.url_to_fs(url)
@@ -146,7 +145,7 @@ def require_reachable(url: str) -> None:
     except FileNotFoundError as error:
         if error_code(error) == "NoSuchBucket":
             raise ConfigError(f"store.url {url}: there is no such bucket: make it, or correct store.url") from None
-        # Nothing was made yet.
+        # The store is still empty.
         return
     except ImportError as error:
         raise ConfigError(f"store.url {url} needs another package ({first_line(error)}): install it") from None

@@ -32,19 +32,31 @@ class Lock(Protocol):
     """The right of one writer to make a table, which others wait for."""
 
     def acquire(self, wait: bool) -> None:
-        """Take the lock. Raises `TableBusy` without `wait` where another has it, and `StoreError`."""
+        """Take the lock.
+
+        Raises `TableBusy` without `wait` where another has it, and `StoreError`.
+        """
         ...
 
     def release(self) -> None:
-        """Give it back. Whoever lost it gives back nothing."""
+        """Release the lock.
+
+        Nothing is done where it was lost.
+        """
         ...
 
     def check(self) -> None:
-        """Raise `LockLost` when this process knows that it may have lost the lock; asks nobody."""
+        """Raise `LockLost` when this process may have lost the lock.
+
+        By its own knowledge: nobody is asked.
+        """
         ...
 
     def confirm(self) -> None:
-        """`check`, and ask the storage whose lock it is: before anything is published. Raises `StoreError`."""
+        """Check the lock and ask the storage who holds it.
+
+        Called before anything is published. Raises `StoreError`.
+        """
         ...
 
 
@@ -92,9 +104,9 @@ def _forget(path: str) -> None:
 
 
 class DiskLock:
-    """A locked file at `path`; `what` it is for.
+    """A locked file at `path`; `what` says in words what it protects.
 
-    It may be released by another thread.
+    Another thread may release it.
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -114,10 +126,10 @@ class DiskLock:
         self._file.release()
 
     def check(self) -> None:
-        """It cannot be lost."""
+        """Do nothing: a lock on a disk cannot be lost."""
 
     def confirm(self) -> None:
-        """It cannot be lost."""
+        """Do nothing: a lock on a disk cannot be lost."""
 
 
 _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
@@ -147,7 +159,7 @@ _tested: set[str] = set()
 
 
 class _Holder(BaseModel):
-    """Who has a lock, where it runs, and for how many seconds the lock lives without a beat."""
+    """The holder of a lock: its id, its place, and its seconds without a beat."""
 
     id: str
     host: str
@@ -159,9 +171,9 @@ class _Holder(BaseModel):
 
 
 class ObjectLock:
-    """The lock whose objects lie in `folder`; `what` it is for.
+    """A lock whose objects lie in `folder`; `what` says in words what it protects.
 
-    It may be released by another thread.
+    Another thread may release it.
     """
 
     def __init__(self, objects: Objects, folder: str, what: str, lives: float | None = None) -> None:
@@ -234,7 +246,7 @@ class ObjectLock:
         return True
 
     def _wait(self) -> None:
-        """Until the holder is done, or has shown no sign of life for long enough."""
+        """Wait until the holder is done or has shown no life for too long."""
         seen, since, holder, told = self._seen(), now(), self._read(self._holder_path), False
         while True:
             if holder is not None and not told:
@@ -256,7 +268,7 @@ class ObjectLock:
                 since = looked
 
     def _take_over(self, holder: _Holder) -> bool:
-        """Return whether it is ours now, and not another waiter's."""
+        """Take the lock over, and return whether no other waiter was first."""
         last = holder
         while (after := self._read(self._after(last))) is not None:
             last = after  # it was about to take the lock over, and died
@@ -278,7 +290,7 @@ class ObjectLock:
         return True
 
     def _beat(self) -> None:
-        """Write a beat now and then until the lock is released or lost."""
+        """Write beats at intervals until the lock is released or lost."""
         pause, count = self._self.lives / _BEATS, 0
         while not self._released.wait(pause):
             if self._lost or self._is_late():
@@ -300,7 +312,7 @@ class ObjectLock:
         return f"{self._folder}/after-{holder.id}"
 
     def _seen(self) -> Mapping[str, Any]:
-        """Return what lies in the folder, each with what tells it from what was there before."""
+        """Return the objects in the folder, each with a mark of its version."""
         return {str(each["name"]).rpartition("/")[2]: _stamp(each) for each in self._objects.listed(self._folder)}
 
     def _read(self, path: str) -> _Holder | None:

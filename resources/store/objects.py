@@ -27,9 +27,9 @@ _AHEAD = 2**16
 
 
 class ObjectFile(io.RawIOBase):
-    """`size` bytes that `fetch` brings, from one position up to another.
+    """A readable file of `size` bytes, which `fetch` brings by ranges.
 
-    The last ones are `known`.
+    Its last bytes are `known`.
     """
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
@@ -91,7 +91,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _End:
-    """The last `AT_ONCE` bytes of an object, or all of a smaller one, and the bytes of all of it."""
+    """The last `AT_ONCE` bytes of an object, with the object's size.
+
+    A smaller object is held whole.
+    """
 
     content: bytes
     size: int
@@ -105,7 +108,7 @@ T = TypeVar("T")
 
 @contextmanager
 def fetched_once() -> Iterator[None]:
-    """Let the end of each object be fetched once, however often this thread reads it."""
+    """Fetch the end of each object once for all reads of this thread."""
     token = _fetched.set({})
     try:
         yield
@@ -116,8 +119,8 @@ def fetched_once() -> Iterator[None]:
 class Objects:
     """The files of an fsspec file system.
 
-    Those of a network are asked for until they come, for as long as helps. Every method raises `StoreError` when the
-    storage cannot be reached, and `FileNotFoundError` where it says so.
+    Calls over a network are retried for as long as that helps. Every method raises `StoreError` when the storage cannot
+    be reached, and `FileNotFoundError` where it says so.
     """
 
     def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
@@ -127,7 +130,7 @@ class Objects:
     def at(cls, url: str) -> tuple["Objects", str]:
         """Return the files below a folder or URL, and its path among them.
 
-        Nothing is remembered of what was listed.
+        Listings are not cached.
         """
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
         return cls(fs), root.rstrip("/")
@@ -137,7 +140,10 @@ class Objects:
         return isinstance(self.fs, LocalFileSystem)
 
     def get(self, path: str) -> bytes:
-        """Raises `FileNotFoundError`."""
+        """Return the bytes of a file.
+
+        Raises `FileNotFoundError`.
+        """
         # With a start, s3fs asks for no size first.
         return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
 
@@ -146,17 +152,17 @@ class Objects:
         self._call(path, "written", lambda: self._write(path, content), patience)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write a file that is not there yet; whether this call did.
+        """Write a file that must not exist yet, and return whether this call did.
 
-        Of many that try at once one does. `content` tells whoever writes it from all others: an answer that was lost on
-        the way is found out by it.
+        Of many that try at once one does. `content` must differ between writers: where the answer was lost on the way,
+        it tells who wrote the file.
         """
 
         def attempt() -> bool:
             try:
                 self._write(path, content, mode="create")
             except OSError as error:
-                # What is there says who wrote it: an answer may have been lost on the way.
+                # The content says who wrote it: the answer may have been lost on the way.
                 try:
                     return self.fs.cat_file(path, start=0) == content
                 except FileNotFoundError:
@@ -168,11 +174,17 @@ class Objects:
         return self._call(path, "written", attempt)
 
     def remove(self, path: str) -> None:
-        """Raises `FileNotFoundError` on a local disk alone."""
+        """Remove a file.
+
+        Raises `FileNotFoundError` on a local disk alone.
+        """
         self._call(path, "removed", lambda: self.fs.rm_file(path))
 
     def set_aside(self, path: str, why: object) -> None:
-        """Rename a damaged file that only saves work, and log it: whoever needs it does the work again."""
+        """Rename a damaged file that only saves work, and log it.
+
+        The work is then done again.
+        """
         damaged = f"{path}{DAMAGED}"
         try:
             self._call(path, "moved", lambda: self.fs.mv(path, damaged))
@@ -181,18 +193,21 @@ class Objects:
         _log.warning("%s is damaged (%s) and not used: %s", path, why, damaged)
 
     def remove_all(self, paths: list[str]) -> None:
-        """Remove files of an object store, as many as it takes in one request."""
+        """Remove files of an object store, many in each request."""
         if paths:
             self._call(paths[0], "removed", lambda: self.fs.rm(paths))
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder of a local disk. Raises `FileNotFoundError`."""
+        """Remove a folder of a local disk.
+
+        Raises `FileNotFoundError`.
+        """
         self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
-        """Return what lies in a folder, with what the storage says of each.
+        """Return the entries of a folder as the storage describes them.
 
-        Nothing where there is no folder.
+        Empty where there is no folder.
         """
         if not self.local:
             return self._below(folder, "/")
@@ -208,24 +223,30 @@ class Objects:
         return [each["name"] for each in self._below(folder, "/")]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of all files below a folder of an object store, by path.
+        """Return the sizes of all files below a folder of an object store, by path.
 
-        Nothing where there is no folder.
+        Empty where there is no folder.
         """
         return {each["name"]: each["size"] for each in self._below(folder, "/")}
 
     def modified(self, path: str) -> datetime:
-        """When a file was written. Raises `FileNotFoundError`."""
+        """Return the time at which a file was written.
+
+        Raises `FileNotFoundError`.
+        """
         return self._call(path, "read", lambda: self.fs.modified(path))
 
     def has(self, path: str) -> bool:
         if self.local:
             return bool(self.fs.exists(path))
-        # For what is not there s3fs would ask twice: whether it is a file, and whether it is a folder.
+        # For a missing path s3fs would ask twice: for a file, and for a folder.
         return any(each["name"] == path for each in self._below(path, ""))
 
     def whole(self, path: str) -> bytes:
-        """Return all bytes of an object, in one request whatever its size. Raises `FileNotFoundError`."""
+        """Return all bytes of an object, in one request whatever its size.
+
+        Raises `FileNotFoundError`.
+        """
         ends = self._ends()
         if path in ends and ends[path].size == len(ends[path].content):
             return ends[path].content
@@ -234,7 +255,10 @@ class Objects:
         return content
 
     def open(self, path: str) -> Any:
-        """Return a file to read from. Raises `FileNotFoundError`."""
+        """Return a file to read from.
+
+        Raises `FileNotFoundError`.
+        """
         if self.local:
             return self.fs.open(path, "rb")
         ends = self._ends()
@@ -251,7 +275,7 @@ class Objects:
         return ObjectFile(end.size, fetch, end.content)
 
     def _write(self, path: str, content: bytes, **how: str) -> None:
-        """Raises `TimeoutError` where the storage takes too long.
+        """Write a file; raise `TimeoutError` where the storage takes too long.
 
         aiohttp forgets its read timeout once it was told to continue, and waits for ever for a storage, or a proxy
         before it, that says so and no more.
@@ -266,9 +290,10 @@ class Objects:
         return {} if known is None else known
 
     def _below(self, start: str, end: str) -> list[dict[str, Any]]:
-        """Return every object whose path begins with `start` and `end`, in one request for each thousand.
+        """Return every object whose path begins with `start` and `end`.
 
-        By the folder above: s3fs asks twice more for a folder that is not there.
+        One request for each thousand. The folder above is listed, as s3fs asks twice more for a folder that is not
+        there.
         """
         above, _, name = start.rpartition("/")
         try:
@@ -279,7 +304,7 @@ class Objects:
             )
         except FileNotFoundError:
             return []
-        # Not every file system of fsspec minds the prefix.
+        # Not every file system of fsspec uses the prefix.
         return [each for path, each in found.items() if path.startswith(start + end)]
 
     def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
@@ -296,7 +321,7 @@ def _remember(ends: dict[str, _End], path: str, end: _End) -> None:
 
 
 def _client(url: str) -> dict[str, Any]:
-    """Return how the client of a URL is to ask, where that is for us to say."""
+    """Return the client's options for a URL."""
     if url.partition("://")[0] not in ("s3", "s3a"):
         return {}
     return {"config_kwargs": _S3 | fsspec.config.conf.get("s3", {}).get("config_kwargs", {})}
@@ -308,11 +333,11 @@ _UNDER_WAY = b'{"complete": false}\n'
 
 @contextmanager
 def uploaded(url: str, marker: str) -> Iterator[Path]:
-    """A new folder to write into.
+    """Yield a new folder whose content is uploaded to `url` at the end.
 
-    What is in it when the context ends without an error lies at `url` then. `marker` is the file by which the writer of
-    such folders knows them, and says when one is complete: it is the last that comes, and while others come it says
-    that they do. Raises `StoreError` when anything else lies at the URL, and when the storage does not answer.
+    Nothing is uploaded after an error. `marker` is the file that marks such folders and says when one is complete: it
+    is uploaded last, and says that others are still coming until then. Raises `StoreError` when anything else lies at
+    the URL, and when the storage does not answer.
     """
     objects, root = Objects.at(url.rstrip("/"))
     before = _below(objects, root)

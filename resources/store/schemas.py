@@ -1,4 +1,7 @@
-"""The schema of every table in the store: one Parquet file per asset and shard, rows in page order."""
+"""The schemas of all tables in the store.
+
+Each asset and shard has one Parquet file, with its rows in page order.
+"""
 
 from collections.abc import Iterable
 
@@ -56,13 +59,16 @@ _CROP = pa.struct([("path", pa.string()), ("bbox", BOX), ("label", pa.string())]
 
 _TRANSFORM = pa.struct(
     [
-        ("matrix", pa.list_(pa.float64(), 9)),
+        # Not of fixed size: PyArrow before 26 cannot read such a list in a struct that is null.
+        ("matrix", pa.list_(pa.float64())),
         ("width", pa.int32()),
         ("height", pa.int32()),
         ("turns", pa.int32()),
         ("skew", pa.float64()),
         ("paper", pa.bool_()),
         ("margin", pa.float64()),
+        ("skew_sharpness", pa.float64()),
+        ("paper_levels", pa.float64()),
     ]
 )
 
@@ -133,12 +139,31 @@ PARSED_TEXTS = pa.schema(
         PAGE_ID,
         _column("text", pa.string(), "The page in reading order, without markup."),
         _column("n_chars", pa.int32(), "Length of the text."),
+        _column("script", pa.string(), "Of most letters: HANGUL, LATIN, CJK, CYRILLIC ...; null without a letter."),
         _column("doubt", pa.float32(), "Whether the text looks wrong: 0 fine, 1 surely wrong."),
         _column("doubts", pa.list_(pa.string()), "What speaks against the text, the surest first."),
         _column("text_layer", pa.string(), "sound or unsound; null where the page has none, or nobody asked."),
         _column("text_layer_reason", pa.string(), "Why the text layer is unsound."),
         _column("text_layer_distance", pa.float32(), "From a sound text layer: edits to the longer text, 0 to 1."),
         *STATE,
+    ]
+)
+
+CORRECTIONS = pa.schema(
+    [
+        PAGE_ID,
+        _column("shard", pa.string(), "Where the page was when it was corrected.", nullable=False),
+        _column("action", pa.string(), "text, label, order, add, strike, checked or undo.", nullable=False),
+        _column("author", pa.string(), "Who did it.", nullable=False),
+        _column("bbox", BOX, "Of the region, in pixels of the upright page; null of what concerns the page."),
+        _column("bbox_2d", BOX_2D, "The same box on a grid of 0 to 1000."),
+        _column("label", pa.string(), "Of the region as the person saw it."),
+        _column("kind", pa.string(), "text, table, formula or image: what the region held as the person saw it."),
+        _column("before", pa.string(), "What it was.", nullable=False),
+        _column("after", pa.string(), "What it is: text, label, box to follow, id to undo.", nullable=False),
+        _column("reason", pa.string(), "Why, in the person's words.", nullable=False),
+        _column("id", pa.string(), "Unique.", nullable=False),
+        _column("at", pa.timestamp("us", "UTC"), "When it was saved.", nullable=False),
     ]
 )
 
@@ -173,7 +198,10 @@ RETRIEVAL_SCORES = pa.schema(
 
 
 def retrieval_runs(metrics: Iterable[str]) -> pa.Schema:
-    """Return the scores of one run, query by query: what the next one is compared with."""
+    """Return the schema of one run's scores by query.
+
+    The next run is compared with them.
+    """
     return pa.schema(
         [
             *(RETRIEVAL_SCORES.field(name) for name in ("retriever", "convention")),
@@ -227,12 +255,12 @@ _VECTOR = "float16 of L2 norm 1; null unless the state is ok."
 
 
 def page_embeddings(dim: int) -> pa.Schema:
-    """Vectors of pages."""
+    """Return the schema of the vectors of pages."""
     return pa.schema([PAGE_ID, _column("vector", pa.list_(pa.float16(), dim), _VECTOR), *STATE])
 
 
 def figure_embeddings(dim: int) -> pa.Schema:
-    """Vectors of the figures of pages."""
+    """Return the schema of the vectors of the figures of pages."""
     figure = pa.struct(
         [*_FIGURE, ("vector", pa.list_(pa.float16(), dim)), ("state", pa.string()), ("reason", pa.string())]
     )
@@ -241,7 +269,7 @@ def figure_embeddings(dim: int) -> pa.Schema:
 
 
 def query_embeddings(dim: int) -> pa.Schema:
-    """Vectors of queries, with the query and the pages that answer it."""
+    """Return the schema of query vectors, with the query and its answering pages."""
     return pa.schema(
         [
             _column("query_id", pa.string(), "Unique in the corpus.", nullable=False),

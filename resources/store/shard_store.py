@@ -1,13 +1,16 @@
-"""The store as a profile configures it."""
+"""The store that a profile configures."""
 
 from pydantic import Field
 
-from resources.resource import ProfileOnly, Resource
+from resources.engine import ProfileOnly, Resource
 from resources.store.table_store import KEPT, TableStore
 
 
 class ShardStore(Resource, TableStore):
-    """Tables under `url`, at `<asset>/<shard>.parquet`; any fsspec URL or folder."""
+    """The configured store: tables at `<asset>/<shard>.parquet` under `url`.
+
+    `url` is any fsspec URL or folder.
+    """
 
     url: ProfileOnly[str] = Field(
         description="Folder or fsspec URL (s3://bucket/prefix, memory://store) of the tables."

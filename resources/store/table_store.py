@@ -1,25 +1,29 @@
-"""The store: one Parquet table per asset and shard, replaced whole. No Dagster."""
+"""The store: one Parquet table per asset and shard, replaced whole.
+
+No Dagster.
+"""
 
 import hashlib
 import io
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import DamagedTable, NotMade, StoreError
+from resources.errors import DamagedTable, NotMade, first_line
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
-from resources.printable import first_line
 from resources.store.append_log import AppendLog, Journal
 from resources.store.faults import is_damage, translate_errors
 from resources.store.locks import DiskLock, Lock, ObjectLock, acquire_lock, find_lock, release_lock
 from resources.store.objects import Objects, fetched_once
 from resources.store.versions import FOLDER, Version, Versions
 
+_log = logging.getLogger(__name__)
 _LOCKS = ".locks"
 JOURNAL = ".journal"
 """Folder of the rows that are finished while their table is not."""
@@ -53,7 +57,10 @@ class TableStore:
         return self._objects.has(self._path(asset, shard))
 
     def published(self, asset: str) -> dict[str, str]:
-        """Return the shards whose table has been made, each with what tells its file from the one it replaced."""
+        """Return the shards of an asset's tables, each with a mark of its file.
+
+        The mark differs from that of the file it replaced.
+        """
         return {
             PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
             for file in self._objects.listed(f"{self._root}/{asset}")
@@ -65,9 +72,9 @@ class TableStore:
     ) -> pa.Table:
         """Return the table, or only `columns` of it.
 
-        The one now, or the kept `version` of that recipe. A whole table is proved to be the one that was written,
-        columns by the checksums of their pages. Raises `NotMade`, `DamagedTable`, and `StoreError` for a version that
-        is not kept.
+        This is the current table, or the kept `version` of that recipe. A whole table is proved to be the one that was
+        written, columns by the checksums of their pages. Raises `NotMade`, also for a version that is not kept, and
+        `DamagedTable`.
         """
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with self._reading(asset, shard, version, whole=columns is None) as file:
@@ -79,7 +86,10 @@ class TableStore:
             return table.read(list(columns)).select(list(columns))
 
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
-        """Return the table as an open file, for single rows of it. Raises `StoreError`."""
+        """Return the table as an open file, for single rows of it.
+
+        Raises `StoreError`.
+        """
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
             return pq.ParquetFile(self._opened(path), page_checksum_verification=True)
@@ -87,7 +97,7 @@ class TableStore:
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
         """Return the table and the metadata it was written with.
 
-        It is None where it has not been made yet. Raises `StoreError`.
+        None where it has not been made yet. Raises `StoreError`.
         """
         try:
             table = self.read(asset, shard)
@@ -96,10 +106,21 @@ class TableStore:
         with self._told(asset, shard, None):
             return table, _written_with(table.schema.metadata)
 
+    def find_sound(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
+        """Return what `find` does for whoever makes the table again.
+
+        None where it is damaged too, which is logged. Raises `StoreError`.
+        """
+        try:
+            return self.find(asset, shard)
+        except DamagedTable as error:
+            _log.warning("%s: it is made again", str(error).partition(";")[0])
+            return None
+
     def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
         """Return the metadata of the table.
 
-        It is None where it has not been made yet. Raises `StoreError`.
+        None where it has not been made yet. Raises `StoreError`.
         """
         try:
             return self.metadata(asset, shard)
@@ -128,16 +149,23 @@ class TableStore:
             return footer.num_rows, _written_with(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
-        """Return the tables that are kept besides the one now, newest first. Raises `StoreError`."""
+        """Return the tables that are kept besides the current one, newest first.
+
+        Beside a damaged table all of them are. Raises `StoreError`.
+        """
         kept = self._versions(asset, shard)
-        recipes, found = kept.found(), []
-        now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
+        recipes, found, now = kept.found(), [], None
+        with suppress(DamagedTable):
+            now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
         for recipe in recipes:
             if recipe == now:
                 continue
             try:
                 with self._told(asset, shard, recipe):
                     found.append(kept.describe(recipe))
+            except NotMade:
+                # Whoever publishes the shard has just evicted it.
+                continue
             except DamagedTable as error:
                 self._objects.set_aside(kept.path(recipe), error)
         return found
@@ -145,9 +173,10 @@ class TableStore:
     def write(
         self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str], replaces: bool = True
     ) -> None:
-        """Replace the table. Raises `StoreError` when it cannot be written.
+        """Replace the table.
 
-        The old one is then untouched. `replaces` is false where the caller knows that there is none.
+        Raises `StoreError` when it cannot be written; the old one is then untouched. `replaces` is false where the
+        caller knows that there is none.
         """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
@@ -167,7 +196,10 @@ class TableStore:
             versions.prune(self.keep_versions, recipe)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
-        """`write`, unless the same rows and metadata are there already. Raises `StoreError`."""
+        """Write the table unless the same rows and metadata are there already.
+
+        Raises `StoreError`.
+        """
         if not self._holds(asset, shard, table, metadata):
             self.write(asset, shard, table, metadata)
 
@@ -175,7 +207,8 @@ class TableStore:
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
         """Let one process at a time make a table.
 
-        Others wait, or raise `TableBusy` at once without `wait`. It may end in another thread. Raises `StoreError`.
+        Others wait, or raise `TableBusy` at once without `wait`. The context may end in another thread. Raises
+        `StoreError`.
         """
         what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
         lock = DiskLock(f"{name}.lock", what) if self._objects.local else ObjectLock(self._objects, name, what)
@@ -187,25 +220,29 @@ class TableStore:
 
     @property
     def local(self) -> bool:
-        """Whether the tables lie on a disk of this machine."""
+        """Return whether the tables lie on a disk of this machine."""
         return self._objects.local
 
     def fetched_once(self) -> AbstractContextManager[None]:
-        """Fetch each small table of an object store once, however often this thread reads it until the context ends."""
+        """Fetch each small table once for all reads of this thread.
+
+        Only on object storage, and until the context ends.
+        """
         return fetched_once()
 
     def journal(self, asset: str, shard: str, schema: pa.Schema) -> Journal:
         return Journal(self.parts(JOURNAL, asset, shard), schema)
 
     def location(self, asset: str, shard: str | None = None) -> str:
-        """Path or URL of a table, or of the folder of all tables of an asset."""
+        """Return the path or URL of a table, or of an asset's folder."""
         inside = f"/{asset}" if shard is None else f"/{asset}/{shard}.parquet"
         return self._objects.fs.unstrip_protocol(self._root + inside).removeprefix("file://")
 
-    def parts(self, *folder: str) -> AppendLog:
-        """Small tables beside the store's own, in a folder that begins with a dot.
+    def parts(self, *folder: str, saves_work: bool = True) -> AppendLog:
+        """Return the log of small tables in a folder beside the tables.
 
-        `folder` may go on with an asset and a shard, whose lock then counts.
+        The name of the folder begins with a dot. It may go on with an asset and a shard, whose lock then counts.
+        `saves_work` is false where nobody can make its rows again.
         """
 
         def lock() -> Lock | None:
@@ -216,6 +253,7 @@ class TableStore:
             "/".join((self._root, *folder)),
             lambda path, table: self._put(path, _parquet(table), write_new),
             lock,
+            saves_work,
         )
 
     @property
@@ -268,13 +306,13 @@ class TableStore:
 
     @contextmanager
     def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
-        """Raise `NotMade`, `DamagedTable`, and `StoreError` for a version that is not kept."""
+        """Turn errors of reading into `NotMade`, `DamagedTable` and `StoreError`."""
         try:
             yield
         except FileNotFoundError:
             if version is None:
                 raise NotMade(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
-            raise StoreError(f"{asset} of {shard} is not kept at recipe {version}") from None
+            raise NotMade(f"{asset} of {shard} is not kept at recipe {version}") from None
         except Exception as error:
             if not is_damage(error):
                 raise
@@ -293,7 +331,7 @@ class TableStore:
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:
-    """Return the file of a table.
+    """Return a table as the bytes of a Parquet file.
 
     Its footer has the SHA-256 of what comes before it.
     """
@@ -307,7 +345,7 @@ def _parquet(table: pa.Table) -> pa.Buffer:
 
 
 class _Hashing(io.RawIOBase):
-    """A file that is written through to a stream and hashed on the way."""
+    """A file object that writes to a stream and hashes the bytes."""
 
     def __init__(self, sink: pa.BufferOutputStream) -> None:
         self.sha256 = hashlib.sha256()
@@ -344,7 +382,10 @@ def _proved(content: pa.Buffer) -> pa.Table:
 
 
 def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """What a table was written with. Raises `pa.ArrowInvalid` where that was changed."""
+    """Return the metadata that a table was written with.
+
+    Raises `pa.ArrowInvalid` where that was changed.
+    """
     own = {key: value for key, value in (stored or {}).items() if key.startswith(_METADATA_PREFIX)}
     # A release before this one wrote no fingerprint.
     if stored and stored.get(_SAID, said := _fingerprint_of(own)) != said:

@@ -1,4 +1,4 @@
-"""Tables that an upgrade replaced, the last few of each asset and shard."""
+"""Kept versions of replaced tables, the last few of each asset and shard."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ RECIPE = b"kopub.recipe"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A kept table: the recipe it was made by, the time of its file, its rows, and its size in bytes.
+    """A kept table: its recipe, time, rows and size in bytes.
 
     The time is when the table was made on a local disk, and when it was replaced on object storage.
     """
@@ -32,8 +32,11 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Entry:
-    """A file. `number` counts up with every table that is kept: clocks and file times may mislead."""
+class _Version:
+    """A kept file; `number` counts up with every table that is kept.
+
+    Clocks and file times may mislead.
+    """
 
     number: int
     recipe: str
@@ -52,7 +55,10 @@ class Versions:
         return list(dict.fromkeys(entry.recipe for entry in self._entries()))
 
     def path(self, recipe: str) -> str:
-        """Raises `FileNotFoundError` when nothing of the recipe is kept."""
+        """Return the path of the version of a recipe.
+
+        Raises `FileNotFoundError` when nothing of the recipe is kept.
+        """
         for entry in self._entries():
             if entry.recipe == recipe:
                 return entry.path
@@ -65,11 +71,11 @@ class Versions:
         return Version(recipe, self._objects.modified(path), rows, size)
 
     def keep(self, table: str, current: str) -> bool:
-        """Keep the table at path `table`, which stays where it is, unless its recipe is `current`; whether it is there.
+        """Keep the table at path `table`, unless its recipe is `current`.
 
-        On a local disk both names share one file, so a version takes room only once the table is replaced.
-        Elsewhere the bytes that are kept say themselves which recipe they are of: another writer may replace the
-        table meanwhile. Raises `StoreError`; nothing is lost then.
+        Returns whether it is kept. The table itself stays where it is. On a local disk both names share one file, so a
+        version takes room only once the table is replaced. Elsewhere the bytes that are kept say themselves which
+        recipe they are of: another writer may replace the table meanwhile. Raises `StoreError`; nothing is lost then.
         """
         try:
             content = None if self._objects.local else self._objects.get(table)
@@ -90,7 +96,10 @@ class Versions:
         return True
 
     def prune(self, most: int, current: str) -> None:
-        """Forget all but the newest `most`, and what is kept of the `current` recipe. Raises `StoreError`."""
+        """Remove all but the newest `most`, and what is kept of the `current` recipe.
+
+        Raises `StoreError`.
+        """
         entries = self._entries()
         wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
         for entry in entries:
@@ -103,19 +112,22 @@ class Versions:
             except OSError as error:
                 raise StoreError(f"{entry.path} cannot be removed ({error.strerror or error}): remove it") from error
 
-    def _entries(self) -> list[_Entry]:
-        """Newest first; after a kill a recipe may be there twice."""
+    def _entries(self) -> list[_Version]:
+        """Return the kept files, newest first.
+
+        After a kill a recipe may be there twice.
+        """
         files = (file["name"] for file in self._objects.listed(self._folder))
         return sorted((_entry(path) for path in files if path.endswith(".parquet")), reverse=True)
 
 
-def _entry(path: str) -> _Entry:
+def _entry(path: str) -> _Version:
     number, _, recipe = PurePosixPath(path).stem.partition("-")
-    return _Entry(int(number), recipe, path)
+    return _Version(int(number), recipe, path)
 
 
 def _link(table: str, name: Path) -> None:
-    """Another name for the file; a copy of it where the file system has only one name for each."""
+    """Link a second name to the file, or copy it without hard links."""
     try:
         os.link(table, name)
     except OSError:

@@ -1,1 +1,1 @@
-"""What was read, as markdown and as plain text, and whether it looks right: no engine."""
+"""Readings as markdown and plain text, and their quality: no engine."""

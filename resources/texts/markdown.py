@@ -5,10 +5,8 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
-from resources.recognition.code_fences import fenced, passages, without_fences
-from resources.recognition.crops import crop_index
-from resources.recognition.latex import without_delimiters
-from resources.recognition.readings import Crop, RegionText, readable
+from resources.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
+from resources.recognition.regions import Crop, RegionText, crop_index, readable
 
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
@@ -21,7 +19,7 @@ _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
 def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
-    """The page in reading order, blocks a blank line apart.
+    """Return the page in reading order, blocks a blank line apart.
 
     Titles are `#` and `##`, bullets `- `, code is fenced, tables are HTML, formulas `$$` with their number as `\\tag`,
     pictures links to their crops. Running heads, feet and page numbers are paragraphs. Failed
@@ -72,23 +70,23 @@ def _block(region: RegionText, number: str | None) -> str:
     if not content:
         return ""
     if region.native_label in _TITLES:
-        title = " ".join(without_fences(content).split())
+        title = " ".join(strip_fences(content).split())
         return _TITLES[region.native_label] + inline_markdown(title.lstrip("#").lstrip())
     if region.native_label in TABLE_LABELS and content.startswith("<table"):
         return content
     if region.native_label in _FORMULAS:
         return formula_markdown(content, number)
     return "\n".join(
-        fenced(passage.text, passage.language)
+        fence_code(passage.text, passage.language)
         if passage.is_code
         else "\n".join(line_markdown(line) for line in passage.text.splitlines())
-        for passage in passages(content)
+        for passage in content_parts(content)
     )
 
 
 def formula_markdown(content: str, number: str | None) -> str:
-    """A display formula, with its number as `\\tag`."""
-    content = without_delimiters(content)
+    """Return a display formula, with its number as `\\tag`."""
+    content = strip_delimiters(content)
     if number is not None and "\\tag" not in content:
         content += f" \\tag{{{number.strip().strip('()（）').strip()}}}"
     return f"$$\n{content}\n$$"
@@ -132,7 +130,7 @@ _SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
 
 
 def _is_unsafe(link: re.Match[str]) -> bool:
-    """Whether a link that is not escaped leads elsewhere than to the web, read as markdown and browsers read it."""
+    """Return whether a link leads elsewhere than to the web, as markdown and browsers read it."""
     target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
     # Browsers leave out blanks and control characters.
     scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))
@@ -151,7 +149,7 @@ def page_text(regions: Sequence[RegionText]) -> str:
 def _text(region: RegionText) -> str:
     content = region.content
     if region.native_label not in TABLE_LABELS or not content.lstrip().startswith("<table"):
-        return without_fences(content)
+        return strip_fences(content)
     parser = _Cells()
     parser.feed(content)
     parser.close()

@@ -10,7 +10,7 @@ import re
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 
-from resources.recognition.characters import KOREAN, script_of, without_fillers
+from resources.recognition.content import KOREAN, script_of, strip_fillers
 
 DOUBTFUL = 0.5
 """Pages with this doubt or more should be looked at by a person."""
@@ -67,7 +67,7 @@ _MIXED = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class JudgedRegion:
     """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it.
 
     `cut` is a reading that was cut off, `unsure` one that its engine doubts. A `picture` was not read.
@@ -99,7 +99,7 @@ class DoubtfulPage:
     doubts: tuple[str, ...]
 
 
-def doubts(text: str, boxes: Sequence[Box] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
+def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
     """Return the doubts about a page's text, the most certain first.
 
     It is None for a sound one. `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is
@@ -132,6 +132,12 @@ def doubtful(table: pa.Table) -> list[DoubtfulPage]:
     rows = [{name: table[name][at].as_py() for name in ("page_id", "doubt", "doubts")} for at in wrong]
     pages = [DoubtfulPage(row["page_id"], row["doubt"], tuple(row["doubts"] or ())) for row in rows]
     return sorted(pages, key=lambda page: -page.doubt)
+
+
+def unexpected_scripts(scripts: Iterable[str | None], expected: Set[str]) -> Counter[str]:
+    """Count the pages by their main script, of those in a script that is not expected."""
+    known = _EVERYWHERE | expected
+    return Counter(script for script in scripts if script and script not in known)
 
 
 def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
@@ -172,7 +178,7 @@ def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
     `chinese` says that Chinese characters are expected by themselves.
     """
     lines = [line for line in text.splitlines() if _has_little_hangul(line)]
-    plain = without_fillers("\n".join(lines))
+    plain = strip_fillers("\n".join(lines))
     hanja = 0 if chinese else sum(count for char, count in Counter(plain).items() if script_of(char) == "CJK")
     yield _share("script", hanja, letters, 20, (0.1, 0.3), "of the letters are Chinese, in lines without Hangul")
     marks, orphans = len(_MARK.findall(plain)), len(_ORPHAN.findall(plain))
@@ -192,7 +198,7 @@ def _has_little_hangul(line: str) -> bool:
 
 
 def _repetition(text: str) -> Iterator[Doubt]:
-    flat = " ".join(without_fillers(text).split())
+    flat = " ".join(strip_fillers(text).split())
     # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
     yield _share(
@@ -232,7 +238,7 @@ def _may_repeat(text: str) -> bool:
     return bool((checksums[1:] == checksums[:-1]).any())
 
 
-def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
+def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
     pictures = min(1.0, sum(box.area for box in boxes if box.picture) / 1e6)
     if pictures >= _MOSTLY_PICTURE[0]:
         weight = 0.5 + 0.5 * ramp(pictures, *_MOSTLY_PICTURE)
@@ -254,8 +260,8 @@ def _area(boxes: Sequence[Box]) -> Iterator[Doubt]:
         yield Doubt("truncated", ramp(lost / sum(box.area for box in large), 0.05, 0.2), says)
 
 
-def _is_dense(box: Box) -> bool:
-    """Whether characters should fill a box: that of prose, or one too large for a title; tables are mostly white."""
+def _is_dense(box: JudgedRegion) -> bool:
+    """Return whether text should fill a box: prose, or a box too large for a title."""
     return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 

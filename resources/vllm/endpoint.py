@@ -1,94 +1,38 @@
-"""A running server as its clients see it, in any process, and its figures."""
+"""A running server as its clients see it: its URLs, its health, its metrics."""
 
+import base64
+import json
+import struct
 import time
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
-
-from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, metrics_text
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import ProxyHandler, Request, build_opener
 
 Samples = defaultdict[str, float]
 """Sums by sample name over all labels but those that tell kinds apart, which follow the name as `name/kind`."""
 
-_KINDS = {"vllm:request_success_total": "finished_reason"}
-"""Samples whose sum over a label would say nothing."""
 
-_COUNTS = {
-    "prompt_tokens": "vllm:prompt_tokens_total",
-    "generated_tokens": "vllm:generation_tokens_total",
-    "preemptions": "vllm:num_preemptions_total",
-    "prefix_cache_hits": "vllm:prefix_cache_hits_total",
-    "image_cache_hits": "vllm:mm_cache_hits_total",
-}
-_TIMES = {
-    "mean_in_server": "vllm:e2e_request_latency_seconds_sum",
-    "mean_running": "vllm:request_inference_time_seconds_sum",
-    "mean_waiting": "vllm:request_queue_time_seconds_sum",
-}
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One replica to send requests to; `runner` is generate, pooling for vectors, or classify for scores."""
 
-
-def parse(text: str) -> Samples:
-    """Samples of Prometheus' text format."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    samples: Samples = defaultdict(float)
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            kind = sample.labels.get(_KINDS.get(sample.name, ""))
-            samples[f"{sample.name}/{kind}" if kind else sample.name] += sample.value
-    return samples
-
-
-def total(parts: Iterable[Samples]) -> Samples:
-    """Return the sum over replicas."""
-    summed: Samples = defaultdict(float)
-    for part in parts:
-        for name, value in part.items():
-            summed[name] += value
-    return summed
-
-
-def by_name(samples: Samples) -> Samples:
-    """Return the sums over kinds too."""
-    summed: Samples = defaultdict(float)
-    for name, value in samples.items():
-        summed[name.partition("/")[0]] += value
-    return summed
-
-
-def difference(before: Samples, after: Samples) -> Samples:
-    """Return what was added to each counter.
-
-    One that fell was started anew with its server, so all of it was.
-    """
-    added: Samples = defaultdict(float)
-    for name, value in after.items():
-        added[name] = value - before[name] if value >= before[name] else value
-    return added
-
-
-def report(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
-    """Return the figures of `seconds` between two scrapes that are worth a plot.
-
-    The mean numbers of requests in the server, running and waiting are exact averages over the time
-    (Little's law: request-seconds over seconds), not samples of a gauge.
-    """
-    added = difference(before, after)
-    figures: dict[str, float] = {name: added[sample] for name, sample in _COUNTS.items()}
-    for sample in sorted(name for name in added if name.startswith("vllm:request_success_total/") and added[name]):
-        figures[f"finished_{sample.partition('/')[2]}"] = added[sample]
-    if seconds > 0:
-        figures |= {name: added[sample] / seconds for name, sample in _TIMES.items()}
-        figures["prompt_tokens_per_second"] = figures["prompt_tokens"] / seconds
-        figures["generated_tokens_per_second"] = figures["generated_tokens"] / seconds
-    return figures
+    url: str
+    api_key: str
+    model: str
+    runner: str
+    images: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """`urls` are equal replicas; `model` is the name that requests carry.
+    """A server to send requests to: equal replicas at `urls`, and the model's name.
 
     `api_key` is "" for a server without one. `folder` and `boot` tell which start of a managed server this is; an
     external one has no folder.
@@ -104,7 +48,7 @@ class Endpoint:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """One for each replica."""
+        """The target of each replica."""
         return tuple(Target(url, self.api_key, self.model, self.runner, self.images) for url in self.urls)
 
     def alive(self, seconds: float = 30.0) -> bool:
@@ -113,8 +57,8 @@ class Endpoint:
             return all(pool.map(lambda target: is_alive(target, seconds), self.targets))
 
     def samples(self) -> Samples:
-        """Return all counters and gauges of the replicas now, summed. Raises as `probe.probe` does."""
-        return total(parse(metrics_text(target)) for target in self.targets)
+        """Return all counters and gauges of the replicas, summed. Raises as `probe` does."""
+        return sum_samples(parse_metrics(metrics_text(target)) for target in self.targets)
 
 
 class Meter:
@@ -125,14 +69,267 @@ class Meter:
         self._before = endpoint.samples()
 
     def report(self, endpoint: Endpoint) -> dict[str, float | str]:
-        """Figures since the last report, of `endpoint` or the one that replaced it.
+        """Return the figures since the last report, of `endpoint` or its replacement.
 
         A server that is gone costs the figures, not the finished work.
         """
         try:
             after = endpoint.samples()
-        except (NotListening, BadProbe, TimeoutError) as error:
+        except (UnreachableServer, BadProbe, TimeoutError) as error:
             return {"server_metrics": f"not available: {error}"}
         before, started = self._before, self._started
         self._before, self._started = after, time.monotonic()
-        return {**report(before, after, self._started - started)}
+        return {**summarize_metrics(before, after, self._started - started)}
+
+
+class UnreachableServer(Exception):
+    """Nothing listens at the URL, or not yet."""
+
+
+class BadProbe(Exception):
+    """An answer of another status than 200, with the server's own words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(f"HTTP {status}: {words}")
+        self.status = status
+
+
+_WHITE = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAAAAACPAi4CAAAAKUlEQVR42u3MQREAAAwCIPuX1hD77SAA6VEEAoFAIBAIBAKBQCAQfA8Gpwvw4qrwDDIAAAAASUVORK5CYII="
+)
+"""64 x 64 white pixels: the smallest picture that the models take without enlarging it much."""
+
+
+_PROGRESS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total")
+"""Counters that only a working engine raises."""
+
+
+_SCRAPE_SECONDS = 5.0
+"""/metrics is answered by the front process at once, however long the queue is."""
+
+
+_POOLED = {"pooling": "/v1/embeddings", "classify": "/classify"}
+"""Where a server that writes nothing answers."""
+
+
+_WORDS = 300
+"""Bytes of an error's body that are kept in a message of one line."""
+
+
+# A proxy in the environment is for the world outside, never for a server of one's own.
+_direct = build_opener(ProxyHandler({}))
+
+
+def probe(target: Target, seconds: float) -> None:
+    """Have one token generated, or one text embedded or scored.
+
+    Raises `UnreachableServer`, `BadProbe` with the server's own words, or `TimeoutError`.
+    """
+    if path := _POOLED.get(target.runner):
+        _post(target, path, {"input": "a"}, seconds)
+        return
+    content: list[dict[str, Any]] = [{"type": "text", "text": "a"}]
+    if target.images:
+        content.insert(0, {"type": "image_url", "image_url": {"url": _WHITE}})
+    messages = [{"role": "user", "content": content}]
+    _post(target, "/v1/chat/completions", {"messages": messages, "max_tokens": 1}, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequests:
+    """Requests of real size, `count` of each kind: a picture in pixels, (0, 0) for none, and a text in tokens.
+
+    A text is for a pooling server alone.
+    """
+
+    picture: tuple[int, int]
+    text: int
+    count: int
+
+
+_ANSWER = 16
+"""Tokens of a first answer: enough steps to decode in all the ways that there are."""
+
+
+def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
+    """Have requests of real size answered, all of a kind at once, so that kernels are compiled before the first page.
+
+    Each process that answers HTTP probably gets one of either kind: it loads its image processor with it. Raises as
+    `probe` does.
+    """
+    with ThreadPoolExecutor(max(1, requests.count)) as pool:
+        for of_kind in zip(*(_first_bodies(target, requests, number) for number in range(requests.count)), strict=True):
+            list(pool.map(lambda sent: _post(target, sent[0], sent[1], seconds), of_kind))
+
+
+def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return paths and bodies, one of each kind; those of another `number` have other pictures and texts."""
+    bodies: list[tuple[str, dict[str, Any]]] = []
+    if all(requests.picture):
+        picture = {"type": "image_url", "image_url": {"url": _striped(*requests.picture, number)}}
+        content = [picture, {"type": "text", "text": "a"}]
+        if target.runner == "pooling":
+            system = {"role": "system", "content": [{"type": "text", "text": "a"}]}
+            messages = [system, {"role": "user", "content": content[:1]}]
+            bodies.append(("/v1/embeddings", {"messages": messages, "add_generation_prompt": True}))
+        else:
+            answer = {"max_tokens": _ANSWER, "ignore_eos": True, "temperature": 0}
+            bodies.append(("/v1/chat/completions", {"messages": [{"role": "user", "content": content}], **answer}))
+    if target.runner == "pooling" and requests.text:
+        bodies.append(("/v1/embeddings", {"input": [(number + token) % 200 + 20 for token in range(requests.text)]}))
+    return bodies
+
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def _striped(width: int, height: int, number: int) -> str:
+    """Return a grey PNG of upright stripes as a data URL. A supervisor has no library for pictures."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    row = b"\0" + bytes((37 * x + number) % 256 for x in range(width))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    data = _PNG + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row * height, 1)) + chunk(b"IEND", b"")
+    return f"data:image/png;base64,{base64.b64encode(data).decode()}"
+
+
+def is_alive(target: Target, seconds: float) -> bool:
+    """Return whether the server generates or embeds anything within `seconds`.
+
+    A probe may wait behind a long queue, so a server whose counters move in the meantime is alive.
+    """
+    before = _progress(target)
+    try:
+        probe(target, seconds)
+    except TimeoutError:
+        return before is not None and _progress(target) not in (None, before)
+    except (UnreachableServer, BadProbe):
+        return False
+    return True
+
+
+def version(target: Target) -> str:
+    """Return the server's own vLLM version."""
+    return str(json.loads(_get(target, "/version", _SCRAPE_SECONDS))["version"])
+
+
+def served_models(target: Target) -> list[str]:
+    """Return the model names that requests may carry."""
+    return [str(model["id"]) for model in json.loads(_get(target, "/v1/models", _SCRAPE_SECONDS))["data"]]
+
+
+def metrics_text(target: Target) -> str:
+    """Return the server's counters in Prometheus' text format."""
+    return _get(target, "/metrics", _SCRAPE_SECONDS)
+
+
+def _progress(target: Target) -> list[str] | None:
+    try:
+        return [line for line in metrics_text(target).splitlines() if line.startswith(_PROGRESS)]
+    except (UnreachableServer, BadProbe, TimeoutError):
+        return None
+
+
+def _get(target: Target, path: str, seconds: float) -> str:
+    return _open(target, Request(target.url + path), seconds)
+
+
+def _post(target: Target, path: str, body: dict[str, Any], seconds: float) -> None:
+    data = json.dumps({"model": target.model, **body}).encode()
+    _open(target, Request(target.url + path, data, {"Content-Type": "application/json"}), seconds)
+
+
+def _open(target: Target, request: Request, seconds: float) -> str:
+    if target.api_key:
+        request.add_header("Authorization", f"Bearer {target.api_key}")
+    try:
+        with _direct.open(request, timeout=seconds) as response:
+            return response.read().decode()
+    except HTTPError as error:
+        words = error.read(_WORDS).decode(errors="replace")
+        raise BadProbe(error.code, " ".join(words.split())) from None
+    except URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise UnreachableServer(str(error.reason)) from None
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:g} s") from None
+    except (OSError, HTTPException) as error:
+        raise UnreachableServer(f"{type(error).__name__}: {error}") from None
+
+
+_KINDS = {"vllm:request_success_total": "finished_reason"}
+"""Samples whose sum over a label would say nothing."""
+
+
+_COUNTS = {
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "generated_tokens": "vllm:generation_tokens_total",
+    "preemptions": "vllm:num_preemptions_total",
+    "prefix_cache_hits": "vllm:prefix_cache_hits_total",
+    "image_cache_hits": "vllm:mm_cache_hits_total",
+}
+
+
+_TIMES = {
+    "mean_in_server": "vllm:e2e_request_latency_seconds_sum",
+    "mean_running": "vllm:request_inference_time_seconds_sum",
+    "mean_waiting": "vllm:request_queue_time_seconds_sum",
+}
+
+
+def parse_metrics(text: str) -> Samples:
+    """Read the samples of Prometheus' text format."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    samples: Samples = defaultdict(float)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            kind = sample.labels.get(_KINDS.get(sample.name, ""))
+            samples[f"{sample.name}/{kind}" if kind else sample.name] += sample.value
+    return samples
+
+
+def sum_samples(parts: Iterable[Samples]) -> Samples:
+    """Return the sum over replicas."""
+    summed: Samples = defaultdict(float)
+    for part in parts:
+        for name, value in part.items():
+            summed[name] += value
+    return summed
+
+
+def sum_by_name(samples: Samples) -> Samples:
+    """Return the sums over kinds too."""
+    summed: Samples = defaultdict(float)
+    for name, value in samples.items():
+        summed[name.partition("/")[0]] += value
+    return summed
+
+
+def subtract_samples(before: Samples, after: Samples) -> Samples:
+    """Return the growth of each counter; one that fell was started anew."""
+    added: Samples = defaultdict(float)
+    for name, value in after.items():
+        added[name] = value - before[name] if value >= before[name] else value
+    return added
+
+
+def summarize_metrics(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
+    """Return the figures of `seconds` between two scrapes.
+
+    The mean numbers of requests in the server, running and waiting are exact averages over the time
+    (Little's law: request-seconds over seconds), not samples of a gauge.
+    """
+    added = subtract_samples(before, after)
+    figures: dict[str, float] = {name: added[sample] for name, sample in _COUNTS.items()}
+    for sample in sorted(name for name in added if name.startswith("vllm:request_success_total/") and added[name]):
+        figures[f"finished_{sample.partition('/')[2]}"] = added[sample]
+    if seconds > 0:
+        figures |= {name: added[sample] / seconds for name, sample in _TIMES.items()}
+        figures["prompt_tokens_per_second"] = figures["prompt_tokens"] / seconds
+        figures["generated_tokens_per_second"] = figures["generated_tokens"] / seconds
+    return figures

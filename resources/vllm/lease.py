@@ -1,29 +1,32 @@
-"""The lease on a managed server: any number of processes share it, and the first one starts the server."""
+"""The lease on a managed server, shared by processes, and the list of the servers that run on this machine."""
 
 import fcntl
 import logging
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from resources.errors import EngineError
-from resources.parallel import Begun
+from resources.parallel import BackgroundTask
 from resources.vllm.endpoint import Endpoint
-from resources.vllm.start_report import StartReport, server_name
+from resources.vllm.supervisor.server_log import StartReport, server_name
 from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
     ServerFolder,
+    ServerState,
     Specification,
-    State,
     locked,
     no_runtime_folder,
     runtime_folder,
+    server_folders,
 )
 from resources.vllm.supervisor.supervisor import ANOTHER_RUNS
 
@@ -38,50 +41,44 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
-class _Use:
-    """A server that this process uses or has asked for.
-
-    One that does not share its GPUs needs them for itself.
-    """
+class _ServerUse:
+    """A server that this process uses or has asked for, and its GPUs."""
 
     key: str
     gpus: frozenset[str]
     shares: bool
 
-    def excludes(self, other: "_Use") -> bool:
+    def excludes(self, other: "_ServerUse") -> bool:
         """Return whether the two cannot run at the same time."""
         return other.key != self.key and bool(other.gpus & self.gpus) and not (self.shares and other.shares)
 
 
 @dataclass(frozen=True, slots=True)
 class _EarlyLease:
-    """A lease from before the first use.
+    """A lease from before the first use, and the boot that it caused or found."""
 
-    `boot` is the start that it caused or found, if any.
-    """
-
-    use: _Use
+    use: _ServerUse
     held: ExitStack
-    boot: Begun[int | None]
+    boot: BackgroundTask[int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _OfThisProcess:
+class _ProcessLeases:
     """The leases that this process holds."""
 
-    uses: list[_Use] = field(default_factory=list)
+    uses: list[_ServerUse] = field(default_factory=list)
     early: dict[str, _EarlyLease] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_held = _OfThisProcess()
+_held = _ProcessLeases()
 
 
 def ask_for_server(specification: Specification, key: str, log: logging.Logger) -> None:
-    """Have the server of `key` started, if need be, and keep it until this process first leases it; returns at once.
+    """Have the server of `key` started, and keep it until this process leases it.
 
-    What goes wrong is told by that lease. A server that would have to wait for one that this process uses or has
-    asked for is not asked for. Raises `EngineError` without a folder for its locks.
+    Returns at once. What goes wrong is told by that lease. A server that would have to wait for one that this process
+    uses or has asked for is not asked for. Raises `EngineError` without a folder for its locks.
     """
     folder = _folder(key)
     use = _use(key, specification)
@@ -89,8 +86,8 @@ def ask_for_server(specification: Specification, key: str, log: logging.Logger) 
         others = [*_held.uses, *(early.use for early in _held.early.values())]
         if key in _held.early or any(use == other or use.excludes(other) for other in others):
             return
-        is_there, held = folder.supervised, ExitStack()
-        _held.early[key] = _EarlyLease(use, held, Begun(lambda: _begin(folder, specification, held)))
+        is_there, held = folder.is_supervised, ExitStack()
+        _held.early[key] = _EarlyLease(use, held, BackgroundTask(lambda: _start_early(folder, specification, held)))
     if not is_there:
         log.info("a server of %s is started meanwhile; where it is used, it is waited for", specification.model)
 
@@ -117,33 +114,30 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
         release_server(other)
     _refuse_waiting_for_oneself(use, specification)
     with ExitStack() as held:
-        held.enter_context(_kept(folder, specification))
+        held.enter_context(_hold_lease(folder, specification))
         _held.uses.append(use)
         held.callback(_held.uses.remove, use)
         with _held.lock:
             early = _held.early.get(key)
         try:
-            begun = early.boot.result() if early is not None else None
+            boot = early.boot.result() if early is not None else None
         finally:
             release_server(key)
-        yield _ready(folder, specification, 0, begun, log)
+        yield _wait_ready(folder, specification, 0, boot, log)
 
 
-def _begin(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
-    """Keep a server and have it started.
-
-    The boot whose end concerns whoever asked for it.
-    """
-    held.enter_context(_kept(folder, specification))
-    begins = not folder.supervised
+def _start_early(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
+    """Keep a server, have it started, and return the boot that concerns the caller."""
+    held.enter_context(_hold_lease(folder, specification))
+    begins = not folder.is_supervised
     if begins:
         _start_supervisor(folder, specification)
     state = folder.state
-    return state.boot if state is not None and (begins or state.phase.lives) else None
+    return state.boot if state is not None and (begins or state.phase.is_live) else None
 
 
 @contextmanager
-def _kept(folder: ServerFolder, specification: Specification) -> Iterator[None]:
+def _hold_lease(folder: ServerFolder, specification: Specification) -> Iterator[None]:
     """Hold the lock that keeps a server from being stopped as unused."""
     with ExitStack() as held:
         try:
@@ -165,15 +159,15 @@ def _folder(key: str) -> ServerFolder:
     return folder
 
 
-def _use(key: str, specification: Specification) -> _Use:
-    return _Use(key, frozenset(specification.gpus), specification.share_gpu)
+def _use(key: str, specification: Specification) -> _ServerUse:
+    return _ServerUse(key, frozenset(specification.gpus), specification.share_gpu)
 
 
 def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
-    """Return the server that replaces one that died or hangs.
+    """Return the server that replaces one that died or hangs; the caller holds a lease.
 
-    All callers of the same one get the same. The supervisor first makes sure that it does hang. Raises `EngineError`
-    when it was restarted too often, was stopped on purpose, or does not come up again. The caller holds a lease.
+    All callers get the same, and the supervisor first makes sure that it does hang. Raises `EngineError` when it was
+    restarted too often, was stopped on purpose, or does not come up again.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -184,14 +178,13 @@ def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
             return now
         boot = now.boot
     folder.restart_request(boot).touch()
-    return _ready(folder, None, boot, boot, log)
+    return _wait_ready(folder, None, boot, boot, log)
 
 
 def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
-    """Have the supervisor restart the replica at `url` if it hangs.
+    """Have the replica at `url` restarted if it hangs; return the endpoint as it is.
 
-    Returns the endpoint as it is now. Does not wait. A server that is being restarted is left alone; one that is gone
-    as a whole is for `restart_server`.
+    A server that is being restarted is left alone; one that is gone as a whole is for `restart_server`.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -212,13 +205,13 @@ def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logg
 
 def _current(folder: ServerFolder) -> Endpoint | None:
     """Return the server's endpoint if it is ready now."""
-    if not folder.supervised:
+    if not folder.is_supervised:
         return None
     state = folder.state
     return _endpoint(folder, state) if state is not None and state.phase is Phase.READY else None
 
 
-def _ready(
+def _wait_ready(
     folder: ServerFolder, specification: Specification | None, after: int, joined: int | None, log: logging.Logger
 ) -> Endpoint:
     """Wait for a ready server of a boot later than `after`, starting supervisors as needed.
@@ -228,9 +221,9 @@ def _ready(
     report = StartReport(folder, log, restart=after > 0)
     started = 0
     while True:
-        supervised = folder.supervised
+        supervised = folder.is_supervised
         state = folder.state
-        if state is not None and supervised and state.phase.lives:
+        if state is not None and supervised and state.phase.is_live:
             joined = state.boot if joined is None else joined
             if state.phase is Phase.READY and state.boot > after:
                 report.ready(state)
@@ -255,7 +248,7 @@ def _ready(
 def _start_supervisor(folder: ServerFolder, specification: Specification | None) -> None:
     try:
         with locked(folder.starting, fcntl.LOCK_EX, _SPAWN_SECONDS), folder.supervisor_log.open("ab") as output:
-            if folder.supervised:
+            if folder.is_supervised:
                 return
             if specification is not None:
                 folder.write_specification(specification)
@@ -276,7 +269,7 @@ def _start_supervisor(folder: ServerFolder, specification: Specification | None)
         raise EngineError(f"the supervisor of the server did not start: {lines[-1] if lines else 'no message'}")
 
 
-def _refuse_waiting_for_oneself(use: _Use, specification: Specification) -> None:
+def _refuse_waiting_for_oneself(use: _ServerUse, specification: Specification) -> None:
     for other in _held.uses:
         if use.excludes(other):
             raise EngineError(
@@ -285,7 +278,7 @@ def _refuse_waiting_for_oneself(use: _Use, specification: Specification) -> None
             )
 
 
-def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
+def _endpoint(folder: ServerFolder, state: ServerState) -> Endpoint:
     specification = folder.specification
     return Endpoint(
         state.urls,
@@ -296,3 +289,75 @@ def _endpoint(folder: ServerFolder, state: State) -> Endpoint:
         folder.path,
         state.boot,
     )
+
+
+LOCKS = Path("/proc/locks")
+"""The kernel's table of locks; some containers (gVisor) lack it."""
+_STOPPED_SECONDS = 60.0
+"""A server's grace, and the killing of one that does not use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server as it is now, and the processes that hold a lease on it."""
+
+    folder: ServerFolder
+    specification: Specification
+    state: ServerState
+    users: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return self.folder.path.name
+
+    @property
+    def idle_left(self) -> float | None:
+        """Seconds until it is stopped; None while it is used or not ready."""
+        if self.users or self.state.phase is not Phase.READY:
+            return None
+        last_use = max(self.folder.lease.stat().st_mtime, self.state.since)
+        return max(0.0, last_use + self.specification.idle_seconds - time.time())
+
+
+def list_servers() -> list[RunningServer]:
+    """Return every server of this user that runs or is about to.
+
+    Raises `EngineError` without a folder to look in.
+    """
+    try:
+        folders = list(server_folders())
+    except OSError as error:
+        raise EngineError(no_runtime_folder(error)) from None
+    found: list[RunningServer] = []
+    for folder in folders:
+        state = folder.state
+        if state is not None and folder.is_supervised and state.phase not in (Phase.STOPPED, Phase.FAILED):
+            found.append(RunningServer(folder, folder.specification, state, _lock_holders(folder.lease)))
+    return found
+
+
+def stop_server(server: RunningServer, force: bool = False) -> None:
+    """Stop a server and return when its last process is gone.
+
+    Raises `EngineError` for one in use, unless forced.
+    """
+    if server.users and not force:
+        users = ", ".join(map(str, server.users))
+        raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
+    with suppress(ProcessLookupError):  # it has just stopped by itself
+        os.kill(server.state.supervisor, signal.SIGTERM)
+    deadline = time.monotonic() + _STOPPED_SECONDS
+    while server.folder.is_supervised:
+        if time.monotonic() > deadline:
+            raise EngineError(f"{server.specification.model} does not stop; see {server.folder.supervisor_log}")
+        time.sleep(POLL)
+
+
+def _lock_holders(path: Path) -> tuple[int, ...]:
+    """Return the processes that lock a file, as far as the kernel tells."""
+    if not path.exists() or not LOCKS.exists():
+        return ()
+    inode = str(path.stat().st_ino)
+    # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
+    rows = (line.split() for line in LOCKS.read_text().splitlines())
+    return tuple(sorted({int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}))

@@ -1,9 +1,10 @@
-"""The base of engines whose model runs on a server: their fields, their worker pool, their figures."""
+"""The base of engines whose model runs on a server."""
 
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
@@ -12,8 +13,8 @@ from pydantic import Field, PrivateAttr
 
 from resources.engine import Engine, require_installed
 from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.messages import Handler, WarmUp
 from resources.vllm.client.worker_pool import Worker, WorkerPool, boot_process, process_count
+from resources.vllm.client.worker_process import Handler, WarmUp
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")
@@ -24,8 +25,21 @@ _IN_FLIGHT = 1.5
 """Requests in flight for each sequence the server runs: it decodes and normalises the surplus meanwhile."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """The bytes that a model takes of a card: its weights, and those of a token in the KV cache and in a step.
+
+    `picture` are those of one picture's encoder pass that do not grow with the step. All but the weights are estimates.
+    """
+
+    weights: int
+    cached_token: int
+    step_token: int
+    picture: int = 0
+
+
 class ServedEngine(Engine):
-    """An engine whose model is on a `VLLMServer`, used from as many client processes as keep it busy."""
+    """An engine whose model is on a `VLLMServer`, used from several client processes."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset(
         {"server", "processes", "threads", "in_flight", "request_seconds", "retry_seconds"}
@@ -46,8 +60,14 @@ class ServedEngine(Engine):
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
+    model_memory: ClassVar[ModelMemory | None] = None
+    """The memory that the usual model of this engine takes of a card; None where it is unknown."""
+
+    large_memory: ClassVar[ModelMemory | None] = None
+    """The same of its model of 8 billion parameters, where it has one."""
+
     worker_modules: ClassVar[tuple[str, ...]] = ()
-    """What a client process imports while it waits, so that no page waits for it."""
+    """Modules that a client process imports while it is idle, so that no page waits for them."""
 
     _spares: list[Worker] = PrivateAttr(default_factory=list)
     _leaving: list[threading.Thread] = PrivateAttr(default_factory=list)
@@ -58,7 +78,7 @@ class ServedEngine(Engine):
         self.prepare_workers(self.worker_modules)
 
     def prepare_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
-        """Ask for the server, and for client processes that import `modules` and do `calls` while they wait."""
+        """Ask for the server, and for client processes that warm up with `modules` and `calls`."""
         self.server.prepare()
         count = process_count(self.processes)
         if count > 1:
@@ -102,6 +122,11 @@ class ServedEngine(Engine):
     def weights(self) -> dict[str, str]:
         return self.server.recipe_parts()
 
+    @property
+    def memory(self) -> ModelMemory | None:
+        """What its model takes of a card, as far as its name tells; None where nobody said."""
+        return self.large_memory if self.large_memory and "8B" in self.server.model else self.model_memory
+
     def take_figures(self) -> Figures:
         """Return the sums of the handlers' figures over the results since the last call."""
         taken, self._figures = self._figures, defaultdict(float)
@@ -136,7 +161,7 @@ class ServedEngine(Engine):
             yield made
 
     def run_further(self, job: Any) -> None:
-        """A job that follows from a result of the `run_jobs` under way."""
+        """Add a job that follows from a result of the `run_jobs` under way."""
         assert self._pool is not None
         self._pool.add(job)
 

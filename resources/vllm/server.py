@@ -1,4 +1,4 @@
-"""The vLLM server as a resource: what it serves, what it may use, and a lease on it."""
+"""The vLLM server as a resource."""
 
 import logging
 import os
@@ -13,30 +13,37 @@ from pathlib import Path
 from resources.engine import INSTALL
 from resources.errors import EngineError
 from resources.fingerprints import file_sha256, fingerprint
+from resources.gpu import all_gpus, named_gpus
 from resources.vllm import plugin
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.flags import serve_arguments, serve_environment
-from resources.vllm.gpus import all_gpus, named_gpus
+from resources.vllm.endpoint import BadProbe, Endpoint, Target, UnreachableServer, is_alive, served_models, version
 from resources.vllm.lease import ask_for_server, lease_server, release_server, restart_replica, restart_server
-from resources.vllm.server_fields import ALL_GPUS, VLLMServerFields
-from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, is_alive, served_models, version
+from resources.vllm.server_fields import ALL_GPUS, VLLMServerFields, serve_arguments, serve_environment
 from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, runtime_folder
 
 _log = logging.getLogger("dagster.builtin.vllm")
-"""What is written to it, Dagster records with the run that is going on."""
+"""A logger whose lines Dagster records with the run."""
 _PROTOCOL = 3
 """Version of the files that clients and supervisors share; another one means another server."""
 
 _TYPICAL_START = 120.0
 """Seconds of a start with the weights on disk: 104 to 129 on an H200, of GLM-OCR as of Qwen3-VL-Embedding."""
 
+_REGION, _PAGE = (29, 15), (35, 49)
+"""A mean region of a page, and an A4 page as it is embedded: patches across and down."""
+_PATCH = {"generate": 28, "pooling": 32}
+"""Pixels on a side of a patch."""
+_TEXT = 1500
+"""Tokens of a page full of text."""
+_FIRST = 4
+"""First requests of a kind for each process that answers HTTP: few of the processes get none."""
+
 _LIFECYCLE = frozenset(
     {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
 )
-"""How long a server is kept, not which one it is: its first user decides."""
+"""Fields that say how long a server is kept, not which one it is: its first user decides."""
 
-_NO_ANSWER = (NotListening, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
-"""What a server raises that does not answer a question about itself, or not as vLLM does."""
+_NO_ANSWER = (UnreachableServer, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
+"""Errors of a server that does not answer a question about itself, or not as vLLM does."""
 
 
 class VLLMServer(VLLMServerFields):
@@ -59,9 +66,9 @@ class VLLMServer(VLLMServerFields):
             yield endpoint
 
     def prepare(self) -> None:
-        """Have a managed server started that is going to be used, and keep it until the first lease; returns at once.
+        """Have a managed server started, and keep it until the first lease; do not wait.
 
-        What goes wrong is told by that lease. A run of Dagster gives up at its end what it has not used.
+        The lease raises what goes wrong. A run of Dagster gives up at its end what it has not used.
         """
         if self.mode == "managed":
             with suppress(EngineError):
@@ -83,7 +90,7 @@ class VLLMServer(VLLMServerFields):
         return restart_server(endpoint, _log)
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        """Have a managed replica at `url` restarted if it hangs, while the others go on, within a lease.
+        """Have a managed replica at `url` restarted if it hangs, within a lease.
 
         Returns the endpoint as it is now, at once. External servers are left to their owner.
         """
@@ -92,10 +99,7 @@ class VLLMServer(VLLMServerFields):
         return restart_replica(endpoint, url, reason, _log)
 
     def recipe_parts(self) -> dict[str, str]:
-        """Return what of the server determines results: the weights by commit or content, the types, vLLM's version.
-
-        Also how it prepares pictures, and this project's encoder where it is on.
-        """
+        """Return what determines results: weights, types, vLLM's version, pictures' preparation, our encoder."""
         return {
             "model": self.model if self.revision else "folder",
             "revision": self.revision or _content(self.folder),
@@ -109,10 +113,7 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def gpus_held(self) -> int:
-        """GPUs it works on.
-
-        Of external servers, and where nobody can say, one for each server.
-        """
+        """GPUs it works on; one for each server that is external or unknown."""
         if self.mode == "external":
             return len(self.urls)
         try:
@@ -129,10 +130,7 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The GPUs of this machine that it works on, as CUDA_VISIBLE_DEVICES names them.
-
-        It is None of an external one.
-        """
+        """The names of this machine's GPUs that it works on; none of an external one."""
         try:
             return () if self.mode == "external" else self._gpu_names()
         except EngineError:
@@ -140,12 +138,12 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def start_seconds(self) -> float:
-        """What the last start of this server took on this machine, else a typical one; 0 while it runs."""
+        """Seconds of the last start here, else of a typical one; 0 while it runs."""
         if self.mode == "external":
             return 0.0
         try:
             folder = ServerFolder(runtime_folder() / self.key)
-            if folder.state is not None and folder.state.phase is Phase.READY and folder.supervised:
+            if folder.state is not None and folder.state.phase is Phase.READY and folder.is_supervised:
                 return 0.0
             return folder.boot_seconds or _TYPICAL_START
         except (EngineError, OSError):
@@ -171,14 +169,26 @@ class VLLMServer(VLLMServerFields):
             replicas=self.replica_count,
             mps=self.mps,
             port=self.port,
-            runner=self.runner,
+            runner=self.answers,
             images=self.images_per_prompt > 0,
+            first_picture=self._first_picture(),
+            first_text=min(_TEXT, self.max_model_len // 2) if self.runner == "pooling" else 0,
+            # A CPU build has nothing to compile for, and takes long.
+            first_count=_FIRST * self.api_server_count if self.gpus else 0,
             version=self.version,
             **lifecycle,
         )
 
+    def _first_picture(self) -> tuple[int, int]:
+        """Return the size in pixels of a usual picture, no larger than the server's largest; (0, 0) for none."""
+        if not self.images_per_prompt:
+            return 0, 0
+        columns, rows = _PAGE if self.runner == "pooling" else _REGION
+        shrink = min(1.0, (self.max_image_tokens / (columns * rows)) ** 0.5)
+        return int(columns * shrink) * _PATCH[self.runner], int(rows * shrink) * _PATCH[self.runner]
+
     def _gpu_names(self) -> tuple[str, ...]:
-        """Whole groups of `tensor_parallel` GPUs; of all, those that are left over stay free."""
+        """Return whole groups of `tensor_parallel` GPUs, and leave the rest of `all` free."""
         if self.gpus != ALL_GPUS:
             return named_gpus(self.gpus)
         names = all_gpus()
@@ -206,7 +216,7 @@ class VLLMServer(VLLMServerFields):
         return program and os.path.abspath(program)
 
     def python(self) -> str:
-        """Return the interpreter of the environment that serves, as far as it can be told; else this one."""
+        """Return the interpreter beside the server's program, else this one."""
         if self.mode == "managed":
             beside = Path(self.program()[0]).with_name("python")
             if beside.is_file():
@@ -218,7 +228,7 @@ class VLLMServer(VLLMServerFields):
         if self.api_key_env and not key:
             raise EngineError(f"{self.api_key_env}, which is to hold the key of {self.urls[0]}, is not set")
         targets = [
-            Target(url.rstrip("/"), key, self.model, self.runner, self.images_per_prompt > 0) for url in self.urls
+            Target(url.rstrip("/"), key, self.model, self.answers, self.images_per_prompt > 0) for url in self.urls
         ]
         deadline = time.monotonic() + seconds
         while not (alive := [target for target in targets if is_alive(target, self.hang_seconds)]):
@@ -230,7 +240,9 @@ class VLLMServer(VLLMServerFields):
         if self.version:
             for target in alive:
                 self._check_version(target)
-        return Endpoint(tuple(target.url for target in alive), key, self.model, self.runner, self.images_per_prompt > 0)
+        return Endpoint(
+            tuple(target.url for target in alive), key, self.model, self.answers, self.images_per_prompt > 0
+        )
 
     def _check_version(self, target: Target) -> None:
         try:
@@ -254,20 +266,17 @@ class VLLMServer(VLLMServerFields):
 
 
 def _stamp(folder: Path) -> list[tuple[str, int, int]]:
-    """Cheap identity of a checkpoint's files, so that a changed one is not mistaken for what a warm server loaded."""
+    """Return names, sizes and times of a checkpoint's files, which tell a changed one."""
     files = ((name, path.stat()) for name, path in _files(folder).items())
     return [(name, status.st_size, status.st_mtime_ns) for name, status in files]
 
 
 def _content(folder: Path) -> str:
-    """Fingerprint of a checkpoint's bytes."""
+    """Return the fingerprint of a checkpoint's bytes."""
     return fingerprint({name: file_sha256(path) for name, path in _files(folder).items()})
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return a checkpoint's files by name below the folder.
-
-    What a download left in hidden folders is none of it.
-    """
+    """Return a checkpoint's files by name, without hidden folders of a download."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(name): folder / name for name in names if not any(part.startswith(".") for part in name.parts)}

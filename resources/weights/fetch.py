@@ -1,4 +1,4 @@
-"""Pinned weights in the Hub's cache: what is missing, fetched, resumed where it was interrupted, and proven."""
+"""Pinned weights in the Hub's cache: checked, fetched, resumed and proven."""
 
 import json
 import shutil
@@ -9,32 +9,35 @@ from pathlib import Path
 from resources.engine import Engine, require_installed
 from resources.errors import HubError
 from resources.files import file_sha256
-from resources.weights.pinned import Weights, called, pinned_weights
-from resources.weights.repository import (
+from resources.weights.hub import (
     RepositoryFile,
+    Weights,
     ask_hub,
     cache_folder,
     is_offline,
+    pinned_weights,
     repository_folder,
     snapshot_folder,
+    translate_hub_errors,
     wanted_patterns,
 )
 
 SHA256, _SHA1 = 64, 40
-"""Hex digits of the hashes that `Listed.hash` may be."""
+"""Hex digits of the hashes that `RepositoryFile.hash` may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFiles:
-    """The files of some weights by name: the bytes of whole and of missing ones, and what is wrong with the others.
+    """The files of some weights by name: whole, missing and damaged ones.
 
-    `begun` are the bytes of files whose fetching was interrupted; it goes on there.
+    Whole and missing ones have their bytes, damaged ones what is wrong with them. `partial_bytes` are those of files
+    whose fetching was interrupted; it goes on there.
     """
 
     whole: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
-    begun: int = 0
+    partial_bytes: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -49,7 +52,7 @@ class CachedFiles:
         return sum(self.missing.values())
 
 
-def examine(
+def check_cache(
     weights: Weights, listed: Sequence[RepositoryFile], step: Callable[[str, int], None] = lambda *_: None
 ) -> CachedFiles:
     """Compare the cached files with their list: presence, size, hash.
@@ -58,7 +61,7 @@ def examine(
     bytes)` is told of each.
     """
     folder = snapshot_folder(weights)
-    found = CachedFiles(begun=_begun(weights))
+    found = CachedFiles(partial_bytes=_partial_bytes(weights))
     for file in listed or _by_blobs(folder):
         path = folder / file.path
         if not path.is_file():
@@ -76,7 +79,10 @@ def examine(
 
 
 def remove_damaged(weights: Weights, found: CachedFiles) -> None:
-    """Delete the damaged files with their blobs: the Hub's client takes every file that is there for whole."""
+    """Delete the damaged files with their blobs.
+
+    The Hub's client takes every file that is there for whole.
+    """
     for name in found.damaged:
         link = snapshot_folder(weights) / name
         link.resolve().unlink(missing_ok=True)
@@ -93,17 +99,11 @@ def _problem(path: Path, file: RepositoryFile) -> str | None:
 
 
 def _hash(path: Path, digits: int) -> str | None:
-    """Return the hash of a file, of the kind that has so many digits.
-
-    It is None for another: a copy need not be named by one.
-    """
+    """Return the hash of so many digits of a file; None for another kind."""
     if digits == SHA256:
         return file_sha256(path)
-    return _git_hash(path) if digits == _SHA1 else None
-
-
-def _git_hash(path: Path) -> str:
-    """Return what Git names the contents of a file by."""
+    if digits != _SHA1:
+        return None
     from huggingface_hub.utils.sha import git_hash
 
     return git_hash(path.read_bytes())
@@ -127,8 +127,8 @@ def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
         yield "model.safetensors"
 
 
-def _begun(weights: Weights) -> int:
-    return sum(path.stat().st_size for path in (repository_folder(weights) / "blobs").glob(f"*{BEGUN}"))
+def _partial_bytes(weights: Weights) -> int:
+    return sum(path.stat().st_size for path in (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}"))
 
 
 _SPARE = 1.05
@@ -148,7 +148,7 @@ def listed_online(weights: Weights) -> list[RepositoryFile]:
 
 
 def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
-    """Raise `KopubError`, one line, where the engines lack a package, or weights that the Hub does not give.
+    """Raise `KopubError` where engines lack a package, or weights that can be had.
 
     The Hub is asked for weights alone that are not in its cache.
     """
@@ -165,7 +165,7 @@ def cached_snapshot(weights: Weights) -> Path:
     """
     if not _is_cached(weights):
         listed = listed_online(weights)
-        fetch(weights, listed, examine(weights, listed))
+        fetch(weights, listed, check_cache(weights, listed))
     return snapshot_folder(weights)
 
 
@@ -184,13 +184,13 @@ def require_room(missing: int) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Room on the disk where the folder is or would be."""
+    """Return the free bytes on the disk where the folder is or would be."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return shutil.disk_usage(there).free
 
 
 def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
-    """Fetch what is missing or damaged, and examine all of it again.
+    """Fetch what is missing or damaged, and check all of it again.
 
     Raises `HubError`, one line. Files that were begun go on where they were interrupted; a damaged one is fetched anew.
     """
@@ -201,9 +201,9 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles
         if file.path not in found.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
             download(weights, file)
     patterns = wanted_patterns(file.path for file in listed)
-    with called(weights):
+    with translate_hub_errors(weights):
         snapshot_download(weights.repo, revision=weights.revision, allow_patterns=patterns)
-    fetched = examine(weights, [file for file in listed if file.path not in found.whole])
+    fetched = check_cache(weights, [file for file in listed if file.path not in found.whole])
     problems = {**dict.fromkeys(fetched.missing, "it is not there"), **fetched.damaged}
     if problems:
         name, problem = next(iter(problems.items()))
@@ -211,7 +211,7 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles
     return CachedFiles({**found.whole, **fetched.whole})
 
 
-BEGUN = ".begun"
+PARTIAL = ".partial_bytes"
 """End of the name of a blob that is not whole."""
 
 
@@ -227,8 +227,8 @@ def download(weights: Weights, file: RepositoryFile) -> None:
 
     assert file.hash is not None
     blob = repository_folder(weights) / "blobs" / file.hash
-    begun = blob.with_name(f"{file.hash}{BEGUN}")
-    with called(weights):
+    begun = blob.with_name(f"{file.hash}{PARTIAL}")
+    with translate_hub_errors(weights):
         blob.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{begun}.lock"):
             if blob.exists():

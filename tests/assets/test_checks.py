@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kopub_assets.materialize.checks import losses, unaccounted, unsound_vectors, without_regions
-from kopub_assets.materialize.rows import MadeShard, RowSpec, Work
+from kopub_assets.checks import losses, unaccounted, unsound_vectors, without_regions
+from kopub_assets.rows import RowSpec, ShardResult, Work
 from resources.config.choices import Gates
 from resources.states import State
 from resources.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
@@ -19,8 +19,8 @@ def texts(*rows: tuple[str, str]) -> pa.Table:
     return pa.Table.from_pylist([{"page_id": i, "state": s, "fingerprint": "f"} for i, s in rows], PARSED_TEXTS)
 
 
-def made(table: pa.Table, *ids: str) -> MadeShard:
-    return MadeShard(table, "page_id", [RowSpec(i, "f", {}) for i in ids], table.slice(0, 0), Work({}, [], 0.0))
+def made(table: pa.Table, *ids: str) -> ShardResult:
+    return ShardResult(table, "page_id", [RowSpec(i, "f", {}) for i in ids], table.slice(0, 0), Work({}, [], 0.0))
 
 
 def layout(ok: int = 0, blank: int = 0, failed: int = 0, quarantined: int = 0) -> pa.Table:

@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter, ImageOps
 from resources.config.choices import Figures
 from resources.config.settings import load_settings
 from resources.documents.export import write_documents
-from resources.figures.notes import sound_notes
+from resources.figures.figure import sound_notes
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES
 from resources.release.export import export

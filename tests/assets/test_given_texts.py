@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kopub_assets.upgrades.plan import Standing
-from kopub_assets.upgrades.stale_scan import survey
-from resources.code_version import CodeVersion
+from kopub_assets.plan import survey
+from kopub_assets.staleness import Standing
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import PageLayout, Task
 from resources.pages.page import Page
-from resources.store.footer_cache import FooterCache
+from resources.store.table_source import FooterCache
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
@@ -75,7 +75,7 @@ def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_el
         "raw_pages": Standing.CURRENT,
         "layout_regions": Standing.CURRENT,
         "ocr_results": Standing.STALE,
-        "parsed_texts": Standing.PERHAPS,
+        "parsed_texts": Standing.MAYBE_STALE,
     }
     assert platform.run(TEXTS).success
     assert origins(platform) == ["layout", "recognizer", "recognizer"]

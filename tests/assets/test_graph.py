@@ -1,12 +1,14 @@
 """The graph as Dagster sees it is the one that was agreed; `pytest tests/assets --write-graph` agrees on another."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
+from definitions import definitions_of
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 
@@ -38,6 +40,15 @@ def described(assets: list[dg.AssetsDefinition | dg.AssetSpec]) -> dict[str, Any
 
 def _columns(asset: dg.AssetsDefinition) -> list[dg.TableColumn]:
     return asset.get_asset_spec().metadata["dagster/column_schema"].columns
+
+
+@pytest.mark.parametrize("days", [None, 7.0])
+def test_a_release_is_overdue_where_the_profile_says_when(tmp_path: Path, days: float | None):
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    upgrades = platform.settings.upgrades.model_copy(update={"fresh_within_days": days})
+    definitions = definitions_of(replace(platform.settings, upgrades=upgrades))
+    overdue = {spec.key.path[-1] for spec in definitions.resolve_all_asset_specs() if spec.freshness_policy}
+    assert overdue == (set() if days is None else {"hf_release", "retrieval_scores"})
 
 
 def test_the_graph_is_as_agreed(tmp_path: Path, request: pytest.FixtureRequest):

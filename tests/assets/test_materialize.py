@@ -11,8 +11,8 @@ import pytest
 
 from kopub_assets import layout_regions, raw_pages
 from kopub_assets.raw_pages import RawPages
-from resources.code_version import CodeVersion
 from resources.errors import UndecodableImage
+from resources.fingerprints import CodeVersion
 from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.pages.page_reader import PageReader
@@ -323,6 +323,20 @@ def test_a_damaged_table_is_named_and_made_again(platform: Platform, damage: str
     assert computed(result, "parsed_texts") == {"shard_00": 0}
     assert set(platform.states("ocr_results").values()) == {State.OK}
     assert f"{path} is damaged" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("place", [0.5, 1.0], ids=["middle", "footer"])
+def test_one_run_makes_every_damaged_table_again(built: Platform, place: float):
+    """Scores and lists of released files are tables too."""
+    paths = sorted((built.home / "store").glob("[a-z]*/*.parquet"))
+    assert {"retrieval_scores", "hf_release", "raw_pages"} <= {path.parent.name for path in paths}
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        content[int(place * (len(content) - 1))] ^= 1
+        path.write_bytes(content)
+    assert built.run(last="shard_01").success
+    for path in paths:
+        built.store.read(path.parent.name, path.stem)
 
 
 def test_a_full_disk_is_one_line_and_what_was_finished_stays(platform: Platform, monkeypatch: pytest.MonkeyPatch):

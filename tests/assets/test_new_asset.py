@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 
 from kopub_assets.graph import GRAPH, Graph
-from kopub_assets.materialize.row_table import RowTable
-from kopub_assets.upgrades.stale_scan import survey
+from kopub_assets.plan import survey
+from kopub_assets.row_table import RowTable
 from resources.states import State
-from resources.store.footer_cache import FooterCache
+from resources.store.table_source import FooterCache
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 

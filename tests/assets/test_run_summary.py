@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 from pydantic import PrivateAttr
 
 from kopub_cli.commands.costs import spent, summary_line
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform

@@ -9,21 +9,21 @@ import pytest
 from starlette.testclient import TestClient
 
 import kopub
-from kopub_assets.upgrades.lineage import chain
-from kopub_assets.upgrades.plan import AssetPlan, Standing, settings_changed
-from kopub_assets.upgrades.stale_scan import survey
+from kopub_assets.lineage import chain
+from kopub_assets.plan import AssetPlan, survey
+from kopub_assets.staleness import Standing, settings_changed
 from kopub_cli.commands.doubts import about_layers, texts_by_shard
-from kopub_cli.indexed_corpus import corpus_check
+from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.config.choices import Pdf
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.errors import KopubError
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.indexing import index
 from resources.search.searcher import Searcher
-from resources.store.footer_cache import FooterCache
-from resources.texts.layers.comparison import from_layers
+from resources.store.table_source import FooterCache
+from resources.texts.extracted_text import from_layers
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import page_image, pages
@@ -212,7 +212,7 @@ def test_from_check_to_prefer_and_back_only_what_it_changes_is_stale(platform: P
     platform.make(*READING)
     layers(platform, "prefer")
     found = plans(platform)
-    assert found["parsed_texts"].shards[Standing.PERHAPS] == ["shard_00"]
+    assert found["parsed_texts"].shards[Standing.MAYBE_STALE] == ["shard_00"]
     assert found["ocr_results"].shards[Standing.STALE] == ["shard_00"]
     platform.make(*READING)
     layers(platform, "check")

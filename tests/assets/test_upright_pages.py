@@ -16,23 +16,25 @@ from typer.testing import CliRunner
 
 import kopub
 from kopub_assets import raw_pages
-from kopub_cli.indexed_corpus import corpus_check
 from kopub_cli.main import app
+from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.config.settings import load_settings
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.evaluation.benchmarks.texts import load_texts
 from resources.evaluation.benchmarks.transformed import photographed, turned
 from resources.layout.cpu.detector import CpuLayout
-from resources.layout.given.detector import GivenLayout
+from resources.layout.ground_truth import GroundTruthLayout
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import SAMPLES
-from resources.pages.pixels.images import decode
+from resources.pages.page import decode
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
 from tests.support.harness import Platform, Prepared
 
+PLAIN = (("white", 255), ("black", 0))
+"""Pages of one grey level."""
 READING = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings")
 
 
@@ -125,7 +127,7 @@ def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Pla
 
 
 def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):
-    platform.engines["layout"] = GivenLayout(home=str(platform.home))
+    platform.engines["layout"] = GroundTruthLayout(home=str(platform.home))
     platform.make("raw_pages")
     assert {row["upright"] for row in platform.rows("raw_pages").values()} == {None}
 
@@ -195,3 +197,14 @@ def test_a_release_holds_the_picture_as_it_came_and_how_it_was_set_upright(platf
     page = kopub.open(tmp_path / "release").page("a_2")
     assert str(page.upright) == "turned upside down"
     assert (page.image.width, page.image.height) == (page.width, page.height)
+
+
+def test_a_blank_page_that_is_dark_all_over_is_doubted_and_a_white_one_is_not(tmp_path: Path):
+    platform = Platform.of(tmp_path, [[(id, png(np.full((400, 300, 3), level, np.uint8))) for id, level in PLAIN]])
+    platform.engines["layout"] = CpuLayout()
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    rows = platform.rows("parsed_texts")
+    assert {row["state"] for row in rows.values()} == {"blank"}
+    assert (rows["white"]["doubt"], rows["white"]["doubts"]) == (None, None)
+    assert rows["black"]["doubt"] == 1
+    assert "dark all over" in rows["black"]["doubts"][0]

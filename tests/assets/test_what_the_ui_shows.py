@@ -8,9 +8,9 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub_assets.materialize.dagster_assets import shown
-from kopub_assets.materialize.metadata.previews import first_markdown
-from kopub_assets.materialize.rows import Progress
+from kopub_assets.dagster_assets import shown
+from kopub_assets.metadata import first_markdown
+from kopub_assets.rows import Progress
 from resources.layout.regions import PageLayout
 from resources.pages.page import Page
 from tests.doubles.engines import OneRegionLayout

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from kopub_assets.running.command_line import shown_to_the_end
+from kopub_assets.running.execution import shown_to_the_end
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, ConfigError
 from resources.store.faults import require_reachable

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kopub_assets.upgrades.stale_scan import sources_of
+from kopub_assets.plan import sources_of
 from kopub_cli.commands.doubts import texts_by_shard
 from kopub_cli.commands.status import show_status
-from kopub_cli.indexed_corpus import require_indexed
+from kopub_cli.options import require_indexed
 from resources.config.settings import Settings, what_if
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.errors import KopubError
 from resources.release.base import ASSETS
 from resources.search.searcher import CannotSearch, Searcher

@@ -90,8 +90,38 @@ def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pyte
     lines = kopub("profiles").output.splitlines()
     assert max(map(len, lines)) <= 80
     for name, each in found.items():
-        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        line = next(line for line in lines if line.startswith(f"{name} "))
         assert ("measured" if each["measured"] else "estimated") in line
+
+
+def test_the_readers_of_each_card_are_listed_with_what_does_not_fit(kopub, monkeypatch: pytest.MonkeyPatch):
+    NvmlDouble(driver=False).install(monkeypatch)
+    shown = json.loads(kopub("profiles", "--json").output)
+    speeds = {each["profile"]: each["speed"] for each in shown["combinations"]}
+    assert speeds["rtx4060+deepseek_ocr"] == "does not fit"
+    assert (speeds["h200+glm_ocr"], speeds["h100+paddleocr_vl"]) == ("measured", "estimated")
+    (refused,) = [each["says"] for each in shown["combinations"] if each["profile"] == "rtx4060+deepseek_ocr"]
+    assert "weights 6.7" in refused
+    assert shown["published"]["paddleocr_vl"]["korean"] == 86.0
+    said = kopub("profiles").output
+    assert "for Korean: +paddleocr_vl, until your own pages say otherwise. MDPBench, Korean:" in said
+    assert "paddleocr_vl 86, glm_ocr 61.2, deepseek_ocr 28.2" in said
+
+
+def test_one_s_own_comparison_of_profiles_is_told_beside_the_public_scores(kopub, tmp_path: Path):
+    page = tmp_path / "pages" / "one.png"
+    page.parent.mkdir()
+    page.write_bytes(page_image())
+    page.with_suffix(".txt").write_text("kopub")
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text((PROFILES / "cpu.yaml").read_text())
+    both = [word for name in ("one", "two") for word in ("--profile", str(tmp_path / f"{name}.yaml"))]
+    done = kopub("evaluate", "texts", str(tmp_path / "pages"), *both)
+    assert done.exit_code == 0, done.output
+    lines = kopub("profiles").output.splitlines()
+    (told,) = [line for line in lines if line.startswith("your evaluation texts/pages-")]
+    assert ": one cer " in told
+    assert "; two cer " in told
 
 
 def test_a_card_that_the_profile_leaves_idle_is_told(kopub, monkeypatch: pytest.MonkeyPatch):

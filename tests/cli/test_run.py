@@ -15,10 +15,10 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.running.execution import shard_ranges
-from kopub_assets.running.forecast import Forecast, Stage
+from kopub_assets.running.progress import Forecast, Stage
 from kopub_cli.commands.run import run_assets
 from kopub_cli.dagster_home import prepared
-from kopub_cli.display.run_display import RunDisplay
+from kopub_cli.run_display import RunDisplay
 from resources.errors import KopubError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State

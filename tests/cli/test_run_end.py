@@ -13,9 +13,10 @@ from rich.console import Console
 from kopub_cli.commands.run import run_assets
 from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.runs.home import KnownAnswers, write_gold
+from resources.evaluation.home import KnownAnswers, write_gold
 from resources.pages.manifest import GOLD
 from resources.release.hub import HubTarget
+from tests.search.test_search import Typist
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform, Prepared
@@ -143,7 +144,7 @@ def test_a_cut_pdf_and_a_file_that_is_none_are_named_in_the_last_lines(tmp_path:
     whole = pdf(sheet(), sheet())
     (folder / "good.pdf").write_bytes(whole)
     (folder / "cut.pdf").write_bytes(whole[: len(whole) // 3])
-    (folder / "letter.docx").write_bytes(b"PK")
+    (folder / "letter.pages").write_bytes(b"PK")
     home = tmp_path / "home"
     make_dagster_home(home / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(home), "DAGSTER_HOME": ""}
@@ -159,3 +160,13 @@ def test_a_cut_pdf_and_a_file_that_is_none_are_named_in_the_last_lines(tmp_path:
         3,
         ["nothing to compute; 3 pages: 1 quarantined, 2 unfinished; see kopub status"],
     )
+
+
+def test_scripts_that_the_profile_does_not_read_are_named_with_what_to_do(platform: Platform):
+    russian = Typist(texts={f"p_{at}": f"Страница {at} из книги о лесах" for at in range(COUNT)})
+    platform.engines["recognition"] = russian
+    out = io.StringIO()
+    run_assets(platform.settings, READ, "", Console(file=out, width=300))
+    assert {row["script"] for row in platform.rows("parsed_texts").values()} == {"CYRILLIC"}
+    (line,) = [line for line in out.getvalue().splitlines() if "CYRILLIC" in line]
+    assert line == "8 pages mainly in CYRILLIC, which the profile does not read: choose a reader and settings for it"

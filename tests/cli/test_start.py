@@ -16,12 +16,23 @@ from resources.config.located import VALUES as NAMED_VALUES
 from resources.config.located import locate
 from resources.config.profile import SECTIONS, VALUES
 from resources.config.settings import ROOT, read_settings
-from resources.errors import STOPPED, ConfigError
-from resources.printable import counted
+from resources.errors import STOPPED, ConfigError, counted
 from tests.cli.test_cli import environment_of, run
 from tests.search.test_search import made
 
-HEAVY = ("cv2", "datasets", "kiwipiepy", "scipy", "sklearn", "tesserocr", "torch", "transformers", "usearch", "vllm")
+HEAVY = (
+    "aiohttp",
+    "cv2",
+    "datasets",
+    "kiwipiepy",
+    "scipy",
+    "sklearn",
+    "tesserocr",
+    "torch",
+    "transformers",
+    "usearch",
+    "vllm",
+)
 _GROUPS = ("evaluate", "serve")
 LISTS = """
 import json, sys

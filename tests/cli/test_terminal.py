@@ -15,13 +15,13 @@ from rich.table import Column
 from typer.testing import CliRunner
 
 from kopub_cli.commands import serve
-from kopub_cli.display.console import count, print_table, right, say
+from kopub_cli.console import count, print_table, right, say
 from kopub_cli.main import app
 from resources.config.settings import load_settings
-from resources.embedding.hashed.embedder import HashedEmbedder
-from resources.printable import ELLIPSIS
-from resources.vllm.running_servers import RunningServer
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, Specification, State
+from resources.embedding.hashed import HashedEmbedder
+from resources.errors import ELLIPSIS
+from resources.vllm.lease import RunningServer
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState, Specification
 from tests.search.test_search import Typist
 from tests.support.benchmarks import write_pages
 from tests.support.harness import STANDARD, Platform
@@ -95,7 +95,7 @@ EVALUATE = (
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("plan", "GPU corpus_image_embeddings current stale perhaps missing regions"),
+        ("plan", "corpus_image_embeddings current stale"),
         ("plan --set embedding.dim=512", "hf_release stale embedding.dim=512"),
         ("costs --top 5", "s/row corpus_image_embeddings annual-report-2024_1"),
         ("doubts", "annual-report-2024_2 repeats 1"),
@@ -121,8 +121,8 @@ def test_nothing_is_cut(printed: Callable[..., str], home: Path, command: str, e
 def test_servers_are_not_cut(printed: Callable[..., str], tmp_path: Path, monkeypatch: Any, columns: int):
     specification = Specification("Qwen/Qwen3-VL-Embedding-2B", ("vllm",), {}, gpus=("0", "1"), replicas=2)
     folder = ServerFolder(tmp_path / "0123456789abcdef")
-    running = RunningServer(folder, specification, State(Phase.READY, 1, 4711, 0.0), (123456, 234567))
-    monkeypatch.setattr(serve, "servers", lambda: [running, replace(running, users=(345678,))])
+    running = RunningServer(folder, specification, ServerState(Phase.READY, 1, 4711, 0.0), (123456, 234567))
+    monkeypatch.setattr(serve, "list_servers", lambda: [running, replace(running, users=(345678,))])
     wide, narrow = printed("serve status", WIDE), printed("serve status", columns)
     assert {"012345", "Qwen/Qwen3-VL-Embedding-2B", "ready", "345678", str(folder.log(1))} <= set(words(wide))
     assert_whole(narrow, wide, columns)

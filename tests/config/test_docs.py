@@ -9,19 +9,20 @@ import yaml
 from resources.config.profile_files import known_readers
 from resources.config.settings import read_settings
 
-ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "readers.md").read_text("utf-8"), re.DOTALL)
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "readers.md"
+BLOCKS = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_reader_of_the_documentation_makes_a_profile_of_a_gpu(block: str, tmp_path: Path):
-    sections = yaml.safe_load(block)
+def test_a_block_of_the_documentation_is_a_profile(block: str, tmp_path: Path):
     path = tmp_path / "mine.yaml"
-    path.write_text(f"extends: h200\n{block}", "utf-8")
+    path.write_text(block, "utf-8")
     settings = read_settings({"KOPUB_PROFILE": str(path), "KOPUB_HOME": str(tmp_path)})
-    assert settings.recognition.code_version.name == f"recognition.{sections['recognition']['engine']}"
+    reader = yaml.safe_load(block)["recognition"].get("engine", "deepseek_ocr")
+    assert settings.recognition.code_version.name == f"recognition.{reader}"
 
 
 def test_every_gpu_reader_has_its_section():
-    engines = {yaml.safe_load(block)["recognition"]["engine"] for block in BLOCKS}
-    assert engines | set(known_readers()) == {"glm_ocr", "paddleocr_vl", "deepseek_ocr"}
+    text = DOCUMENT.read_text("utf-8")
+    assert set(known_readers()) == {"glm_ocr", "paddleocr_vl", "deepseek_ocr", "deepseek_pages"}
+    assert not [reader for reader in known_readers() if f"`{reader}`" not in text and f"+{reader}`" not in text]

@@ -97,7 +97,7 @@ def package(folder: Path, name: str, point: str, source: str) -> Path:
 
 DECLARED = """
 from typing import ClassVar
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 
 class Mine(LayoutDetector):

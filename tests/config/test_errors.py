@@ -30,11 +30,12 @@ def refusal(load: Load, *args: object, **environ: str) -> str:
 
 
 SECTIONS = (
-    "shards_per_run, layout, recognition, embedding, notes, figures, corpus, store, release, hub, pdf, gates, upgrades"
+    "shards_per_run, layout, recognition, embedding, notes, reranking, figures, corpus, store, release, hub, pdf, "
+    "gates, upgrades"
 )
 PINNED = (
     "glm_ocr, deepseek_ocr, deepseek_ocr_2, paddleocr_vl_1_5, paddleocr_vl_1_6, pp_doclayout, qwen3_vl_embedding, "
-    "qwen3_vl_instruct"
+    "qwen3_vl_instruct, qwen3_vl_embedding_8b, qwen3_vl_reranker, qwen3_vl_reranker_8b"
 )
 
 
@@ -177,7 +178,7 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
         ("[" * DEEP, "mine.yaml is nested too deeply to be read"),
         ("layout: " + "{a: " * DEEP, "mine.yaml is nested too deeply to be read"),
         ("extends: h20", "mine.yaml: extends: h20: there is no such profile (did you mean h200?); there are b200, cpu"),
-        ("extends: no.yaml", "mine.yaml: extends: no.yaml: there is no such profile; there are b200, cpu, h200"),
+        ("extends: no.yaml", "mine.yaml: extends: no.yaml: there is no such profile; there are b200, cpu, h100"),
         ("extends: [h200]", "mine.yaml: extends is ['h200'], and must be the name of a profile, as h200"),
         ("extends: mine.yaml", "mine.yaml: extends: mine.yaml extends mine.yaml in turn; take one of them out"),
         ("extends: mine.yaml+glm_ocr", "mine.yaml: extends: mine.yaml extends mine.yaml in turn; take one of them out"),
@@ -236,17 +237,17 @@ def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
         ("KOPUB_STORE__URL", __file__, f"profile mine: store.url: {__file__!r} is a file, and must be a folder"),
         ("KOPUB_RELEASE__FOLDER", __file__, f"profile mine: release.folder: {__file__!r} is a file, and must be a "),
         ("KOPUB_HOME", "~nobody-of-this-name/x", "KOPUB_HOME: '~nobody-of-this-name/x' is no folder"),
-        ("KOPUB_PROFILE", "", "profile '': there is no such profile; there are b200, cpu, h200"),
+        ("KOPUB_PROFILE", "", "profile '': there is no such profile; there are b200, cpu, h100"),
         (
             "KOPUB_PROFILE",
             "h20",
-            "profile h20: there is no such profile (did you mean h200?); there are b200, cpu, h200",
+            "profile h20: there is no such profile (did you mean h200?); there are b200, cpu, h100",
         ),
-        ("KOPUB_PROFILE", "models", "profile models: there is no such profile; there are b200, cpu, h200"),
+        ("KOPUB_PROFILE", "models", "profile models: there is no such profile; there are b200, cpu, h100"),
         (
             "KOPUB_PROFILE",
             "/no/such.yaml",
-            "profile /no/such.yaml: there is no such profile; there are b200, cpu, h200",
+            "profile /no/such.yaml: there is no such profile; there are b200, cpu, h100",
         ),
     ],
 )

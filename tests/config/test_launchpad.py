@@ -9,15 +9,15 @@ import dagster as dg
 import pytest
 
 from definitions import definitions_of
+from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import failures_of
-from kopub_assets.running.launchpad import launchable
 from resources.config.choices import Figures, Gates, Pdf
-from resources.config.engines import find_engines, load_engine
+from resources.config.profile import find_engines, load_engine
 from resources.config.settings import ROOT, read_settings
+from resources.engine import PROFILE_ONLY, ProfileOnly, Resource
 from resources.pages.corpus import Corpus
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
-from resources.resource import PROFILE_ONLY, ProfileOnly, Resource
 from resources.store.shard_store import ShardStore
 
 FOUND = find_engines()

@@ -10,13 +10,13 @@ import pytest
 
 from resources.config.profile_files import Pin
 from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
-from resources.embedding.hashed.embedder import HashedEmbedder
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.embedding.hashed import HashedEmbedder
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.regions import LABELS
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.paddle.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
 
@@ -53,7 +53,7 @@ def test_the_profile_for_korean_reads_with_paddleocr_vl_and_its_pipeline_s_rules
     assert other.recipe() != reader.recipe()
 
 
-@pytest.mark.parametrize("card", ["b200", "h200", "l4", "rtx4060", "rtx4090"])
+@pytest.mark.parametrize("card", ["b200", "h100", "h200", "l4", "l40s", "rtx4060", "rtx4080", "rtx4090"])
 def test_a_reader_goes_on_the_profile_of_a_card_and_keeps_the_size_of_its_server(card: str):
     own, other = (read_settings({"KOPUB_PROFILE": name}) for name in (card, f"{card}+paddleocr_vl"))
     korean = read_settings({"KOPUB_PROFILE": "h200_korean"})
@@ -70,6 +70,11 @@ def test_a_reader_goes_on_the_profile_of_a_card_and_keeps_the_size_of_its_server
     assert other.layout.batch_size == own.layout.batch_size
     assert other.layout.containment == korean.layout.containment
     assert other.embedding.recipe() == own.embedding.recipe()
+    assert (own.recognition.line_height, other.recognition.line_height) == (28, 28)
+    full = read_settings({"KOPUB_PROFILE": f"{card}+paddleocr_vl+full_size"})
+    assert isinstance(full.recognition, PaddleOcrVlRecognizer)
+    assert full.recognition.line_height is None
+    assert full.recognition.model_copy(update={"line_height": 28}).model_dump() == other.recognition.model_dump()
     same = read_settings({"KOPUB_PROFILE": f"{card}+glm_ocr"})
     assert same.recognition.model_dump() == own.recognition.model_dump()
 
@@ -114,6 +119,7 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "recognition",
         "embedding",
         "notes",
+        "reranking",
         "figures",
         "release",
         "hub",
@@ -160,7 +166,7 @@ def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
         "import sys; from resources.config.settings import load_settings; load_settings();"
-        "print(*sorted({'resources.recognition.vlm.glm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
+        "print(*sorted({'resources.recognition.vlm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
         "'resources.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
     assert python(tmp_path, script) == "resources.layout.cpu.detector\n"

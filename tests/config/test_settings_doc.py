@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from resources.config.engines import PROTOCOLS, find_engines, load_engine
 from resources.config.environment import VARIABLES
-from resources.config.profile import OTHERS, engine_section, section_of
+from resources.config.profile import OTHERS, PROTOCOLS, engine_section, find_engines, load_engine, section_of
 from resources.config.profile_files import Pin
 from resources.vllm.server import VLLMServer
 from tools import settings_doc

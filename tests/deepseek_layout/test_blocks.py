@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deepseek_layout.answer import OURS, TITLES, AnswerBlock, our_label, parse, without_tags
+from resources.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, AnswerBlock, map_label, parse
 
 
 def tag(label: str, *box: int) -> str:
@@ -145,7 +145,7 @@ PIECES = st.lists(
 @given(st.one_of(PIECES, st.text()))
 def test_no_letter_outside_of_tags_is_lost_and_nothing_raises(answer: str):
     found = "".join(block.text for block in parse(answer))
-    kept, outside = (Counter(re.sub(r"[\W_]", "", text)) for text in (found, without_tags(answer)))
+    kept, outside = (Counter(re.sub(r"[\W_]", "", text)) for text in (found, _STRAY.sub("", _TAG.sub("", answer))))
     # Words that stand in place of a label are kept too.
     assert outside <= kept
 
@@ -197,7 +197,7 @@ def test_real_answers_have_the_structure_that_docling_gives_them(name: str):
         blocks = blocks[1:]  # docling drops what stands before the first tag
     found = []
     for block in blocks:
-        text = re.sub(r"^#+\s*", "", block.text) if our_label(block.label) in TITLES else block.text
+        text = re.sub(r"^#+\s*", "", block.text) if map_label(block.label) in TITLES else block.text
         if block.label == "table":
             text = " ".join(re.sub(r"</t[dh]>|<[^>]*>", "\0", text).replace("\0", " ").split())
         found.append(("caption" if block.label.endswith("caption") else block.label, " ".join(text.split()), block))

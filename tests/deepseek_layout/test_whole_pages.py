@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.deepseek_layout.answer import page_answer
-from resources.deepseek_layout.detector import DeepSeekOcrLayout
+from resources.deepseek_layout.detector import DeepSeekOcrLayout, RetryBudget
 from resources.errors import ConfigError, EngineError
 from resources.layout.regions import PageLayout, Task
-from resources.pages.page import Batch, Page
-from resources.recognition.vlm.chat_requests import Answer
+from resources.pages.page import Page, PageBatch
+from resources.recognition.vlm.client.chat_requests import ChatAnswer
 from resources.states import State
 from tests.deepseek_layout.test_blocks import PIECES
-from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
-from tests.recognition.deepseek.test_deepseek_ocr import server_of
-from tests.recognition.glm.test_glm_ocr import always
+from tests.doubles.http_double import HttpDouble, Reply, SentRequest, error, says
+from tests.recognition.test_deepseek_ocr import server_of
+from tests.recognition.test_glm_ocr import always
 from tests.support.sources.drawn import Sheet
 from tests.support.sources.grounded_pages import (
     HEIGHT,
@@ -48,14 +48,14 @@ def engine(double: HttpDouble, **fields: Any) -> DeepSeekOcrLayout:
     return DeepSeekOcrLayout(**{**given, **fields})
 
 
-def laid_out(reply: Reply, *pages: Page, **fields: Any) -> tuple[list[PageLayout], list[Asked], dict[str, float]]:
+def laid_out(reply: Reply, *pages: Page, **fields: Any) -> tuple[list[PageLayout], list[SentRequest], dict[str, float]]:
     with HttpDouble(reply) as double:
         detector = engine(double, **fields)
         found = list(detector.detect(pages or (drawn_page(),)))
         return found, double.asked, dict(detector.take_figures())
 
 
-def one(reply: Reply, **fields: Any) -> tuple[PageLayout, list[Asked], dict[str, float]]:
+def one(reply: Reply, **fields: Any) -> tuple[PageLayout, list[SentRequest], dict[str, float]]:
     (layout,), asked, figures = laid_out(reply, **fields)
     return layout, asked, figures
 
@@ -111,7 +111,7 @@ def test_the_tokens_of_a_page(ocr2: bool, tokens: int):
 def test_a_page_whose_answer_is_not_good_is_read_in_halves(bad: tuple[str, str]):
     cuts: list[int] = []
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         width, height = asked.size
         if height > width:
             return says(*bad)
@@ -133,7 +133,7 @@ def test_a_page_whose_answer_is_not_good_is_read_in_halves(bad: tuple[str, str])
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_page_without_a_label_that_asks_for_a_second_look_is_read_in_halves(seen: bool):
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         width, height = asked.size
         if height > width:
             return says(WHOLE)
@@ -187,7 +187,7 @@ def left_out(found: Sequence[PageLayout]) -> set[str]:
 
 
 def test_second_tries_are_capped_and_no_page_is_dropped():
-    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=Batch("shard_00", 6)) for at in range(6)]
+    pages = [replace(drawn_page(), page_id=f"p_{at}", batch=PageBatch("shard_00", 6)) for at in range(6)]
     found, asked, figures = laid_out(always(upper(), "length"), *pages, halves_share=0.4)
     assert len(found) == 6
     assert (figures["second_tries"], figures["second_tries_left_out"]) == (2, 4)
@@ -199,11 +199,11 @@ def test_second_tries_are_capped_and_no_page_is_dropped():
 
 @pytest.mark.services
 def test_the_cap_is_one_for_a_shard_however_many_client_processes_read_it():
-    shards = [Batch("shard_00", 6), Batch("shard_01", 3)]
+    shards = [PageBatch("shard_00", 6), PageBatch("shard_01", 3)]
     of = [batch for batch in shards for _ in range(batch.pages)]
     pages = [replace(drawn_page(), page_id=f"p_{at}", batch=batch) for at, batch in enumerate(of)]
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         # The page that is asked for first is answered last.
         await asyncio.sleep(0.3 if asked.number == 0 else 0.0)
         return says(upper(), "length")
@@ -237,7 +237,7 @@ def test_a_page_with_ink_of_which_nothing_is_read_failed():
 
 
 def test_a_page_that_is_refused_failed_with_the_server_s_words():
-    async def refuse(asked: Asked) -> web.StreamResponse:
+    async def refuse(asked: SentRequest) -> web.StreamResponse:
         return error(400, "unknown field")
 
     layout, asked, _ = one(refuse)
@@ -295,7 +295,7 @@ def test_another_script_is_read_from_the_crop_unless_two_answers_agree():
     assert texts(layout) == [GOOD[0], ("text", None), *GOOD[2:]]
     assert figures["texts_in_doubt"] == 1
 
-    async def agree(asked: Asked) -> web.StreamResponse:
+    async def agree(asked: SentRequest) -> web.StreamResponse:
         width, height = asked.size
         if height > width:
             return says(chinese)
@@ -341,7 +341,7 @@ def test_placeholders_are_pruned_and_counted():
 
 
 def test_a_server_that_resizes_pages_is_an_error():
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         choice = {"index": 0, "message": {"role": "assistant", "content": WHOLE}, "finish_reason": "stop"}
         return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 273, "completion_tokens": 9}})
 
@@ -379,8 +379,50 @@ def test_what_cannot_work_is_refused(fields: dict[str, Any], said: str):
 
 @given(st.one_of(PIECES, st.text()), st.sampled_from(["stop", "length"]))
 def test_any_answer_gives_regions_inside_the_page(answer: str, finish_reason: str):
-    found = page_answer(Answer(answer, finish_reason, 1), (0.0, 100.0, 200.0, 300.0), frozenset({"HANGUL", "LATIN"}))
+    found = page_answer(
+        ChatAnswer(answer, finish_reason, 1), (0.0, 100.0, 200.0, 300.0), frozenset({"HANGUL", "LATIN"})
+    )
     for region in found.regions:
         x1, y1, x2, y2 = region.bbox
         assert 0 <= x1 < x2 <= 200
         assert 100 <= y1 < y2 <= 300
+
+
+def granted(tries: RetryBudget, wanted: dict[int, bool], order: list[int]) -> set[int]:
+    """The pages that get a second try; every page that wants one is decided on once."""
+    decided = [decision for number in order for decision in tries.note_answer(number, wanted[number])]
+    assert sorted(number for number, _ in decided) == sorted(number for number in wanted if wanted[number])
+    return {number for number, yes in decided if yes}
+
+
+@given(st.data())
+def test_the_first_pages_of_each_shard_get_them_in_any_order_of_answers(data: st.DataObject):
+    shards = data.draw(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), min_size=1, max_size=3))
+    share = data.draw(st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]))
+    tries, wanted, expected = RetryBudget(share), dict[int, bool](), set[int]()
+    for at, pages in enumerate(shards):
+        numbers = range(len(wanted), len(wanted) + len(pages))
+        for number, wants in zip(numbers, pages, strict=True):
+            tries.note_request(number, PageBatch(f"shard_{at}", len(pages)))
+            wanted[number] = wants
+        most = max(1, int(share * len(pages))) if share else 0
+        expected |= set([number for number in numbers if wanted[number]][:most])
+    assert granted(tries, wanted, data.draw(st.permutations(list(wanted)))) == expected
+
+
+@given(st.permutations(range(30)))
+def test_pages_of_no_shard_count_those_before_them(order: list[int]):
+    tries = RetryBudget(0.1)
+    for number in range(30):
+        tries.note_request(number, None)
+    assert granted(tries, dict.fromkeys(order, True), order) == {0, 19, 29}
+
+
+def test_a_page_waits_only_for_what_can_change_its_turn():
+    tries, batch = RetryBudget(0.5), PageBatch("shard_00", 4)
+    for number in range(4):
+        tries.note_request(number, batch)
+    assert tries.note_answer(1, True) == [(1, True)]  # it has one of the two whatever the first page says
+    assert tries.note_answer(3, True) == []
+    assert tries.note_answer(2, False) == []
+    assert tries.note_answer(0, False) == [(3, True)]

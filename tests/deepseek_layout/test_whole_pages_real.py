@@ -9,11 +9,11 @@ import pytest
 
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
 from resources.pages.page import Page
-from resources.recognition.vlm.deepseek.deepseek_images import TiledImage, tiled_image
-from resources.recognition.vlm.deepseek.deepseek_server import MARKDOWN, SAMPLING
-from resources.recognition.vlm.region_images import crop_pixels
+from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
+from resources.recognition.vlm.client.region_images import crop_pixels
+from resources.recognition.vlm.deepseek_ocr import MARKDOWN, SAMPLING
 from resources.states import State
-from tests.recognition.deepseek.test_deepseek_ocr_real import asked, pairs, server_of
+from tests.recognition.test_deepseek_ocr_real import asked, pairs, server_of
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.servers.vllm_cpu import needs_vllm
 from tests.support.sources.grounded_pages import HEIGHT, WIDTH, drawn_page

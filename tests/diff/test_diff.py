@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
-from resources.code_version import CodeVersion
 from resources.config.settings import load_settings
 from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
 from resources.diff.html import marked
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedding
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.states import State
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import UnitEmbedder

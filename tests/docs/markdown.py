@@ -17,7 +17,8 @@ class Block:
     """A fenced block, with what the HTML comment before it says.
 
     `<!-- not run: REASON -->` keeps it from being run, `<!-- new home -->` runs it where nothing was indexed,
-    `<!-- exit status 1 -->` says how its commands end, and `<!-- output -->` marks what the block before it prints.
+    `<!-- served -->` leaves it running until the page ends, `<!-- exit status 1 -->` says how its commands end, and
+    `<!-- output -->` marks what the block before it prints.
     """
 
     page: Path

@@ -6,7 +6,10 @@ import re
 import shlex
 import shutil
 import string
+import subprocess
+import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -90,13 +93,20 @@ class Reader:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
         self.environment = environment
+        self._served = ExitStack()
 
     def reads(self, page: Path) -> None:
+        with ExitStack() as self._served:
+            self._reads(page)
+
+    def _reads(self, page: Path) -> None:
         every = blocks(page)
         for at, block in enumerate(every):
             if block.not_run:
                 continue
-            if block.language in _SHELL:
+            if block.mark == "served":
+                self._serves(block)
+            elif block.language in _SHELL:
                 before = self.environment["KOPUB_HOME"]
                 if block.mark == "new home":
                     self.environment["KOPUB_HOME"] = str(self.folder / f"home-{block.line}")
@@ -105,6 +115,15 @@ class Reader:
             elif block.language == "python":
                 after = every[at + 1] if at + 1 < len(every) else None
                 self._runs(block, after.text if after and after.mark == "output" else "")
+
+    def _serves(self, block: Block) -> None:
+        """Start a command that goes on, and wait for the first line that it prints."""
+        command = [sys.executable, "-c", "from kopub_cli.main import main; main()", *shlex.split(block.text)[1:]]
+        server = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True)
+        self._served.callback(server.wait)
+        self._served.callback(server.terminate)
+        assert server.stdout
+        assert server.stdout.readline(), f"{block} ended"
 
     def _types(self, block: Block) -> None:
         """Type the commands; each must end as the page says, and print the lines that follow it."""

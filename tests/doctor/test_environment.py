@@ -14,9 +14,10 @@ from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
+from resources.config.memory import MemoryDemand, memory_demands
 from resources.config.settings import load_settings, read_settings
-from resources.doctor import gpus, machine, servers
-from resources.doctor.finding import Finding, Level
+from resources.doctor import checks, environment, gpus
+from resources.doctor.checks import Finding, Level
 from resources.doctor.gpu_probe import driver
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.vllm.served_engine import ServedEngine
@@ -54,7 +55,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
     def see(init: str) -> dict[str, Any]:
         (tmp_path / "torch.py").write_text(TORCH.format(init=init))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        return gpus.probe()
+        return gpus.ask_torch()
 
     return see
 
@@ -88,13 +89,16 @@ def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
 @pytest.mark.parametrize(
     ("model", "gib", "profiles"),
     [
-        ("NVIDIA H200", 140.4, ["h200", "h200_korean"]),
+        ("NVIDIA H200", 140.4, ["h200", "h200_korean", "h200_search"]),
         ("NVIDIA B200", 178, ["b200"]),
         ("NVIDIA L4", 22.5, ["l4"]),
-        ("NVIDIA L40S", 45, ["l4"]),
+        ("NVIDIA L40S", 45, ["l40s"]),
+        ("NVIDIA RTX 6000 Ada Generation", 48, ["l40s"]),
+        ("NVIDIA H100 80GB HBM3", 79.6, ["h100"]),
+        ("NVIDIA A100-SXM4-80GB", 80, ["h100"]),
         ("NVIDIA GeForce RTX 4090", 24, ["rtx4090"]),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, ["rtx4060"]),
-        ("NVIDIA GeForce RTX 4060 Ti", 16, ["rtx4060"]),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, ["rtx4080"]),
+        ("NVIDIA GeForce RTX 4060 Ti", 16, ["rtx4080"]),
         ("NVIDIA GeForce GTX 1650", 4, []),
     ],
 )
@@ -111,7 +115,7 @@ def test_lines_for_people_have_the_level_first(doctor: Doctor) -> None:
 
 def test_a_driver_that_is_too_old_is_told_in_torch_s_own_words(torch: Torch, doctor: Doctor) -> None:
     seen = torch(f"raise RuntimeError({TOO_OLD!r})")
-    found = gpus.visible_gpus({**seen, "driver": "570.86.15"})
+    found = gpus.check_gpus({**seen, "driver": "570.86.15"})
     assert found.level is Level.PROBLEM
     assert TOO_OLD in found.says
     assert "built for CUDA 13.0, the driver is 570.86.15" in found.says
@@ -122,7 +126,7 @@ def test_a_driver_that_is_too_old_is_told_in_torch_s_own_words(torch: Torch, doc
 
 
 def test_no_gpu_is_a_problem_of_gpu_profiles(torch: Torch) -> None:
-    found = gpus.visible_gpus(torch(f"raise RuntimeError({NO_DRIVER!r})"))
+    found = gpus.check_gpus(torch(f"raise RuntimeError({NO_DRIVER!r})"))
     assert found.level is Level.PROBLEM
     assert NO_DRIVER in found.says
     assert "nvidia-smi" in found.do
@@ -130,8 +134,8 @@ def test_no_gpu_is_a_problem_of_gpu_profiles(torch: Torch) -> None:
 
 
 def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
-    cpu = gpus.visible_gpus({"torch": "2.13.0+cpu", "cuda": None, "problem": "Torch not compiled with CUDA enabled"})
-    none = gpus.visible_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
+    cpu = gpus.check_gpus({"torch": "2.13.0+cpu", "cuda": None, "problem": "Torch not compiled with CUDA enabled"})
+    none = gpus.check_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
     for found in (cpu, none):
         assert found.level is Level.PROBLEM
         assert "make setup GPU=1" in found.do
@@ -139,13 +143,13 @@ def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
 
 def test_a_torch_that_dies_is_told_too(torch: Torch) -> None:
     seen = torch("import os; os._exit(139)")
-    assert "ended with status 139" in gpus.visible_gpus(seen).says
+    assert "ended with status 139" in gpus.check_gpus(seen).says
 
 
 def test_a_gpu_that_is_there(torch: Torch) -> None:
     seen = torch("pass")
-    assert gpus.visible_gpus(seen).level is Level.OK
-    assert "NVIDIA L4 (24 GB)" in gpus.visible_gpus(seen).says
+    assert gpus.check_gpus(seen).level is Level.OK
+    assert "NVIDIA L4 (24 GB)" in gpus.check_gpus(seen).says
     assert seen["gpus"][0]["free"] == 20 * GB
 
 
@@ -156,8 +160,8 @@ def test_the_driver_says_its_release(tmp_path: Path) -> None:
     assert driver(path) == "580.65.06"
 
 
-def asks(profile: str, home: Path, count: int = 1) -> list[gpus.MemoryDemand]:
-    return gpus.memory_demands(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
+def asks(profile: str, home: Path, count: int = 1) -> list[MemoryDemand]:
+    return memory_demands(read_settings({"KOPUB_HOME": str(home), "KOPUB_PROFILE": profile}).engines, count)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def asks(profile: str, home: Path, count: int = 1) -> list[gpus.MemoryDemand]:
 def test_memory_against_the_profile(
     profile: str, total: int, free: int, level: Level, says: str, tmp_path: Path
 ) -> None:
-    (found,) = gpus.memory(asks(profile, tmp_path), [{"free": free, "total": total}])
+    (found,) = gpus.check_memory(asks(profile, tmp_path), [{"free": free, "total": total}])
     assert found.level is level
     assert says in found.says
     assert bool(found.do) is (level is not Level.OK)
@@ -182,20 +186,20 @@ def test_memory_against_the_profile(
 
 def test_a_profile_of_all_gpus_is_held_against_each(tmp_path: Path) -> None:
     seen = [{"free": 149 * GB, "total": 150 * GB}, {"free": 90 * GB, "total": 150 * GB}]
-    first, second = gpus.memory(asks("h200", tmp_path, 2), seen)
+    first, second = gpus.check_memory(asks("h200", tmp_path, 2), seen)
     assert (first.level, second.level) == (Level.OK, Level.PROBLEM)
     assert second.says.count("recognition server") == 2
     assert "layout" not in second.says, "the layout is on the first one"
 
 
 def test_memory_of_a_warm_server_is_the_profile_s_own(tmp_path: Path) -> None:
-    (found,) = gpus.memory(asks("l4", tmp_path), [{"free": 2 * GB, "total": 24 * GB}], ["zai-org/GLM-OCR"])
+    (found,) = gpus.check_memory(asks("l4", tmp_path), [{"free": 2 * GB, "total": 24 * GB}], ["zai-org/GLM-OCR"])
     assert found.level is Level.WARNING
     assert "kopub serve stop" in found.do
 
 
 def test_a_gpu_that_is_asked_for_and_not_there() -> None:
-    (found,) = gpus.memory([gpus.MemoryDemand("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
+    (found,) = gpus.check_memory([MemoryDemand("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
     assert found.level is Level.PROBLEM
     assert "asks for GPU 1, and torch sees 1" in found.says
 
@@ -203,41 +207,41 @@ def test_a_gpu_that_is_asked_for_and_not_there() -> None:
 def test_no_compiler_and_no_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    missing = machine.compiler()
+    missing = checks.check_compiler()
     assert missing.level is Level.PROBLEM
     assert "apt-get install gcc" in missing.do
     monkeypatch.setenv("CC", "no-such-cc")
-    assert "CC is no-such-cc" in machine.compiler().says
+    assert "CC is no-such-cc" in checks.check_compiler().says
     monkeypatch.setenv("CC", sys.executable)
-    assert machine.compiler().level is Level.OK
-    headers = machine.headers(str(tmp_path))
+    assert checks.check_compiler().level is Level.OK
+    headers = checks.check_headers(str(tmp_path))
     assert headers.level is Level.PROBLEM
     assert "-dev" in headers.do
 
 
 def test_places_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    home = machine.home(tmp_path / "file" / "home")
+    home = checks.check_home(tmp_path / "file" / "home")
     assert home.level is Level.PROBLEM
     assert "KOPUB_HOME" in home.do
-    assert machine.home(tmp_path / "new").level is Level.OK
+    assert checks.check_home(tmp_path / "new").level is Level.OK
     assert list((tmp_path / "new").iterdir()) == []
-    gone = machine.store("s3://nobody/here")
+    gone = checks.check_store("s3://nobody/here")
     assert gone.level is Level.PROBLEM
     assert gone.do
-    full = machine.room_for_tables(tmp_path, 1_000_000, lambda folder: 10 * GB)
+    full = checks.check_room_for_tables(tmp_path, 1_000_000, lambda folder: 10 * GB)
     assert full.level is Level.PROBLEM
     assert "10 GB free" in full.says
 
 
 def test_limits_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert machine.open_files(1024, 256).level is Level.OK
-    few = machine.open_files(256, 1024)
+    assert checks.check_open_files(1024, 256).level is Level.OK
+    few = checks.check_open_files(256, 1024)
     assert few.level is Level.PROBLEM
     assert few.do.startswith("ulimit -n ")
-    assert machine.shared_memory(tmp_path / "none").level is Level.PROBLEM
+    assert checks.check_shared_memory(tmp_path / "none").level is Level.PROBLEM
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=64 * 2**20))
-    small = machine.shared_memory(tmp_path)
+    small = checks.check_shared_memory(tmp_path)
     assert small.level is Level.PROBLEM
     assert "--shm-size" in small.do
 
@@ -260,7 +264,7 @@ def programs(tmp_path: Path, script: str, **fields: Any) -> Finding:
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     server = VLLMServer(model=str(tmp_path), command=[str(program), "serve"], **fields)
-    (found,) = servers.programs({"recognition": Served(server=server)})
+    (found,) = environment.check_programs({"recognition": Served(server=server)})
     return found
 
 
@@ -286,25 +290,25 @@ def test_flags_that_this_vllm_does_not_know(tmp_path: Path) -> None:
 def test_replicas_that_cannot_share_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     sharing = {"recognition": Served(server=VLLMServer(model=str(tmp_path), mps=True))}
-    (found,) = servers.shared_gpus(sharing)
+    (found,) = environment.check_shared_gpus(sharing)
     assert found.level is Level.WARNING
     assert found.says == "replicas take turns on a GPU: nvidia-cuda-mps-control is not installed"
     assert "recognition.server.mps" in found.do
     (tmp_path / "nvidia-cuda-mps-control").touch(0o755)
-    (found,) = servers.shared_gpus(sharing)
+    (found,) = environment.check_shared_gpus(sharing)
     assert found.level is Level.OK
-    assert not list(servers.shared_gpus({"recognition": Served(server=VLLMServer(model=str(tmp_path)))}))
+    assert not list(environment.check_shared_gpus({"recognition": Served(server=VLLMServer(model=str(tmp_path)))}))
 
 
 def test_a_vllm_that_is_not_installed_or_of_another_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     server = VLLMServer(model=str(tmp_path), version="0.32.0")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert list(servers.programs({"recognition": Served(server=server)})) == [], "its engine says so, once"
+    assert list(environment.check_programs({"recognition": Served(server=server)})) == [], "its engine says so, once"
     assert Served(server=server).lacks()[0].startswith("vllm is not installed: type `make setup GPU=1`")
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     os.chmod(tmp_path / "vllm", 0o755)
-    monkeypatch.setattr(servers.importlib.metadata, "version", lambda name: "0.31.2+cu130")
-    (other,) = servers.programs({"recognition": Served(server=server)})
+    monkeypatch.setattr(environment.importlib.metadata, "version", lambda name: "0.31.2+cu130")
+    (other,) = environment.check_programs({"recognition": Served(server=server)})
     assert "vLLM 0.31.2 is installed, and the profile was made for 0.32.0" in other.says
     assert "pip install vllm==0.32.0" in other.do

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kopub_assets.materialize.asset import Run
-from kopub_assets.materialize.checks import Problems
-from kopub_assets.materialize.dagster_assets import require_tested
+from kopub_assets.asset import RunContext
+from kopub_assets.checks import Problems
+from kopub_assets.dagster_assets import require_tested
+from kopub_assets.lineage import chain
 from kopub_assets.ocr_results import OcrResults
-from kopub_assets.upgrades.lineage import chain
 from kopub_cli.main import app
 from resources.config.choices import Gates
-from resources.doctor.finding import Finding, Level
+from resources.doctor.checks import Finding, Level
 from resources.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.layout.cpu.detector import CpuLayout
+from resources.pages.corpus import Query
 from resources.pages.page import Page
-from resources.pages.queries import Query
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.store.records import self_tests
+from resources.store import run_records
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, pages
@@ -61,12 +61,12 @@ def test_engines_that_are_right_pass_and_it_is_kept(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, step=lambda *step: steps.append(step))
     assert all(levels(lines) == {Level.OK} for lines in found.values()), found
     assert {what for what, *_ in steps} >= {"layout", "recognition", "embedding"}
-    kept = self_tests.find(tmp_path, KnownReader(known=TEXTS).recipe())
+    kept = run_records.find(tmp_path, KnownReader(known=TEXTS).recipe())
     assert kept is not None
     assert kept.figures == {"CER": 0.0}
     assert str(kept).startswith("passed on 20")
     assert str(kept).endswith("with CER 0.000")
-    vectors = self_tests.find(tmp_path, ComparedEmbedder().recipe())
+    vectors = run_records.find(tmp_path, ComparedEmbedder().recipe())
     assert vectors is not None
     assert vectors.figures["recall@5 of text vectors"] == 1.0
     assert vectors.figures["cosine of a page"] > 0.999
@@ -88,14 +88,14 @@ def test_a_wrong_engine_is_found(section: str, engine: Any, says: str, tmp_path:
     assert wrong
     assert says in wrong[0].says
     assert "weights" in wrong[0].do
-    kept = self_tests.find(tmp_path, engine.recipe())
+    kept = run_records.find(tmp_path, engine.recipe())
     assert kept is not None
     assert not kept.passed
     assert str(kept).startswith("failed on 20")
     assert section == "embedding" or levels(found["embedding"]) == {Level.OK}, "each engine is judged by itself"
     if section == "layout":
         assert "not judged" in found["recognition"][0].says
-        assert self_tests.find(tmp_path, KnownReader(known=TEXTS).recipe()) is None
+        assert run_records.find(tmp_path, KnownReader(known=TEXTS).recipe()) is None
 
 
 def test_an_engine_that_cannot_run_was_not_tested(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_an_engine_that_cannot_run_was_not_tested(tmp_path: Path) -> None:
     (found,) = diagnosed(tmp_path, recognition=engine)["recognition"]
     assert found.level is Level.PROBLEM
     assert found.says == "it cannot run: the server ended: the GPU's memory does not suffice"
-    assert self_tests.find(tmp_path, engine.recipe()) is None, "its rows are not in doubt when it runs again"
+    assert run_records.find(tmp_path, engine.recipe()) is None, "its rows are not in doubt when it runs again"
 
 
 def test_a_mended_engine_is_tested_anew_and_another_recipe_by_itself(tmp_path: Path) -> None:
     diagnosed(tmp_path, recognition=KnownReader(rubbish=RUBBISH))
-    assert self_tests.find(tmp_path, KnownReader(known=TEXTS).recipe()) is None
+    assert run_records.find(tmp_path, KnownReader(known=TEXTS).recipe()) is None
     record = next((tmp_path / "self_tests").glob("*.json"))
     record.write_text(record.read_text()[:20])
     assert len([*(tmp_path / "self_tests").iterdir()]) == 3
@@ -171,7 +171,7 @@ def test_an_untested_gpu_engine_is_named_once(platform: Platform) -> None:
     def ask(engine: KnownReader) -> list[str]:
         said.clear()
         platform.engines["recognition"] = engine
-        run = Run("r", ("shard_00",), Problems((), {}), said.append, said.append)
+        run = RunContext("r", ("shard_00",), Problems((), {}), said.append, said.append)
         require_tested(OcrResults(platform.resources()), run)
         return said
 
@@ -223,7 +223,7 @@ def test_the_command_says_so_and_ends_with_status_1(platform: Platform, doctor: 
 def test_with_a_problem_of_the_machine_nothing_is_loaded(
     platform: Platform, doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resources.doctor.machine.open_file_limit", lambda: 10)
+    monkeypatch.setattr("resources.doctor.checks.open_file_limit", lambda: 10)
     platform.engines["recognition"] = KnownReader(broken=True)
     refused = doctor()
     assert refused.exit_code == 1

@@ -11,7 +11,7 @@ from docling_core.types import doc as docling
 from markdown_it import MarkdownIt
 
 from resources.documents.export import write_documents
-from resources.figures.notes import FigureNote
+from resources.figures.figure import FigureNote
 from resources.states import State
 from tests.support.sources.documents import HEIGHT, WIDTH, DocumentTables, PageRow, Printed
 

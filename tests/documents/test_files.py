@@ -1,9 +1,11 @@
 """Documents in a folder: one file each, under a safe name, whole, and the same when they are written again."""
 
+import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
@@ -11,7 +13,7 @@ from resources.documents.document import file_names
 from resources.documents.export import MARKER, write_documents
 from resources.documents.markdown import MarkdownOptions
 from resources.errors import StoreError
-from resources.figures.notes import FigureNote
+from resources.figures.figure import FigureNote
 from resources.states import State
 from tests.support.released import contents
 from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
@@ -240,3 +242,22 @@ def test_reasons_name_no_folder_of_the_machine(tmp_path: Path) -> None:
     text = write(tmp_path, s=[PageRow("a_1", "a.pdf", 1, state=State.QUARANTINED, reason=why)])["a.md"]
     assert "cannot identify image file 'page 1.png'" in text
     assert "/home" not in text
+
+
+def test_chunks_and_tables_are_files_of_a_document_and_go_with_it(tmp_path: Path) -> None:
+    table = "<table><tr><th>이름</th><th>값</th></tr><tr><td>가</td><td>1,000</td></tr></table>"
+    pages = [PageRow("a_1", "보고서.pdf", 1, [Printed("text", "본문."), Printed("table", table)])]
+    out = tmp_path / "out"
+    write_documents(DocumentTables(s=pages), ["s"], out, ["chunks", "tables"])
+    (chunk,) = map(json.loads, (out / "보고서.chunks.jsonl").read_text("utf-8").splitlines())
+    assert (chunk["headings"], chunk["kinds"], chunk["places"][0]["page_id"]) == ([], ["text", "table"], "a_1")
+    (listed,) = map(json.loads, (out / "보고서.tables.jsonl").read_text("utf-8").splitlines())
+    assert (listed["columns"], listed["n_rows"]) == (["이름", "값"], 1)
+    csv, parquet = (out / file for file in listed["files"])
+    assert csv.read_text("utf-8") == '이름,값\n가,"1,000"\n'
+    assert pq.read_table(parquet).to_pylist() == [{"이름": "가", "값": "1,000"}]
+    write_documents(
+        DocumentTables(s=[PageRow("a_1", "보고서.pdf", 1, [Printed("text", "본문.")])]), ["s"], out, ["tables"]
+    )
+    assert not csv.parent.exists(), "the table is gone, and the chunks stay"
+    assert {file.name for file in out.iterdir()} == {"보고서.chunks.jsonl", "보고서.tables.jsonl", MARKER}

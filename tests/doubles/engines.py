@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from resources.code_version import CodeVersion
-from resources.embedding.base import Embedder
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedder, Embedding
 from resources.errors import EngineError, UndecodableImage
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.states import State
 
 

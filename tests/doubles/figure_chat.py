@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.doubles.http_double import Asked, HttpDouble, Reply, error, says
+from tests.doubles.http_double import HttpDouble, Reply, SentRequest, error, says
 
 DESCRIPTION = "2019년부터 2021년까지 전력 사용량이 해마다 늘어난 것을 보여 주는 막대그래프이다."
 NOTE: dict[str, Any] = {
@@ -36,7 +36,7 @@ def chat(*answers: tuple[str, str]) -> HttpDouble:
     """A server whose answers to one figure are `answers`, (text, finish reason), in turn; the last one stays."""
     turns: dict[bytes, int] = {}
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         turn = turns.get(asked.image, 0)
         turns[asked.image] = turn + 1
         return says(*answers[min(turn, len(answers) - 1)])
@@ -47,7 +47,7 @@ def chat(*answers: tuple[str, str]) -> HttpDouble:
 def without_structured_outputs() -> Reply:
     """A server that does not know `response_format`."""
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         if "response_format" in asked.body:
             return error(400, "response_format is not supported")
         return says(VALID)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 
 @dataclass
-class Asked:
+class SentRequest:
     """One request: the prompt, the PNG it carries, and the whole body. `number` counts from 0 in order of arrival."""
 
     number: int
@@ -33,7 +33,7 @@ class Asked:
         self.request.transport.abort()
 
 
-Reply = Callable[[Asked], Awaitable[web.StreamResponse]]
+Reply = Callable[[SentRequest], Awaitable[web.StreamResponse]]
 
 
 def says(text: str, finish_reason: str = "stop") -> web.Response:
@@ -54,7 +54,7 @@ async def _metrics(request: web.Request) -> web.Response:
     return web.Response(text="vllm:generation_tokens_total 0.0\n")
 
 
-async def echo(asked: Asked) -> web.StreamResponse:
+async def echo(asked: SentRequest) -> web.StreamResponse:
     """What a good server does: it says something about the picture that no other picture gets."""
     return says(f"read {asked.number}")
 
@@ -65,7 +65,7 @@ class HttpDouble:
 
     reply: Reply = echo
     probe: Reply = echo
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[SentRequest] = field(default_factory=list)
     probes: int = 0
     most_under_way: int = 0
     _under_way: int = 0
@@ -134,6 +134,7 @@ class HttpDouble:
         app = web.Application(client_max_size=2**30)
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_post("/v1/embeddings", self._answer)
+        app.router.add_post("/classify", self._answer)
         app.router.add_get("/version", _version)
         app.router.add_get("/metrics", _metrics)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -147,9 +148,9 @@ class HttpDouble:
         content = body["messages"][0]["content"]
         if content[0]["type"] == "text":
             self.probes += 1
-            return await self.probe(Asked(-1, content[0]["text"], b"", body, request, self))
+            return await self.probe(SentRequest(-1, content[0]["text"], b"", body, request, self))
         image = base64.b64decode(content[0]["image_url"]["url"].partition(",")[2])
-        asked = Asked(len(self.asked), content[1]["text"], image, body, request, self)
+        asked = SentRequest(len(self.asked), content[1]["text"], image, body, request, self)
         self.asked.append(asked)
         self._under_way += 1
         self.most_under_way = max(self.most_under_way, self._under_way)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from tests.doubles.http_double import Asked
+from tests.doubles.http_double import SentRequest
 
 PATCH, LEAST, MOST = 28, 144, 1280
 SMALLEST = 14
@@ -94,7 +94,7 @@ def text_of(lines: Sequence[str]) -> str:
     return "\n".join(f"제{line}조" for line in lines)
 
 
-Says = Callable[[Asked, Sequence[str]], str]
+Says = Callable[[SentRequest, Sequence[str]], str]
 """An answer to a request whose picture shows these lines."""
 _WHOLE: dict[str, Callable[[Sequence[str]], str]] = {
     "OCR:": text_of,
@@ -105,7 +105,7 @@ _WHOLE: dict[str, Callable[[Sequence[str]], str]] = {
 }
 
 
-def well(asked: Asked, lines: Sequence[str]) -> str:
+def well(asked: SentRequest, lines: Sequence[str]) -> str:
     """What the model says when all goes well."""
     return _WHOLE[asked.prompt](lines)
 
@@ -117,7 +117,7 @@ class PaddleReader:
     says: Says = well
     sizes: list[tuple[int, int]] = field(default_factory=list)
 
-    async def __call__(self, asked: Asked) -> web.StreamResponse:
+    async def __call__(self, asked: SentRequest) -> web.StreamResponse:
         image = cv2.imdecode(np.frombuffer(asked.image, np.uint8), cv2.IMREAD_GRAYSCALE)
         assert image is not None
         self.sizes.append((image.shape[1], image.shape[0]))

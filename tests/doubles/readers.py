@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.states import State
 from tests.doubles.engines import Diary
 

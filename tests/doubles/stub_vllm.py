@@ -38,12 +38,12 @@ COUNTERS = (
 """Each of them counts the answers."""
 
 
-class Server(ThreadingHTTPServer):
+class StubServer(ThreadingHTTPServer):
     request_queue_size = 512
     daemon_threads = True
 
     def __init__(self, port: int, model: str) -> None:
-        super().__init__(("127.0.0.1", port), Handler)
+        super().__init__(("127.0.0.1", port), StubHandler)
         self.model = model
         self.answered = 0
         self.gpu = os.open(os.environ.get("STUB_GPU", os.devnull), os.O_RDWR | os.O_CREAT)
@@ -75,8 +75,8 @@ class Server(ThreadingHTTPServer):
             self.answered += 1
 
 
-class Handler(BaseHTTPRequestHandler):
-    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
+class StubHandler(BaseHTTPRequestHandler):
+    server: StubServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         pages = {
@@ -112,7 +112,8 @@ def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
     if path == "/v1/embeddings":
         width = int(os.environ.get("STUB_WIDTH", "4"))
         vector = base64.b64encode(struct.pack(f"<{width}f", *[1.0] * width)).decode()
-        tokens = len(body["input"]) if "input" in body else int(os.environ["STUB_FRAME"]) + picture_tokens(body)
+        frame = int(os.environ.get("STUB_FRAME", "0"))
+        tokens = len(body["input"]) if "input" in body else frame + picture_tokens(body)
         return {"data": [{"embedding": vector}], "usage": {"prompt_tokens": tokens}}
     choice = {"message": {"content": "read"}, "finish_reason": "stop"}
     return {"choices": [choice], "usage": {"completion_tokens": 1}}
@@ -156,7 +157,7 @@ def main() -> None:
     measure(float(os.environ.get("STUB_BOOT", "0")))
     while os.path.exists(os.environ.get("STUB_HELD", "")):
         time.sleep(0.02)
-    Server(options.port, options.model).serve_forever()
+    StubServer(options.port, options.model).serve_forever()
 
 
 if __name__ == "__main__":

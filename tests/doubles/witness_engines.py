@@ -6,15 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from resources.code_version import CodeVersion
-from resources.embedding.base import Embedder
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedder, Embedding
 from resources.errors import EngineError
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.states import State
 
 

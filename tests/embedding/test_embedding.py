@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from resources.embedding.hashed.embedder import HashedEmbedder, weigh_ngrams
+from resources.embedding.hashed import HashedEmbedder, weigh_ngrams
 from resources.pages.page import Page
 from resources.states import State
 

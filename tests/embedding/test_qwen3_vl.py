@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl.handlers import image_request
-from resources.embedding.qwen3_vl.inputs import MAX_ASPECT, PATCH, Chunker, page_image, read_ahead
+from resources.embedding.base import Embedding
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
+from resources.embedding.qwen3_vl_handlers import image_request
+from resources.embedding.qwen3_vl_inputs import MAX_ASPECT, PATCH, Chunker, page_image, preload_tokenizer
 from resources.errors import EngineError, HubError, UndecodableImage
 from resources.figures.figure import FigurePicture
 from resources.pages.page import Page
@@ -112,9 +112,9 @@ def test_a_tokenizer_that_was_read_ahead_is_taken_by_the_first_that_needs_it(tmp
     path = tmp_path / "tokenizer.json"
     qwen_tokenizer().save(str(path))
     prompts = Chunker(path, "Read it.", 64).prompts("가나다")
-    read_ahead(path)
+    preload_tokenizer(path)
     path.unlink()
-    read_ahead(path)
+    preload_tokenizer(path)
     assert Chunker(path, "Read it.", 64).prompts("가나다") == prompts
     with pytest.raises(EngineError, match="cannot be read as a tokenizer"):
         Chunker(path, "Read it.", 64)
@@ -296,7 +296,7 @@ def test_what_decoders_read_differently_is_decoded_here() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_any_page_gets_a_size_that_the_model_leaves(width: int, height: int) -> None:
-    from resources.pages.pixels.patches import whole_patches
+    from resources.pages.page import whole_patches
 
     if max(width, height) > MAX_ASPECT * min(width, height):
         return

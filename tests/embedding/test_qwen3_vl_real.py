@@ -10,13 +10,13 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from resources.embedding.embeddings import Embedding
-from resources.embedding.qwen3_vl import transformers_vectors
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.embedding import transformers_vectors
+from resources.embedding.base import Embedding
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
+from resources.errors import harmless
 from resources.figures.figure import FigurePicture
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
-from resources.printable import harmless
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl

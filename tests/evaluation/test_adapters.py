@@ -13,14 +13,14 @@ from resources.evaluation.benchmark import (
     OWN_PAGES,
     Answers,
     Benchmark,
-    Facts,
+    FactList,
     Formula,
-    Line,
+    LineText,
     PageElements,
     PageText,
     TableHtml,
 )
-from resources.evaluation.benchmarks.pubtabnet import table_html
+from resources.evaluation.benchmarks.tables_and_formulas import table_html
 from resources.evaluation.scoring import ADAPTERS, load
 from resources.layout.regions import Task
 
@@ -225,7 +225,7 @@ def test_unimer_in_text_files_and_in_parquet(tmp_path: Path):
 
 def test_lines(tmp_path: Path):
     found = load("iam_lines", parquet(tmp_path, [{"text": "a line"}, {"text": ""}]))
-    assert [sample.gold for sample in found.samples] == [Line("a line")]
+    assert [sample.gold for sample in found.samples] == [LineText("a line")]
     assert left_out(found) == ["row_1: its gold is empty"]
 
 
@@ -289,7 +289,7 @@ class TestFacts:
             ("d_1", "d", 1),
         ]
         golds = [sample.gold for sample in found.samples]
-        groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, Facts)]
+        groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, FactList)]
         assert groups == [
             [("present", "facts"), ("baseline", "baseline")],
             [("absent", "facts")],
@@ -307,12 +307,32 @@ class TestFacts:
             "e: there is no fact about it",
         ]
 
+    def test_kdoc_ocrbench(self, tmp_path: Path):
+        files = {
+            "text_present.jsonl": [{"pdf": "a.pdf", "page": 1, "id": "1", "type": "present", "text": "합계"}],
+            "tables.jsonl": [{"pdf": "a.pdf", "page": 1, "id": "2", "type": "table", "cell": "1,234", "left": "합계"}],
+            "header_footer_tests.jsonl": [{"pdf": "b.pdf", "page": 1, "id": "3", "type": "absent", "text": "연보"}],
+            "categories.jsonl": [{"pdf": "a.pdf", "category": "Statistics", "raw": "x"}],
+        }
+        put(tmp_path, **{name: "\n".join(map(json.dumps, lines)) for name, lines in files.items()})
+        put(tmp_path, **{"pdfs__a.pdf": b"%PDF", "pdfs__b.pdf": b"%PDF"})
+        found = load("kdoc_ocrbench", tmp_path)
+        assert [(sample.id, sample.slices) for sample in found.samples] == [
+            ("a_1", {"kind": "Statistics"}),
+            ("b_1", {}),
+        ]
+        golds = [sample.gold for sample in found.samples]
+        groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, FactList)]
+        # In the order of the files, and without a `baseline` that its authors do not have.
+        assert groups == [[("table", "tables"), ("present", "text_present")], [("absent", "header_footer_tests")]]
+        assert (found.licence, left_out(found)) == ("CC-BY-4.0", [])
+
     def test_facts_about_the_rows_of_a_corpus_allow_hanja(self, tmp_path: Path):
         row = {"id": "doc_2", "file_name": "doc.pdf", "page_number": 2}
         parquet(tmp_path, [row], "corpus.parquet")
         put(tmp_path, **{"facts.jsonl": json.dumps({"pdf": "doc.pdf", "page": 2, "id": "1", "type": "baseline"})})
         gold = load("facts", tmp_path).samples[0].gold
-        assert isinstance(gold, Facts)
+        assert isinstance(gold, FactList)
         assert gold.facts[0].fields["check_disallowed_characters"] is False
 
 

@@ -7,18 +7,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kopub_assets.build import build_assets
-from kopub_assets.evaluations.running import Evaluated, evaluate, prepared, settings_in
-from kopub_cli.display.evaluation_page import write_page
-from kopub_cli.display.evaluation_report import as_json_values
+from kopub_assets.evaluations import Evaluation, evaluate, prepared, settings_in
+from kopub_cli.evaluation_display import as_json_values, write_page
 from kopub_cli.main import app
-from resources.code_version import CodeVersion
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError, SourceError
-from resources.evaluation.benchmark import Benchmark, GivenRegion, Line, PageText, Picture, Reading, Sample, Score
-from resources.evaluation.runs import measuring
-from resources.evaluation.runs.comparison import changes_between
-from resources.evaluation.runs.home import (
+from resources.evaluation import reading_scores
+from resources.evaluation.benchmark import (
+    Benchmark,
+    GivenRegion,
+    LineText,
+    PageText,
+    Sample,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
+)
+from resources.evaluation.home import (
     EvaluationRequest,
     KnownAnswers,
     first_by_hash,
@@ -26,9 +31,10 @@ from resources.evaluation.runs.home import (
     read_gold,
     write_gold,
 )
-from resources.evaluation.runs.measuring import readings, write_predictions
-from resources.evaluation.runs.page import Side, render
-from resources.layout.given.detector import GivenLayout
+from resources.evaluation.reading_scores import changes_between, readings, write_predictions
+from resources.evaluation.report import Side, render
+from resources.fingerprints import CodeVersion
+from resources.layout.ground_truth import GroundTruthLayout
 from resources.layout.regions import Task
 from resources.states import State
 from tests.doubles.readers import KnowingReader
@@ -50,10 +56,10 @@ def platform(tmp_path: Path, answers: Path) -> Platform:
     return platform
 
 
-def evaluated(platform: Platform, folder: Path, limit: int | None = None, **fields: Any) -> Evaluated:
+def evaluated(platform: Platform, folder: Path, limit: int | None = None, **fields: Any) -> Evaluation:
     asked = EvaluationRequest("texts", folder, limit)
     prepared(asked, platform.home)
-    return evaluate(settings_in(_settings(platform, **fields), asked), build_assets)
+    return evaluate(settings_in(_settings(platform, **fields), asked))
 
 
 def _settings(platform: Platform, **fields: Any) -> Settings:
@@ -62,7 +68,7 @@ def _settings(platform: Platform, **fields: Any) -> Settings:
     return replace(platform.settings, **fields)
 
 
-def value(evaluated: Evaluated, metric: str = "cer", column: str = "value") -> Any:
+def value(evaluated: Evaluation, metric: str = "cer", column: str = "value") -> Any:
     (row,) = (r for r in evaluated.scores.to_pylist() if (r["metric"], r["slice"]) == (metric, "all"))
     return row[column]
 
@@ -81,7 +87,7 @@ def test_a_second_run_reads_nothing_and_a_new_scorer_scores_what_was_read(
     first = evaluated(platform, answers)
     again = evaluated(platform, answers)
     assert again.run.inputs == first.run.inputs
-    monkeypatch.setattr(measuring, "VERSION", CodeVersion("evaluation", {1: "one", 2: "another"}))
+    monkeypatch.setattr(reading_scores, "VERSION", CodeVersion("evaluation", {1: "one", 2: "another"}))
     rescored = evaluated(platform, answers)
     assert rescored.run.inputs != first.run.inputs
     assert rescored.compared.startswith("not compared: the run before was scored in another way")
@@ -101,11 +107,11 @@ def test_failed_quarantined_and_missing_pages_score_worst_and_are_counted(platfo
 
 
 def test_a_sample_whose_id_cannot_be_used_is_lost_and_not_left_out(platform: Platform, tmp_path: Path):
-    samples = [Sample(each, each, Picture(_picture(tmp_path)), {}, PageText(TEXT)) for each in ("p_0", "../x")]
+    samples = [Sample(each, each, SamplePicture(_picture(tmp_path)), {}, PageText(TEXT)) for each in ("p_0", "../x")]
     write_pages(tmp_path / "answers", 1)
     asked = EvaluationRequest("texts", tmp_path)
     prepare(Benchmark("texts", "1", "l", "s", samples), asked.home(platform.home))
-    found = evaluate(settings_in(platform.settings, asked), build_assets)
+    found = evaluate(settings_in(platform.settings, asked))
     assert (value(found, "cer", "samples"), value(found, "cer", "lost")) == (2, 1)
 
 
@@ -183,11 +189,11 @@ def test_regions_that_the_benchmark_gives_are_the_layout(platform: Platform, tmp
     asked = EvaluationRequest("lines", tmp_path)
     region = (GivenRegion("text", Task.TEXT),)
     benchmark = Benchmark(
-        "lines", "1", "l", "s", [Sample("p_0", "d", Picture(_picture(tmp_path)), {}, Line("x"), region)]
+        "lines", "1", "l", "s", [Sample("p_0", "d", SamplePicture(_picture(tmp_path)), {}, LineText("x"), region)]
     )
     prepare(benchmark, asked.home(platform.home))
     moved = settings_in(platform.settings, asked)
-    assert isinstance(moved.layout, GivenLayout)
+    assert isinstance(moved.layout, GroundTruthLayout)
     (page,) = moved.layout.detect([*_pages(moved)])
     assert page.regions[0].bbox == (0, 0, 160, 220)
 
@@ -280,8 +286,8 @@ def test_the_page_of_two_runs_holds_the_paired_difference_that_decides(
 def test_the_page_of_1355_samples_is_light():
     text = "가나다라 마바사 " * 200
     samples = [Sample(f"p_{at}", f"p_{at}", None, {}, PageText(text)) for at in range(1355)]
-    read = {sample.id: Reading(State.OK, text=text.replace("라", "러")) for sample in samples}
-    side = Side("cpu", read, [Score(sample.id, "cer", 0.1) for sample in samples], [])
+    read = {sample.id: SampleReading(State.OK, text=text.replace("라", "러")) for sample in samples}
+    side = Side("cpu", read, [SampleScore(sample.id, "cer", 0.1) for sample in samples], [])
     html = render(Benchmark("texts", "1", "l", "s", samples), 1355, [side], ["cer"], lambda page_id: None, 24)
     assert html.count("<article") == 24
     assert len(html) < 500_000

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from resources.evaluation import characters
 from resources.evaluation.benchmark import Fact
-from resources.evaluation.benchmarks.fact_rules import check
-from resources.evaluation.scorers import characters, normalization
-from resources.evaluation.scorers.layout_boxes import Block, coco_map
-from resources.evaluation.scorers.teds import teds
+from resources.evaluation.benchmarks.facts import check
+from resources.evaluation.layout_boxes import Block, coco_map
+from resources.evaluation.tables import teds
 from tests.support.installed import imported
 
 KNOWN = Path(__file__).parent / "known"
@@ -76,17 +76,17 @@ def test_error_rates_of_korean_and_their_means():
 def test_omnidocbench_s_text():
     pairs = expected("text_pairs")
     found = [
-        (pair["image_name"], normalization.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"]))
+        (pair["image_name"], characters.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"]))
         for pair in pairs
     ]
     wanted = expected("end2end_quick_match_metric_result")["text_block"]["all"]["Edit_dist"]
-    assert normalization.page_mean(found) == pytest.approx(wanted["ALL_page_avg"], abs=1e-12)
-    assert normalization.whole([edits for _, edits in found]) == pytest.approx(wanted["edit_whole"], abs=1e-12)
-    assert normalization.sample_mean([edits for _, edits in found]) == pytest.approx(wanted["edit_sample_avg"])
+    assert characters.page_mean(found) == pytest.approx(wanted["ALL_page_avg"], abs=1e-12)
+    assert characters.whole([edits for _, edits in found]) == pytest.approx(wanted["edit_whole"], abs=1e-12)
+    assert characters.sample_mean([edits for _, edits in found]) == pytest.approx(wanted["edit_sample_avg"])
     # A prediction that is a formula is normalised as one, also where the gold is text.
-    rules = {normalization.normalized_text, normalization.normalized_formula}
+    rules = {characters.normalized_text, characters.normalized_formula}
     for pair in pairs:
-        assert normalization.normalized_text(pair["gt"]) == pair["norm_gt"]
+        assert characters.normalized_text(pair["gt"]) == pair["norm_gt"]
         assert pair["norm_pred"] in {rule(pair["pred"]) for rule in rules}
 
 
@@ -94,23 +94,23 @@ def test_omnidocbench_s_text():
 def test_omnidocbench_s_tables():
     pairs, found = expected("table_pairs"), []
     for pair in pairs:
-        gold, text = normalization.normalized_table(pair["gt"]), normalization.normalized_table(pair["pred"])
+        gold, text = characters.normalized_table(pair["gt"]), characters.normalized_table(pair["pred"])
         assert (gold, text) == (pair["norm_gt"], pair["norm_pred"])
         assert teds(gold, text) == pair["metric"]["TEDS"]
         assert teds(gold, text, structure=True) == pair["metric"]["TEDS_structure_only"]
-        found.append((pair["img_id"], normalization.edits(pair["gt"], pair["pred"], gold, text)))
-    assert normalization.page_mean(found) == pytest.approx(0.202719, abs=5e-7)
+        found.append((pair["img_id"], characters.edits(pair["gt"], pair["pred"], gold, text)))
+    assert characters.page_mean(found) == pytest.approx(0.202719, abs=5e-7)
 
 
 @needs_omnidocbench
 def test_omnidocbench_s_formulas():
     found = []
     for pair in expected("formula_pairs"):
-        assert normalization.normalized_formula(pair["gt"]) == pair["norm_gt"]
-        edits = normalization.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"])
+        assert characters.normalized_formula(pair["gt"]) == pair["norm_gt"]
+        edits = characters.edits(pair["gt"], pair["pred"], pair["norm_gt"], pair["norm_pred"])
         assert edits.share == pytest.approx(pair["metric"]["Edit_dist"])
         found.append((pair["image_name"], edits))
-    assert normalization.page_mean(found) == pytest.approx(0.318945, abs=5e-7)
+    assert characters.page_mean(found) == pytest.approx(0.318945, abs=5e-7)
 
 
 @needs_omnidocbench

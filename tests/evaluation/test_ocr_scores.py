@@ -7,10 +7,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.display.score_lines import reading_lines
+from kopub_cli.score_lines import reading_lines
 from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.runs.home import KnownAnswers, read_gold, write_gold
+from resources.evaluation.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.harness import Platform, Prepared

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from resources.evaluation.benchmarks.fact_rules import check
-from resources.evaluation.benchmarks.facts import parse
-from resources.evaluation.scorers import characters
-from resources.evaluation.scorers.cdm import Cdm
-from resources.evaluation.scorers.layout_boxes import Block, coco_map, find
-from resources.evaluation.scorers.normalization import (
+from resources.evaluation import characters
+from resources.evaluation.benchmarks.facts import check, parse
+from resources.evaluation.cdm import Cdm
+from resources.evaluation.characters import (
     edits,
     normalized_table,
     normalized_text,
@@ -19,7 +17,8 @@ from resources.evaluation.scorers.normalization import (
     sample_mean,
     whole,
 )
-from resources.evaluation.scorers.teds import BoundedTeds, teds
+from resources.evaluation.layout_boxes import Block, coco_map, find
+from resources.evaluation.tables import BoundedTeds, teds
 from tests.support.installed import imported
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"

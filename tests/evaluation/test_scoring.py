@@ -9,22 +9,22 @@ from resources.evaluation.benchmark import (
     Answers,
     Element,
     Fact,
-    Facts,
+    FactList,
     Formula,
     Gold,
-    Line,
+    LineText,
     PageElements,
     PageText,
-    Question,
-    Reading,
     Sample,
-    Score,
+    SampleQuestion,
+    SampleReading,
+    SampleScore,
     TableHtml,
     gold_from_json,
     gold_to_json,
 )
+from resources.evaluation.cdm import Cdm
 from resources.evaluation.metrics import ALL, METRICS, changes, means
-from resources.evaluation.scorers.cdm import Cdm
 from resources.evaluation.scoring import ADAPTERS, MISSING, Scorer
 from resources.states import State
 from tests.support.readings import reading, region
@@ -51,11 +51,11 @@ GOLD: dict[str, Gold] = {
     ),
     "pubtabnet": TableHtml(f"<html><body>{TABLE}</body></html>"),
     "unimer": Formula("a = b"),
-    "iam_lines": Line("a line of text"),
-    "facts": Facts((Fact("a", "present", "g", {"type": "present", "text": "서울이"}),)),
-    "ocrbench": Answers((Question("q", "누가?", ("서울", "부산")),)),
+    "iam_lines": LineText("a line of text"),
+    "facts": FactList((Fact("a", "present", "g", {"type": "present", "text": "서울이"}),)),
+    "ocrbench": Answers((SampleQuestion("q", "누가?", ("서울", "부산")),)),
 }
-RIGHT: dict[str, Reading] = {
+RIGHT: dict[str, SampleReading] = {
     "texts": reading(region("서울이 가장 많다.")),
     "omnidocbench": reading(
         region("제1장 인구", "paragraph_title", (100, 0, 900, 100), 0),
@@ -78,7 +78,7 @@ def sample(gold: Gold, id: str = "a_1", **other: object) -> Sample:
     return replace(Sample(id, id, None, {}, gold), **other)
 
 
-def scored(name: str, read: Reading, gold: Gold | None = None, cdm: Cdm | None = None) -> dict[str, Score]:
+def scored(name: str, read: SampleReading, gold: Gold | None = None, cdm: Cdm | None = None) -> dict[str, SampleScore]:
     with Scorer.of(name, cdm) as scorer:
         return {score.metric: score for score in scorer.score(sample(gold or GOLD[name]), read)}
 
@@ -89,7 +89,7 @@ def test_a_right_reading_has_the_best_value_and_a_lost_one_the_worst(name: str):
     for metric, score in right.items():
         assert metric in ADAPTERS[name].metrics
         assert score.value in (None, 1.0 - METRICS[metric].worst), (metric, score)
-    for lost in (MISSING, Reading(State.FAILED, "no answer"), Reading(State.QUARANTINED, "no picture")):
+    for lost in (MISSING, SampleReading(State.FAILED, "no answer"), SampleReading(State.QUARANTINED, "no picture")):
         worst = scored(name, lost)
         assert worst.keys() == right.keys()
         for metric, score in worst.items():
@@ -104,9 +104,9 @@ def test_gold_is_the_same_after_it_was_stored(name: str):
 
 
 def test_a_blank_page_with_empty_gold_is_right_and_a_lost_one_is_not():
-    assert scored("texts", Reading(State.BLANK), PageText(" \n"))["cer"].value == 0.0
-    assert scored("texts", Reading(State.BLANK))["cer"].value == 1.0
-    assert scored("texts", Reading(State.FAILED), PageText(""))["cer"].value == 1.0
+    assert scored("texts", SampleReading(State.BLANK), PageText(" \n"))["cer"].value == 0.0
+    assert scored("texts", SampleReading(State.BLANK))["cer"].value == 1.0
+    assert scored("texts", SampleReading(State.FAILED), PageText(""))["cer"].value == 1.0
 
 
 def test_a_page_of_which_too_much_was_read_is_as_bad_as_a_lost_one():
@@ -191,7 +191,7 @@ def test_answers_are_looked_for_and_not_asked_for():
     half = scored("ocrbench", reading(region("대구와 대전")))
     assert (half["answer_recall"].value, half["answer_similarity"].value) == (0.0, 0.0)
     assert half["answer_recall"].notes == ("q: '서울' is not in the text",)
-    gold = Answers((Question("q", "", ("서울특별시",)), Question("f", "", ("x ^ { 2 }",), dense=True)))
+    gold = Answers((SampleQuestion("q", "", ("서울특별시",)), SampleQuestion("f", "", ("x ^ { 2 }",), dense=True)))
     near = scored("ocrbench", reading(region("서울틀별시 x^{2}")), gold)
     assert near["answer_recall"].value == 0.5
     assert near["answer_similarity"].value == pytest.approx((0.8 + 1.0) / 2)
@@ -201,7 +201,7 @@ def test_olmocr_s_mean_is_over_its_files():
     facts = [Fact(str(at), "present", "large", {"type": "present", "text": "가"}) for at in range(3)]
     facts.append(Fact("x", "present", "small", {"type": "present", "text": "없다"}))
     with Scorer.of("facts") as scorer:
-        page, whole = scorer.score_all([(sample(Facts(tuple(facts))), reading(region("가나다")))])
+        page, whole = scorer.score_all([(sample(FactList(tuple(facts))), reading(region("가나다")))])
     assert page[0].value == pytest.approx(3 / 4)
     assert whole[0].value == pytest.approx((1 + 0) / 2)
 
@@ -212,9 +212,9 @@ class TestMeans:
         for at in range(16)
     )
 
-    def scores(self, *values: float, metric: str = "cer") -> list[Score]:
+    def scores(self, *values: float, metric: str = "cer") -> list[SampleScore]:
         return [
-            Score(each.id, metric, value, size=1 + 9 * (each.id == "p_0"))
+            SampleScore(each.id, metric, value, size=1 + 9 * (each.id == "p_0"))
             for each, value in zip(self.SAMPLES, values, strict=False)
         ]
 
@@ -236,14 +236,14 @@ class TestMeans:
         assert everything.low < 0.3 < everything.high
 
     def test_lost_samples_count_and_are_counted(self):
-        lost = [Score("p_0", "cer", 1.0, lost=True), *self.scores(*[0.1] * 16)[1:]]
+        lost = [SampleScore("p_0", "cer", 1.0, lost=True), *self.scores(*[0.1] * 16)[1:]]
         mean = means(self.SAMPLES, lost)[0]
         assert mean.lost == 1
         assert mean.value == pytest.approx((1 + 15 * 0.1) / 16)
         assert mean.without_lost == pytest.approx(0.1)
 
     def test_what_was_skipped_is_in_no_mean_and_says_why(self):
-        skipped = [Score("p_0", "teds", None, skipped_reason="too large"), Score("p_1", "teds", 0.5)]
+        skipped = [SampleScore("p_0", "teds", None, skipped_reason="too large"), SampleScore("p_1", "teds", 0.5)]
         mean = means(self.SAMPLES, skipped)[0]
         assert (mean.value, mean.samples, mean.skipped, mean.skipped_reason) == (0.5, 1, 1, "too large")
         nothing = means(self.SAMPLES, skipped[:1])[0]

@@ -1,6 +1,7 @@
 """The assets of figures through Dagster: made where a profile wants them, searched, released, planned, else free."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,36 +10,36 @@ import dagster as dg
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from PIL import Image
 from rich.console import Console
 
 from kopub_assets.graph import GRAPH
-from kopub_assets.upgrades.stale_scan import survey
+from kopub_assets.plan import survey
 from kopub_cli.commands.plan import planned
 from kopub_cli.commands.run import run_assets
-from kopub_cli.display.profiled import stages_to_run
-from resources.code_version import CodeVersion
+from kopub_cli.profile_display import stages_to_run
 from resources.config.choices import Figures
+from resources.config.places import PROFILES
+from resources.config.profile_files import find_profile, read_profile
 from resources.config.settings import Settings
 from resources.diff.compare import compare
-from resources.embedding.base import Embedder
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedder, Embedding
 from resources.errors import ConfigError, EngineError, KopubError
-from resources.figures.base import FigureNoter
-from resources.figures.figure import FigurePicture
-from resources.figures.notes import FigureNote, sound_notes
+from resources.figures.figure import FigureNote, FigureNoter, FigurePicture, sound_notes
+from resources.figures.noters import ChatNoter
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.crops import cut_pictures
-from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
 from resources.release.verify import verify
 from resources.search.answer import as_json
 from resources.search.options import Mode
 from resources.search.searcher import Searcher
 from resources.states import State
-from resources.store.footer_cache import FooterCache
+from resources.store.table_source import FooterCache
 from tests.doubles.engines import Diary
 from tests.support.harness import Platform, Prepared, failure
 from tests.support.sources.corpora import pages, query
@@ -163,7 +164,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Everything made of two shards, with vectors and notes of figures."""
     home = tmp_path_factory.mktemp("figures")
     asked = [query("q1", "그림 1. 전력 사용량", "a_1"), query("q2", "그림 2. 예산", "a_2")]
-    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], asked)
+    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], asked)
     platform.engines = {
         "layout": FigureLayout(plain="b_2"),
         "recognition": CaptionReader(),
@@ -419,7 +420,7 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
 
 def test_a_selection_of_what_follows_a_page_names_nothing_that_is_off(tmp_path: Path) -> None:
     graph = Platform.of(tmp_path, [pages("a_1")]).definitions.resolve_asset_graph()
-    for selection in ("*", "raw_pages+", "ocr_results*", "group:search"):
+    for selection in ("*", "raw_pages+", "ocr_results*"):
         chosen = dg.AssetSelection.from_string(selection).resolve(graph)
         assert not {key.to_user_string() for key in chosen} & {"figure_notes", "figure_embeddings"}
 
@@ -429,3 +430,26 @@ def test_what_nothing_makes_cannot_be_wanted(tmp_path: Path) -> None:
     assert Settings.of(tmp_path, {**engines, "figures": {"vectors": True}}).figures.vectors
     with pytest.raises(ConfigError, match=r"figures\.embed_notes: there are no notes, notes\.engine is none"):
         Settings.of(tmp_path, {**engines, "figures": {"embed_notes": True}})
+
+
+DOC = Path(__file__).resolve().parents[2] / "docs" / "figures.md"
+
+
+@pytest.mark.parametrize("profile", ["h200", "rtx4090"])
+def test_the_sections_of_the_document_fit_a_profile(profile: str, tmp_path: Path) -> None:
+    written = find_profile(profile).sections
+    for block in re.findall(r"```yaml\n(.*?)```", DOC.read_text("utf-8"), re.DOTALL):
+        written |= yaml.safe_load(block)
+    settings = Settings.of(tmp_path, written, profile)
+    assert settings.figures.vectors
+    assert isinstance(settings.notes, ChatNoter)
+    assert settings.notes.server.model == "Qwen/Qwen3-VL-4B-Instruct"
+    assert settings.engines.keys() == {"layout", "recognition", "embedding", "notes"}
+
+
+def test_no_profile_that_ships_makes_anything_of_figures(tmp_path: Path) -> None:
+    for path in PROFILES.glob("*.yaml"):
+        if path.stem != "models":
+            settings = Settings.of(tmp_path, read_profile(path), path.stem)
+            assert settings.notes.off
+            assert not settings.figures.vectors

@@ -10,10 +10,8 @@ from PIL import Image
 from pydantic import ValidationError
 
 from resources.figures.answers import SCHEMA
-from resources.figures.chat.noter import ChatNoter
-from resources.figures.deepseek.noter import DeepSeekNoter
-from resources.figures.figure import FigurePicture
-from resources.figures.notes import FigureNote
+from resources.figures.figure import FigureNote, FigurePicture
+from resources.figures.noters import ChatNoter, DeepSeekNoter
 from resources.states import State
 from resources.vllm.server import VLLMServer
 from tests.doubles import figure_chat as double

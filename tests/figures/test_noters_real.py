@@ -10,11 +10,10 @@ import pytest
 from PIL import Image
 
 from resources.figures.answers import SCHEMA, prompt, response_format
-from resources.figures.chat.noter import ChatNoter
-from resources.figures.figure import FigurePicture
-from resources.figures.notes import FigureNote
+from resources.figures.figure import FigureNote, FigurePicture
+from resources.figures.noters import ChatNoter
 from resources.figures.reader import PATCH, figure_image
-from resources.recognition.vlm.chat_requests import PATH, read_answer, request_body
+from resources.recognition.vlm.client.chat_requests import PATH, read_answer, request_body
 from resources.states import State
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer

@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from resources.gpu.cards import NoGpuFigures, Reading, open_cards
-from resources.gpu.sampler import GIB, Readings, Sampler
+from resources.gpu import GIB, GpuReading, NoGpuFigures, Readings, Sampler, open_cards
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.installed import imported
 
@@ -26,7 +25,7 @@ def test_a_card_is_read_by_index_and_by_uuid(monkeypatch: pytest.MonkeyPatch):
         [CardDouble(), CardDouble(busy=40, memory_busy=15, used=3 * GIB, millijoules=2500, uuid="GPU-7")]
     ).install(monkeypatch)
     by_index, by_uuid = open_cards(["1", "GPU-7"])
-    assert by_index.read() == by_uuid.read() == Reading(busy=0.4, memory_busy=0.15, memory=3 * GIB, joules=2.5)
+    assert by_index.read() == by_uuid.read() == GpuReading(busy=0.4, memory_busy=0.15, memory=3 * GIB, joules=2.5)
     assert (by_index.model, by_index.memory) == ("NVIDIA Double", 80 * GIB)
     assert len(open_cards()) == 2
 
@@ -34,7 +33,7 @@ def test_a_card_is_read_by_index_and_by_uuid(monkeypatch: pytest.MonkeyPatch):
 def test_a_card_that_does_not_tell_its_energy_tells_the_rest(monkeypatch: pytest.MonkeyPatch):
     NvmlDouble([CardDouble(busy=100, millijoules=None)]).install(monkeypatch)
     (card,) = open_cards()
-    assert card.read() == Reading(busy=1.0, memory_busy=0.0, memory=0, joules=None)
+    assert card.read() == GpuReading(busy=1.0, memory_busy=0.0, memory=0, joules=None)
 
 
 def test_without_cards_the_reason_is_said(monkeypatch: pytest.MonkeyPatch):
@@ -50,8 +49,8 @@ def test_without_cards_the_reason_is_said(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_figures_are_those_of_their_time():
-    def card(busy: float, memory: int, joules: float | None = None) -> Reading:
-        return Reading(busy, busy / 2, memory * GIB, joules)
+    def card(busy: float, memory: int, joules: float | None = None) -> GpuReading:
+        return GpuReading(busy, busy / 2, memory * GIB, joules)
 
     readings = Readings(
         [

@@ -7,12 +7,10 @@ import pytest
 from PIL import Image, ImageFont
 
 from resources.layout.cpu.detector import CpuLayout
-from resources.layout.ink import BLANK_SHARE, ink_share
-from resources.layout.lighting import evened
+from resources.layout.ink import BLANK_SHARE, even_light, ink_share
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.tesseract.tessdata import data_files, install
+from resources.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
 from resources.states import State
 from tests.support.sources.drawn import Sheet
 
@@ -186,9 +184,19 @@ def test_white_print_on_a_dark_page_is_text() -> None:
     assert labels(detect(sheet)) == ["text"]
 
 
-@pytest.mark.parametrize(("size", "paper"), [((1, 1), 0), ((1, 1), 255), ((800, 600), 255), ((800, 600), 30)])
-def test_a_page_without_ink_is_blank(size: tuple[int, int], paper: int) -> None:
-    assert detect(Sheet(*size, paper=paper)) == PageLayout("page", State.BLANK)
+@pytest.mark.parametrize(
+    ("size", "paper", "dark"),
+    [
+        ((1, 1), 0, True),
+        ((1, 1), 255, False),
+        ((800, 600), 255, False),
+        ((800, 600), 90, False),
+        ((800, 600), 30, True),
+    ],
+)
+def test_a_page_without_ink_is_blank_and_a_dark_one_says_why(size: tuple[int, int], paper: int, dark: bool) -> None:
+    reason = "the page is dark all over: its scan or photo may have failed" if dark else None
+    assert detect(Sheet(*size, paper=paper)) == PageLayout("page", State.BLANK, reason)
 
 
 def test_a_full_stop_is_ink_and_a_speck_of_dust_is_none() -> None:
@@ -287,7 +295,7 @@ def test_a_page_that_is_evenly_lit_is_left_as_it_is() -> None:
     pixels = np.array(sheet.image)
     # A pale tint of half the page goes on from the paper almost without an edge.
     pixels[:, :620][pixels[:, :620] == 255] = 243
-    assert evened(pixels) is pixels
+    assert even_light(pixels) is pixels
 
 
 def _edged(sheet: Sheet, left: int, top: int, right: int, bottom: int) -> Sheet:

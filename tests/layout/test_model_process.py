@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from resources import child_process
+from resources import processes
 from resources.config.places import ROOT
 from resources.errors import EngineError
-from resources.layout.pp_doclayout import model_process, page_regions
+from resources.layout.pp_doclayout import page_regions, process
 from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.pages.page import Page
 from resources.states import State
@@ -58,7 +58,7 @@ def workers(of: int | None = None) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(of).children(recursive=True):
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
-            found += [child] if "model_worker" in " ".join(child.cmdline()) else []
+            found += [child] if "pp_doclayout.process" in " ".join(child.cmdline()) else []
     return found
 
 
@@ -181,7 +181,7 @@ def test_nobody_waits_for_one_that_is_not_needed_after_all(make: Callable[..., P
 def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_process, "STOP_SECONDS", 2.0)
+    monkeypatch.setattr(processes, "STOP_SECONDS", 2.0)
     resource = make()
     assert len(by_id(resource.detect(some_pages(1)))) == 1
     (process,) = workers()
@@ -287,7 +287,7 @@ def test_a_model_that_hangs_is_killed_and_the_next_one_works(
     resource = make()
     forward("time.sleep(600)")
     list(resource.detect([]))  # it is loaded
-    monkeypatch.setattr(model_process, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(process, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(EngineError, match="the layout model did not answer within 1 s, so its process was killed"):
         list(resource.detect(some_pages(2)))
     monkeypatch.undo()
@@ -299,10 +299,10 @@ def test_one_that_hangs_while_it_is_loaded_is_killed(
 ) -> None:
     begins_with(
         "import time\n"
-        "import resources.layout.pp_doclayout.model as model\n"
-        "model.import_packages = lambda *_: time.sleep(600)\n"
+        "import resources.layout.pp_doclayout.replicas as replicas\n"
+        "replicas.import_packages = lambda *_: time.sleep(600)\n"
     )
-    monkeypatch.setattr(model_process, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(process, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(EngineError, match="the layout model was not loaded within 1 s, so its process was killed"):
         list(make().detect(some_pages(2)))
 

@@ -4,17 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resources.errors import ConfigError
-from resources.layout.pp_doclayout.postprocess import Containment, Detections, Rules, make_rules, postprocess
-from resources.layout.regions import LABELS, Task
-from resources.layout.tasks import DEFAULT_TASKS, tasks_by_label
-from tests.support.scalar_postprocess import Settings, scalar_postprocess
+from resources.layout.pp_doclayout.postprocess import BoxRules, Containment, Detections, make_rules, postprocess
+from resources.layout.regions import DEFAULT_TASKS, LABELS, Task, tasks_by_label
+from tests.support.scalar_postprocess import ScalarSettings, scalar_postprocess
 
 PAGE = (1000, 1400)
-USUAL = Settings()
+USUAL = ScalarSettings()
 ID = {label: i for i, label in enumerate(LABELS)}
 
 
-def rules(chosen: Settings = USUAL) -> Rules:
+def rules(chosen: ScalarSettings = USUAL) -> BoxRules:
     return make_rules(
         threshold=chosen.threshold,
         thresholds=chosen.thresholds,
@@ -27,7 +26,7 @@ def rules(chosen: Settings = USUAL) -> Rules:
 
 def detect(
     *found: tuple[str, float, tuple[float, float, float, float]],
-    chosen: Settings = USUAL,
+    chosen: ScalarSettings = USUAL,
     size: tuple[int, int] = PAGE,
     overlap: float | None = None,
 ) -> Detections:
@@ -47,7 +46,7 @@ def kept(*found: tuple[str, float, tuple[float, float, float, float]], **options
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], Settings]:
+def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], ScalarSettings]:
     """Raw outputs with many ties: scores, coordinates and votes come from coarse grids, one query may give two labels.
 
     Hypothesis chooses the settings and a seed; numpy draws the numbers, which is far quicker.
@@ -63,7 +62,7 @@ def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[in
     sizes = rng.integers(0, steps + 1, (n, 2)) / steps
     boxes = np.hstack([corners + sizes / 2, sizes])
     votes = rng.integers(0, draw(st.sampled_from([2, 300])), n)
-    chosen = Settings(
+    chosen = ScalarSettings(
         threshold=draw(st.sampled_from([0.1, 0.3, 0.5])),
         thresholds={LABELS[labels[0]]: draw(st.sampled_from([0.05, 0.4, 0.9]))},
         nms_same=draw(st.sampled_from([0.3, 0.6, 1.0])),
@@ -78,7 +77,9 @@ def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[in
 @pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(pages())
-def test_vectorised_equals_scalar(page: tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], Settings]) -> None:
+def test_vectorised_equals_scalar(
+    page: tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], ScalarSettings],
+) -> None:
     scores, boxes, votes, size, chosen = page
     found = postprocess(scores, boxes, votes, *size, rules(chosen))
     expected = scalar_postprocess(scores.tolist(), boxes.tolist(), votes.tolist(), *size, chosen)
@@ -97,7 +98,7 @@ def test_more_pairs_than_queries_keeps_the_best() -> None:
 
 
 def test_threshold_of_a_label_goes_before_the_general_one() -> None:
-    chosen = Settings(thresholds={"text": 0.8, "seal": 0.1})
+    chosen = ScalarSettings(thresholds={"text": 0.8, "seal": 0.1})
     boxes = [(0, 0, 100, 100), (200, 0, 300, 100), (400, 0, 500, 100)]
     assert kept(("text", 0.7, boxes[0]), ("seal", 0.2, boxes[1]), ("table", 0.3, boxes[2]), chosen=chosen) == [1, 2]
 
@@ -106,17 +107,17 @@ def test_overlap_of_one_label_keeps_the_higher_score() -> None:
     low, high = ("text", 0.5, (0, 0, 100, 100)), ("text", 0.9, (0, 10, 100, 110))
     assert kept(low, high) == [1]
     both = {"text": Containment.UNION, "table": Containment.UNION}
-    assert kept(low, ("table", 0.9, (0, 10, 100, 110)), chosen=Settings(containment=both)) == [0, 1]
+    assert kept(low, ("table", 0.9, (0, 10, 100, 110)), chosen=ScalarSettings(containment=both)) == [0, 1]
 
 
 def test_iou_counts_pixels() -> None:
     # Two lines one pixel high: they share 61 of 141 pixels.
     shifted = ("text", 0.5, (40, 5, 140, 5)), ("text", 0.9, (0, 5, 100, 5))
-    assert detect(*shifted, chosen=Settings(nms_same=0.43)).dropped["overlapping"] == 1
-    assert detect(*shifted, chosen=Settings(nms_same=0.44)).dropped["overlapping"] == 0
+    assert detect(*shifted, chosen=ScalarSettings(nms_same=0.43)).dropped["overlapping"] == 1
+    assert detect(*shifted, chosen=ScalarSettings(nms_same=0.44)).dropped["overlapping"] == 0
 
 
-BOTH_STAY = Settings(containment=dict.fromkeys(LABELS, Containment.UNION))
+BOTH_STAY = ScalarSettings(containment=dict.fromkeys(LABELS, Containment.UNION))
 
 
 @pytest.mark.parametrize(
@@ -161,13 +162,13 @@ def test_page_sized_image_goes_unless_it_is_alone() -> None:
 )
 def test_box_inside_another_follows_the_outer_label(mode: Containment, left: list[int]) -> None:
     outer, inner = ("table", 0.9, (0, 0, 500, 500)), ("text", 0.8, (100, 100, 200, 200))
-    assert kept(outer, inner, chosen=Settings(containment={"table": mode, "text": Containment.UNION})) == left
+    assert kept(outer, inner, chosen=ScalarSettings(containment={"table": mode, "text": Containment.UNION})) == left
 
 
 def test_small_drops_the_box_around_it() -> None:
     outer, inner = ("table", 0.9, (0, 0, 500, 500)), ("reference", 0.8, (100, 100, 200, 200))
     small = {"reference": Containment.SMALL, "table": Containment.UNION}
-    assert kept(outer, inner, chosen=Settings(containment=small)) == [1]
+    assert kept(outer, inner, chosen=ScalarSettings(containment=small)) == [1]
 
 
 @pytest.mark.parametrize("label", ["image", "seal", "chart"])
@@ -180,7 +181,7 @@ def test_unclip_grows_about_the_centre_and_boxes_are_clamped_unrounded() -> None
         ("text", 0.9, (100.25, 100, 300.75, 200)),
         ("table", 0.9, (900, 1300, 1200, 1500)),
         ("seal", 0.9, (-200, 10, -50, 60)),
-        chosen=Settings(unclip={"text": (2.0, 1.0)}),
+        chosen=ScalarSettings(unclip={"text": (2.0, 1.0)}),
     )
     assert found.boxes[0] == pytest.approx([0, 100, 401, 200], abs=1e-3)
     assert found.boxes[1] == pytest.approx([900, 1300, 1000, 1400], abs=1e-3)

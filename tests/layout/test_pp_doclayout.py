@@ -15,7 +15,7 @@ import pytest
 
 from resources.errors import ConfigError, EngineError
 from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.pp_doclayout.preprocess import prepare
+from resources.layout.pp_doclayout.page_regions import prepare
 from resources.layout.regions import LABELS, PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.states import State
@@ -29,13 +29,15 @@ import cv2  # noqa: E402
 from resources.layout.pp_doclayout import detector, page_regions  # noqa: E402
 from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
 from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
+from resources.layout.pp_doclayout import replicas as pp_replicas  # noqa: E402
 from resources.layout.pp_doclayout.replicas import Replicas  # noqa: E402
+from resources.parallel import SWITCH_INTERVAL  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
 from tests.support.layouts import assert_alike, by_id  # noqa: E402
 
 if TYPE_CHECKING:
-    from resources.layout.pp_doclayout.network import Raw
+    from resources.layout.pp_doclayout.network import RawOutputs
 
 FP16 = ((3, 1.3), (11, 1.3), (30, 1.3), (31, 1.3))
 BF16 = ((9, 1.0), (12, 1.0), (9, 1.15), (14, 1.15), (39, 1.15))
@@ -74,7 +76,7 @@ def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
     return {layout.page_id: layout for layout in layouts}
 
 
-def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[Raw], Raw]") -> None:
+def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[RawOutputs], RawOutputs]") -> None:
     """Change what the network puts out."""
     forward = pp_network.forward
     monkeypatch.setattr(pp_network, "forward", lambda *a, **k: change(forward(*a, **k)))
@@ -136,7 +138,7 @@ def test_same_regions_as_the_post_processing_of_transformers(
         # torchvision's resize of the processor: bicubic without antialias, rounded to levels again.
         small = torch.nn.functional.interpolate(pixels, (800, 800), mode="bicubic").round().clamp(0, 255)
         with torch.inference_mode():
-            outputs = pp_model.load(str(repo), "")(small / 255)
+            outputs = pp_network.load(str(repo), "")(small / 255)
         expected = reference.post_process_object_detection(outputs, 0.3, [page.shape[:2]])[0]
         best = best_of_each_query(expected)
         boxes = np.clip(expected["boxes"].numpy()[best], 0, [1000, 1400, 1000, 1400])
@@ -213,7 +215,7 @@ def test_half_precision_finds_the_same_regions(
 def test_outputs_reach_the_host_in_fp32_whatever_the_precision(folder: Path) -> None:
     for dtype in ("float16", "bfloat16"):
         model = pp_model.PageModel(
-            pp_model.load(str(folder), ""), device="cpu", dtype=dtype, compiled=False, batch_size=1, polygons=False
+            pp_network.load(str(folder), ""), device="cpu", dtype=dtype, compiled=False, batch_size=1, polygons=False
         )
         outputs = model.submit([drawing(0, 800, 800)]).result()
         assert {outputs.scores.dtype, outputs.boxes.dtype, outputs.votes.dtype} == {np.dtype(np.float32)}
@@ -295,7 +297,7 @@ def test_pages_are_decoded_while_the_model_runs(
             ahead.set()
         return prepare(page, gpu_jpeg)
 
-    def waiting(raw: "Raw") -> "Raw":
+    def waiting(raw: "RawOutputs") -> "RawOutputs":
         assert ahead.wait(5), "decoding waited for the model"
         return raw
 
@@ -316,7 +318,7 @@ def test_threads_that_decode_have_the_interpreter_soon_and_no_further_threads_of
     sys.setswitchinterval(0.004)
     try:
         detect(make(), some_pages(3))
-        assert seen == [(1, pytest.approx(detector.SWITCH_INTERVAL))] * 3
+        assert seen == [(1, pytest.approx(SWITCH_INTERVAL))] * 3
         assert process() == (3, pytest.approx(0.004))
     finally:
         cv2.setNumThreads(before[0])
@@ -341,9 +343,12 @@ def test_page_without_ink_or_with_dust_alone_is_blank_and_with_ink_failed(
     for x, y in ((90, 60), (300, 410), (500, 800)):
         dusty[y : y + 3, x : x + 2] = 0
     pages = [Page("white", png(white)), Page("inked", png(inked)), Page("dusty", png(dusty))]
+    pages.append(Page("black", png(np.zeros_like(white))))
     spoil(monkeypatch, lambda raw: raw._replace(scores=torch.zeros_like(raw.scores)))
     layouts = detect(make(), pages)
-    assert layouts["white"].state is layouts["dusty"].state is State.BLANK
+    assert layouts["white"].state is layouts["dusty"].state is layouts["black"].state is State.BLANK
+    assert layouts["white"].reason is layouts["dusty"].reason is None
+    assert "dark all over" in (layouts["black"].reason or "")
     assert layouts["inked"].state is State.FAILED
     assert "ink" in (layouts["inked"].reason or "")
 
@@ -362,7 +367,7 @@ def test_no_region_on_any_page_stops_the_run(make: Callable[..., PPDocLayout], m
 def test_nan_fails_its_page_and_stops_a_run_of_nothing_else(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, field: str
 ) -> None:
-    def spoil_first(raw: "Raw") -> "Raw":
+    def spoil_first(raw: "RawOutputs") -> "RawOutputs":
         values = getattr(raw, field).clone()
         values[0] = torch.nan
         return raw._replace(**{field: values})
@@ -423,7 +428,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
 ) -> None:
     forward, sizes = pp_network.forward, []
 
-    def small_gpu(network: Any, pixels: Any, polygons: bool) -> "Raw":
+    def small_gpu(network: Any, pixels: Any, polygons: bool) -> "RawOutputs":
         sizes.append(len(pixels))
         if len(pixels) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
@@ -449,7 +454,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
 def test_out_of_memory_with_one_page_stops_the_run(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_memory(*_: Any, **__: Any) -> "Raw":
+    def no_memory(*_: Any, **__: Any) -> "RawOutputs":
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(pp_network, "forward", no_memory)
@@ -463,7 +468,7 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
 ) -> None:
     forward, limits, benchmarked = pp_network.forward, [], []
 
-    def limited(*arguments: Any, **options: Any) -> "Raw":
+    def limited(*arguments: Any, **options: Any) -> "RawOutputs":
         benchmarked.append(torch.backends.cudnn.benchmark)
         if limits[-1] < 1 and not fits:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -473,7 +478,7 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=40e9))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: limits.append(share))
     model = pp_model.PageModel(
-        pp_model.load(str(folder), ""), device="cpu", dtype="float32", compiled=False, batch_size=2, polygons=False
+        pp_network.load(str(folder), ""), device="cpu", dtype="float32", compiled=False, batch_size=2, polygons=False
     )
     monkeypatch.setattr(model, "_tuned", False)
     pages = [drawing(i, 800, 800) for i in range(4)]
@@ -496,7 +501,7 @@ class UntunedModel:
             made(model, *arguments, **options)
             model._tuned = False
 
-        def noted(network: Any, pixels: Any, polygons: bool) -> "Raw":
+        def noted(network: Any, pixels: Any, polygons: bool) -> "RawOutputs":
             if len(pixels) > fits:
                 raise torch.OutOfMemoryError("CUDA out of memory")
             with self._changed:
@@ -552,7 +557,7 @@ class RecordedGraph:
         self.run, self.batch, self.seen = run, len(pixels), []
         run(pixels)
 
-    def __call__(self, pixels: Any) -> "Raw":
+    def __call__(self, pixels: Any) -> "RawOutputs":
         self.seen.append(len(pixels))
         return self.run(pixels)
 
@@ -605,7 +610,7 @@ def test_a_batch_that_no_longer_fits_is_run_without_its_graph(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(RecordedGraph):
-        def __call__(self, pixels: Any) -> "Raw":
+        def __call__(self, pixels: Any) -> "RawOutputs":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
 
     expected = labels(detect(make(), some_pages(6)))
@@ -619,7 +624,7 @@ def test_a_batch_that_no_longer_fits_is_run_without_its_graph(
 )
 def test_a_graph_gives_what_the_network_gives_on_a_gpu(folder: Path) -> None:
     options = {"device": "cuda", "dtype": "float16", "compiled": False, "batch_size": 4, "polygons": True}
-    plain, graphed = (pp_model.PageModel(pp_model.load(str(folder), ""), **options) for _ in range(2))
+    plain, graphed = (pp_model.PageModel(pp_network.load(str(folder), ""), **options) for _ in range(2))
     graphed.first_pass().result()
     assert graphed.fallbacks == [], "it was recorded"
     batches = [[drawing(4 * number + i, 800, 800) for i in range(count)] for number, count in enumerate((4, 4, 3))]
@@ -679,7 +684,7 @@ def test_compiled_network_sees_one_batch_shape(
 def test_model_error_stops_the_run_with_its_reason(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def illegal(*_: Any, **__: Any) -> "Raw":
+    def illegal(*_: Any, **__: Any) -> "RawOutputs":
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with ...")
 
     monkeypatch.setattr(pp_network, "forward", illegal)
@@ -691,13 +696,13 @@ def test_a_model_is_loaded_once_before_its_first_page(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    load = pp_model.load
+    load = pp_network.load
 
     def noted(repo: str, revision: str) -> Any:
         loaded.append(threading.current_thread().name)
         return load(repo, revision)
 
-    monkeypatch.setattr(pp_model, "load", noted)
+    monkeypatch.setattr(pp_network, "load", noted)
     resource = make()
     resource.prepare()
     resource.prepare()
@@ -710,7 +715,7 @@ def test_packages_are_imported_before_other_threads_compete(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imported: list[threading.Thread] = []
-    monkeypatch.setattr(pp_model, "import_packages", lambda: imported.append(threading.current_thread()))
+    monkeypatch.setattr(pp_replicas, "import_packages", lambda: imported.append(threading.current_thread()))
     resource = make()
     resource.prepare()
     resource.prepare()
@@ -731,7 +736,7 @@ def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
     def broken() -> None:
         raise OSError("libtorch_cuda.so: cannot open shared object file")
 
-    monkeypatch.setattr(pp_model, "import_packages", broken)
+    monkeypatch.setattr(pp_replicas, "import_packages", broken)
     resource = make(repo=str(tmp_path))
     resource.prepare()
     with pytest.raises(EngineError):
@@ -743,8 +748,8 @@ class SlowLoad:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
-        self._load = pp_model.load
-        monkeypatch.setattr(pp_model, "load", self._waiting)
+        self._load = pp_network.load
+        monkeypatch.setattr(pp_network, "load", self._waiting)
 
     def _waiting(self, repo: str, revision: str) -> Any:
         assert self.go_on.wait(20), "nobody let loading go on"
@@ -820,7 +825,7 @@ def test_two_models_are_not_read_at_the_same_time(folder: Path, monkeypatch: pyt
 
     monkeypatch.setattr(PPDocLayoutV3ForObjectDetection, "from_pretrained", noted)
     with ThreadPoolExecutor(2) as threads:
-        networks = list(threads.map(lambda repo: pp_model.load(repo, ""), [str(folder)] * 2))
+        networks = list(threads.map(lambda repo: pp_network.load(repo, ""), [str(folder)] * 2))
     assert len(networks) == 2
 
 
@@ -914,10 +919,12 @@ def test_jpeg_that_is_not_plain_stays_on_the_host(monkeypatch: pytest.MonkeyPatc
 
     from PIL import Image
 
-    from resources.layout.pp_doclayout import preprocess
-
     asked = []
-    monkeypatch.setattr(preprocess, "_shrunk_on_gpu", lambda data: asked.append(data) or preprocess._shrunk(data))
+    monkeypatch.setattr(
+        page_regions,
+        "_decode_and_shrink_on_gpu",
+        lambda data: asked.append(data) or page_regions._decode_and_shrink(data),
+    )
     image = drawing(0)
     jpeg = cv2.imencode(".jpg", image)[1].tobytes()
     cmyk = io.BytesIO()
@@ -947,7 +954,7 @@ def test_two_replicas_find_what_one_finds(make: Callable[..., PPDocLayout]) -> N
 def test_replicas_work_at_the_same_time(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
     both = threading.Barrier(2)
 
-    def meet(raw: "Raw") -> "Raw":
+    def meet(raw: "RawOutputs") -> "RawOutputs":
         both.wait(20)
         return raw
 
@@ -959,7 +966,7 @@ def test_replicas_work_at_the_same_time(make: Callable[..., PPDocLayout], monkey
 def test_a_fallback_names_its_device(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
     forward, failed = pp_network.forward, threading.Event()
 
-    def once_without_memory(network: Any, pixels: Any, polygons: bool) -> "Raw":
+    def once_without_memory(network: Any, pixels: Any, polygons: bool) -> "RawOutputs":
         if len(pixels) == 2 and not failed.is_set():
             failed.set()
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
@@ -996,8 +1003,8 @@ def test_the_model_is_given_back_and_loaded_again(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[str] = []
-    load = pp_model.load
-    monkeypatch.setattr(pp_model, "load", lambda repo, revision: (loads.append(repo), load(repo, revision))[1])
+    load = pp_network.load
+    monkeypatch.setattr(pp_network, "load", lambda repo, revision: (loads.append(repo), load(repo, revision))[1])
     for keep_loaded, expected in ((False, 2), (True, 1)):
         loads.clear()
         resource = make(keep_loaded=keep_loaded)
@@ -1012,11 +1019,11 @@ def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypa
     def refusing(x: Any, weight: Any, bias: Any, stride: list[int], padding: list[int]) -> Any:
         if len(weight) == 8 and x.shape[-1] == 3:
             return x
-        raise pp_network.ReluNotFused("CUDNN_STATUS_NOT_SUPPORTED")
+        raise pp_network.ReluFusionError("CUDNN_STATUS_NOT_SUPPORTED")
 
     options = {"device": "cpu", "dtype": "float32", "compiled": False, "batch_size": 2, "polygons": False}
-    plain = pp_model.PageModel(pp_model.load(str(folder), ""), **options)
-    model = pp_model.PageModel(network := pp_model.load(str(folder), ""), **options)
+    plain = pp_model.PageModel(pp_network.load(str(folder), ""), **options)
+    model = pp_model.PageModel(network := pp_network.load(str(folder), ""), **options)
     monkeypatch.setattr(pp_network, "_conv_relu", lambda: refusing)
     pp_network.fuse_relu(network)
     pages = [drawing(i, 800, 800) for i in range(4)]
@@ -1034,7 +1041,7 @@ def laid_out(
 ) -> list[tuple[str, Task]]:
     """(label, task) of the regions of a page on which the model finds boxes (label, (x1, y1, x2, y2) of 0 to 1)."""
 
-    def put(raw: "Raw") -> "Raw":
+    def put(raw: "RawOutputs") -> "RawOutputs":
         scores, boxes = torch.zeros_like(raw.scores), raw.boxes.clone()
         for query, (label, (x1, y1, x2, y2)) in enumerate(found):
             scores[:, query, LABELS.index(label)] = 0.9

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kopub
-from kopub.sources.parquet_rows import ParquetRows
+from kopub.sources.source import ParquetRows
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.hubs.writable_hub import REPO, WritableHub
@@ -49,6 +49,17 @@ def test_documents_have_their_pages_by_number_with_counts_and_states(corpus: kop
     states = {state: count for state, count in corpus.documents["b"].states.items() if count}
     assert states == {kopub.State.OK: 1, kopub.State.FAILED: 1, kopub.State.QUARANTINED: 1}
     assert [page.id for page in corpus.pages] == ["a_1", "b_2", "a_2", "b_1", "c_1", "b_3"], "in corpus order"
+
+
+def test_a_document_has_chunks_and_tables_with_their_places(corpus: kopub.Corpus):
+    (chunk,) = corpus.documents["a"].chunks()
+    assert chunk.text == "read a_1\n\nread a_1\n\nread a_2\n\nread a_2"
+    assert [(place.page_id, place.page, place.region) for place in chunk.places] == [
+        ("a_1", 1, 0), ("a_1", 1, 1), ("a_2", 2, 0), ("a_2", 2, 1),
+    ]  # fmt: skip
+    pieces = list(corpus.documents["a"].chunks(2, count_tokens=lambda text: len(text.split())))
+    assert [piece.tokens for piece in pieces] == [2, 2, 2, 2]
+    assert corpus.documents["a"].tables == []
 
 
 def test_a_page_knows_its_neighbours_in_the_document(corpus: kopub.Corpus):

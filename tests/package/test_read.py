@@ -226,7 +226,7 @@ def test_options_that_exclude_each_other_are_one_line(
     [
         ("gone.png", None, "is no file: name an image or a PDF"),
         ("notes.txt", b"x", "'notes.txt' cannot be read: neither a PDF nor an image"),
-        ("report.docx", b"x", "'report.docx' cannot be read: an office file: save it as PDF"),
+        ("report.pages", b"x", "'report.pages' cannot be read: an office file: save it as PDF"),
         ("cut.png", b"\x89PNG\r\n", "cut_1 cannot be read: "),
         ("cut.pdf", b"%PDF", "cut.pdf cannot be read: "),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 import kopub
 from kopub_cli.commands.search import searcher_of
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.release.local import LocalRelease
 from tests.search.test_search import TEXTS, Typist
 from tests.support.harness import STANDARD, Platform
@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     home = tmp_path_factory.mktemp("search")
-    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], [])
+    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], [])
     platform.engines = {
         "embedding": HashedEmbedder(),
         "recognition": Typist(texts=TEXTS),
@@ -60,6 +60,7 @@ def test_documents_and_shards_are_filters(made: Platform):
     assert {hit.page.document.id for hit in corpus.search(QUESTION, documents=["b"], mode="text")} == {"b"}
     assert {hit.page.shard for hit in corpus.search(QUESTION, shards=["shard_01"], mode="text")} == {"shard_01"}
     assert len(corpus.search(QUESTION, has_figure=True)) == 0
+    assert {hit.page.script for hit in corpus.search(QUESTION, scripts=["HANGUL"])} == {"HANGUL"}
 
 
 def test_the_command_finds_the_same(made: Platform):
@@ -70,7 +71,7 @@ def test_the_command_finds_the_same(made: Platform):
 
 
 def test_pages_made_since_the_corpus_was_opened_are_found(made: Platform, tmp_path: Path):
-    platform = Platform.of(tmp_path / "home", [pages("a_1"), pages("b_1")], [])
+    platform = Platform.of(tmp_path / "home", [pages("a_1"), pages("b_1", first=1)], [])
     platform.engines = dict(made.engines)
     names = [name for name in STANDARD if name not in ("query_embeddings", "hf_release")]
     assert platform.run(",".join(names)).success

@@ -85,7 +85,7 @@ def _part(numbers: range, pixels: int) -> Iterator[Result]:
 def _work(connection: Connection, numbers: range, pixels: int) -> None:
     from PIL import Image
 
-    from resources.pages.pixels.images import decode
+    from resources.pages.page import decode
     from tests.support.sources.image_mutants import mutant, seeds
 
     # What decoders write themselves goes straight to the file, past Python.
@@ -109,14 +109,14 @@ def look(data: bytes) -> tuple[str, str]:
     """The outcome of a page, and its detail."""
     import numpy as np
 
-    from resources.pages.pixels import images
+    from resources.pages import page as page_images
 
     try:
-        info, refusal = _outcome(images.inspect, data)
-        pixels, late = _outcome(images.decode, data)
-        _outcome(images.is_plain, data)
-        with patch.object(images, "_wuffs", lambda: None):
-            same, late_too = _outcome(images.decode, data)
+        info, refusal = _outcome(page_images.inspect, data)
+        pixels, late = _outcome(page_images.decode, data)
+        _outcome(page_images.is_plain, data)
+        with patch.object(page_images, "_wuffs", lambda: None):
+            same, late_too = _outcome(page_images.decode, data)
     except Exception as error:
         return f"raised {type(error).__name__}", str(error)
     if late != late_too or not np.array_equal(pixels, same):  # pyright: ignore[reportArgumentType]

@@ -10,13 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resources.child_process import start_child
 from resources.errors import SourceError
 from resources.pages.documents import conversion, hwp, pool
 from resources.pages.documents.conversion import Conversions, lost_text
-from resources.pages.documents.made_page import Failed
-from resources.pages.documents.text_layer import TextLayer
-from resources.pages.origins import origins
+from resources.pages.documents.text_layer import Failed, TextLayer
+from resources.pages.page_reader import origins
+from resources.processes import start_child
 from tests.support.sources import hwp_files as files
 from tests.support.sources.hwp_files import hwpx, note, paragraph, table
 from tests.support.sources.source_folder import SourceFolder

@@ -11,7 +11,7 @@ from PIL import Image
 
 from resources.errors import SourceError
 from resources.pages.documents import pictures, shards
-from resources.pages.pixels.images import decode
+from resources.pages.page import decode
 from resources.states import State
 from tests.pages.test_pdf_source import pdf, sheet
 from tests.support.harness import Platform
@@ -124,7 +124,7 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
 ) -> None:
     monkeypatch.setattr(pictures, "heif_installed", lambda: False)
     logs = [f"{number}.log" for number in range(12)]
-    for name in ("계약.doc", "b.docx", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
+    for name in ("계약.pages", "b.docm", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
         folder.put(name, b"x")
     folder.put("a.png", picture())
     folder.index()
@@ -132,8 +132,8 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
     assert {line.split("\t")[2] for line in lines} == {"source"}
     listed = {line.split("\t")[0]: line.split("\t")[1] for line in lines}
     assert listed == {
-        "계약.doc": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
-        "b.docx": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
+        "계약.pages": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
+        "b.docm": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
         "IMG.HEIC": "HEIC needs an extra: install kopub[heic], or save it as JPEG",
         "notes.txt": "neither a PDF nor an image",
         ".DS_Store": "hidden",
@@ -152,11 +152,11 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
 
 
 def test_a_folder_without_documents_says_what_was_left_out(folder: SourceFolder) -> None:
-    folder.put("계약.doc", b"x")
-    with pytest.raises(SourceError, match=r"no PDF and no image; left out: 계약\.doc \(an office file: save it as PDF"):
+    folder.put("계약.pages", b"x")
+    with pytest.raises(SourceError, match=r"no image; left out: 계약\.pages \(an office file: save it as PDF"):
         folder.index()
-    folder.source /= "계약.doc"
-    with pytest.raises(SourceError, match=r"계약\.doc is no file of pages: an office file: save it as PDF"):
+    folder.source /= "계약.pages"
+    with pytest.raises(SourceError, match=r"계약\.pages is no file of pages: an office file: save it as PDF"):
         folder.index()
 
 

@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.errors import UndecodableImage
 from resources.layout.cpu.detector import CpuLayout
-from resources.pages.page import Page
-from resources.pages.pixels import images
-from resources.pages.pixels.images import MAX_PIXELS, ImageInfo, decode, inspect
+from resources.pages import page as page_images
+from resources.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.installed import imported
@@ -350,7 +349,7 @@ DAMAGED = {
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Decodes PNG pages through the one, and then through the other where it is installed."""
     if request.param == "libspng":
-        monkeypatch.setattr(images, "_wuffs", lambda: None)
+        monkeypatch.setattr(page_images, "_wuffs", lambda: None)
     else:
         imported("pywuffs")
     return request.param
@@ -396,7 +395,7 @@ def outcome(data: bytes) -> object:
 
 
 def by_libspng(data: bytes) -> object:
-    with patch.object(images, "_wuffs", lambda: None):
+    with patch.object(page_images, "_wuffs", lambda: None):
         return outcome(data)
 
 
@@ -516,7 +515,7 @@ def test_a_page_for_which_memory_is_short_is_failed_and_made_by_the_next_run(
     platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
     platform.engines["embedding"] = HashedEmbedder()
     with monkeypatch.context() as patch:
-        patch.setattr(images, "_decode_plain", without_memory)
+        patch.setattr(page_images, "_decode_plain", without_memory)
         platform.run("raw_pages,corpus_image_embeddings")
         ended = {(row["state"], row["reason"]) for row in platform.rows("corpus_image_embeddings").values()}
         assert ended == {("failed", "the image was not read: Unable to allocate 412. MiB for an array")}
@@ -525,7 +524,7 @@ def test_a_page_for_which_memory_is_short_is_failed_and_made_by_the_next_run(
 
 
 def test_a_layout_for_which_memory_is_short_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_decode_plain", without_memory)
+    monkeypatch.setattr(page_images, "_decode_plain", without_memory)
     (found,) = CpuLayout().detect([Page("a_1", page_image())])
     assert found.state is State.FAILED
 
@@ -535,7 +534,7 @@ def test_a_header_for_which_memory_is_short_is_failed_and_looked_at_again(
 ) -> None:
     platform = Platform.of(tmp_path, [pages("a_1")])
     with monkeypatch.context() as patch:
-        patch.setattr(images, "_refuse_several", without_memory)
+        patch.setattr(page_images, "_refuse_several", without_memory)
         platform.run("raw_pages")
         assert platform.states("raw_pages") == {"a_1": State.FAILED}
     platform.run("raw_pages")

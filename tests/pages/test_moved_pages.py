@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from resources.code_version import CodeVersion
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedding
+from resources.fingerprints import CodeVersion
 from resources.pages.page import Page
 from resources.states import State
 from tests.doubles.engines import UnitEmbedder

@@ -21,17 +21,17 @@ import pytest
 from PIL import Image
 
 from resources.errors import SourceError, StoreError
-from resources.pages import ids
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
-from resources.pages.documents import pool, rendered, shards
-from resources.pages.documents.made_page import Failed, MadePage, PageCount
+from resources.pages.documents import pool, shards
+from resources.pages.documents.folder import problem_with
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool
+from resources.pages.documents.text_layer import Failed, MadePage, PageCount
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
-from resources.pages.pixels.images import decode, inspect
-from resources.pages.places.corpus_place import CorpusPlace
+from resources.pages.page import decode, inspect
+from resources.pages.places import CorpusPlace
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.processes import forked
@@ -213,7 +213,7 @@ def test_names_that_come_out_the_same_are_told_apart(folder: Folder, names: Sequ
     rows = folder.rows()
     assert len({row.page_id for row in rows}) == 2 * len(names)
     assert len({row.doc_id for row in rows}) == len(names)
-    assert [(row.problem, ids.problem_with(row.page_id)) for row in rows] == [(None, None)] * len(rows)
+    assert [(row.problem, problem_with(row.page_id)) for row in rows] == [(None, None)] * len(rows)
     # Whoever else is in the folder, a page keeps its id.
     before = {row.page_id for row in rows}
     folder.put("another.pdf")
@@ -376,7 +376,7 @@ def test_nothing_is_opened_or_drawn_twice(small: Folder, monkeypatch: pytest.Mon
     first = small.index()
     assert small.made == ["2 of 2 pages made"] * 3
     files = small.files()
-    for owner, name in ((DocumentPool, "_ask"), (rendered, "replace_file")):
+    for owner, name in ((DocumentPool, "_ask"), (shards, "replace_file")):
         monkeypatch.setattr(owner, name, lambda *_, name=name: pytest.fail(name))
     assert small.index() == first
     assert (small.made, small.files()) == ([], files)
@@ -567,7 +567,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
     for name in "ad":
         small.put(f"{name}.pdf", pdf(sheet(bar(RED))))
     with monkeypatch.context() as patch:
-        patch.setattr(rendered.Rendered, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
+        patch.setattr(shards.Rendered, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
         patch.setattr(CorpusPlace, "write", lambda self, name, content: (_ for _ in ()).throw(Stopped))
         with pytest.raises(Stopped):
             small.index()
@@ -627,7 +627,7 @@ def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
 def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
     folder.put("a.pdf")
     with (
-        rendered.Rendered(CorpusPlace(folder.home)).exclusive(),
+        shards.Rendered(CorpusPlace(folder.home)).exclusive(),
         pytest.raises(SourceError, match="another `kopub index` makes pages in"),
     ):
         folder.index()
@@ -708,13 +708,20 @@ def _noise_jpeg() -> bytes:
     return file.getvalue()
 
 
+NOISE = zlib.compress(Image.effect_noise((64, 64), 80).tobytes())
+
+
 @pytest.mark.parametrize(
     ("damaged", "whole", "filter", "says"),
     [
         (_noise_jpeg()[:900] + b"\xff\xd9", _noise_jpeg(), b"DCTDecode", "is damaged: Corrupt JPEG data"),
         (bytes(900), _noise_jpeg(), b"DCTDecode", "cannot be drawn (DCTDecode"),
         (bytes(900), None, b"JPXDecode", "cannot be drawn (JPXDecode"),
+        (NOISE[:1500] + bytes(80) + NOISE[1580:], NOISE, b"FlateDecode", "a picture of the page is damaged: "),
+        (NOISE[:2000], NOISE, b"FlateDecode", "is damaged: it is cut off"),
+        (NOISE[:-4], NOISE, b"FlateDecode", ""),
     ],
+    ids=["a cut JPEG", "zeros for a JPEG", "zeros for JPEG 2000", "broken", "cut off", "without its checksum"],
 )
 def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
     tmp_path: Path, damaged: bytes, whole: bytes | None, filter: bytes, says: str
@@ -728,8 +735,8 @@ def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
     platform = Platform(tmp_path / "home")
     platform.make("raw_pages")
     rows = platform.rows("raw_pages")
-    assert rows["cut_1"]["state"] == State.PARTIAL
-    assert says in rows["cut_1"]["reason"]
+    assert rows["cut_1"]["state"] == (State.PARTIAL if says else State.OK)
+    assert says in (rows["cut_1"]["reason"] or "")
     assert whole is None or rows["whole_1"]["state"] == State.OK
 
 
@@ -742,6 +749,7 @@ def _with_content(data: bytes, entries: bytes = b"", page: bytes = b"/Contents 4
 
 
 FLATE = b"/Filter /FlateDecode"
+LONG = zlib.compress(b"\n".join(b"%d 0 0 rg %d %d 3 5 re f" % (at % 2, at % 53, at * 7 % 71) for at in range(999)))
 DEFLATED = zlib.compress(b"\n".join(bar() for _ in range(200)))
 
 
@@ -763,6 +771,52 @@ def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
     (row,) = folder.rows()
     assert f"a.pdf, page 1: the page's content is damaged: {says}" in (row.problem or "")
     assert not row.failed
+
+
+def _with_form(data: bytes) -> bytes:
+    """A page that draws a bar of its own and a form."""
+    form = b"<</Type/XObject/Subtype/Form/BBox[0 0 60 80]/Length %d %s>>stream\n%s\nendstream" % (
+        len(data),
+        FLATE,
+        data,
+    )
+    content = bar() + b" /F Do"
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 60 80]/Contents 4 0 R/Resources<</XObject<</F 5 0 R>>>>>>",
+        b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
+        form,
+    ]
+    return (
+        b"%PDF-1.4\n"
+        + b"".join(b"%d 0 obj\n%s\nendobj\n" % each for each in enumerate(objects, start=1))
+        + (b"trailer<</Size 6/Root 1 0 R>>\n%%EOF")
+    )
+
+
+BROKEN = LONG[:900] + bytes(40) + LONG[940:]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (_with_content(LONG, FLATE), None),
+        (_with_content(LONG[:-4], FLATE), None),
+        (_with_content(BROKEN, FLATE), "Error -3 while decompressing data"),
+        (_with_content(LONG[:900], FLATE), "it is cut off"),
+        (_with_content(LONG[:-1] + bytes([LONG[-1] ^ 1]), FLATE), "its checksum is that of other bytes"),
+        (_with_form(LONG), None),
+        (_with_form(BROKEN), "Error -3 while decompressing data"),
+    ],
+    ids=["whole", "without its checksum", "broken", "cut off", "another checksum", "a form", "a broken form"],
+)
+def test_a_page_that_is_drawn_in_part_says_so(folder: Folder, content: bytes, says: str | None) -> None:
+    folder.put("a.pdf", content)
+    folder.index()
+    (row,) = folder.rows()
+    assert (row.problem, row.data is None) == (None, False)
+    assert (row.damage is None) if says is None else f"the page's content is damaged: {says}" in (row.damage or "")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resources.pages.documents import pdf_text
+from resources.pages.documents import text_layer
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Mark, TextLayer
-from resources.pages.pixels.images import decode
+from resources.pages.page import decode
 from tests.support.sources.corpora import page_image
 from tests.support.sources.pdf_files import HELVETICA, UNMAPPED, mapped_pdf, pdf, sheet, text_pdf, written
 
@@ -178,7 +178,7 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
     def fails(*_: object) -> None:
         raise ValueError("cannot convert float NaN to integer")
 
-    monkeypatch.setattr(pdf_text, "read_layer", fails)
+    monkeypatch.setattr(text_layer, "read_layer", fails)
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
     assert (layer.words, layer.failure) == ((), "cannot convert float NaN to integer")
     assert pixels.shape == (1190, 840, 3)

@@ -15,15 +15,15 @@ import pytest
 
 import kopub
 from kopub.sources.home import HomeSource
-from kopub_assets.upgrades.lineage import chain
+from kopub_assets.lineage import chain
 from resources.errors import SourceError
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pool
-from resources.pages.documents.made_page import Failed
 from resources.pages.documents.pool import DocumentPool
+from resources.pages.documents.text_layer import Failed
 from resources.pages.indexing import Others, index, remove, retry_failed
 from resources.pages.manifest import SAMPLES, Manifest
-from resources.pages.origins import Origin, origins
+from resources.pages.page_reader import Origin, origins
 from resources.states import State
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_corpus
@@ -731,8 +731,8 @@ def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page
     from starlette.testclient import TestClient
     from typer.testing import CliRunner
 
-    from kopub_cli.indexed_corpus import corpus_check
     from kopub_cli.main import app
+    from kopub_cli.options import corpus_check
     from kopub_web.app import reading_room
     from kopub_web.room import Room
     from resources.config.settings import load_settings

@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.errors import SourceError, StoreError
-from resources.pages import ids
+from resources.errors import SourceError, StoreError, quoted
 from resources.pages.corpus import Corpus, SourceRow
+from resources.pages.documents import folder
 from resources.pages.indexing import Others, index
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.page_reader import PageReader
-from resources.printable import quoted
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
@@ -283,16 +282,16 @@ def test_a_hostile_id_never_gets_out(tmp_path: Path, page_id: str) -> None:
 
 @pytest.mark.parametrize("page_id", ["a_1", "install.ko_15", "가나다_1", "보고서 (최종)_12", "x" * 200, "...", "-rf"])
 def test_ordinary_ids_are_kept(page_id: str) -> None:
-    assert ids.problem_with(page_id) is None
+    assert folder.problem_with(page_id) is None
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.text(max_size=250))
 def test_a_usable_id_is_one_file_name(page_id: str) -> None:
-    if ids.problem_with(page_id) is None:
+    if folder.problem_with(page_id) is None:
         assert Path("store", page_id).parent == Path("store")
         assert 0 < len(page_id.encode()) <= 200
-        assert page_id != ids.stand_in("shard_00", 0)
+        assert page_id != folder.stand_in("shard_00", 0)
 
 
 def test_bytes_that_are_no_text_are_no_id(tmp_path: Path) -> None:

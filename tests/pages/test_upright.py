@@ -1,5 +1,8 @@
 """Sample pages that are skewed, turned and photographed are set upright; those that are upright stay as they are."""
 
+import os
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
@@ -7,10 +10,10 @@ from numpy.typing import NDArray
 
 from resources.evaluation.benchmarks.texts import load_texts
 from resources.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
+from resources.pages import upright as transforms
 from resources.pages.manifest import SAMPLES
-from resources.pages.pixels.images import decode
-from resources.pages.upright import transform as transforms
-from resources.pages.upright.transform import PageTransform, find_transform
+from resources.pages.page import decode
+from resources.pages.upright import PageTransform, find_transform
 
 Pixels = NDArray[np.uint8]
 
@@ -46,6 +49,13 @@ def test_upright_pages_are_left_as_they_are(samples: dict[str, Pixels]):
     assert {id: str(made) for id, page in samples.items() if (made := find_transform(page))} == {}
 
 
+def test_upright_pages_of_a_folder_are_left_as_they_are():
+    """At their full size; `KOPUB_TEST_PAGES` names a folder of shards to take all pages of instead of the samples."""
+    pages = load_texts(Path(os.environ.get("KOPUB_TEST_PAGES", SAMPLES))).samples
+    read = ((page.id, page.picture.read()) for page in pages if page.picture)
+    assert {id: str(made) for id, data in read if (made := find_transform(decode(data)))} == {}
+
+
 @pytest.mark.parametrize("quarters", [1, 2, 3])
 def test_a_turned_page_comes_back_to_the_pixel(samples: dict[str, Pixels], quarters: int):
     for id, page in samples.items():
@@ -59,6 +69,13 @@ def test_a_turned_page_comes_back_to_the_pixel(samples: dict[str, Pixels], quart
 @pytest.mark.parametrize("degrees", [-12.0, -5.0, -1.0, 0.5, 3.0, 15.0 - 1])
 def test_the_skew_is_found_to_a_tenth_of_a_degree(page: Pixels, degrees: float):
     assert found(skewed(degrees, page, rng())).skew == pytest.approx(degrees, abs=0.1)
+
+
+def test_it_is_kept_how_sure_a_skew_and_a_sheet_of_paper_are(page: Pixels):
+    straightened = found(skewed(3, page, rng()))
+    assert (straightened.skew_sharpness > 1.25, straightened.paper_levels) == (True, 0.0)
+    assert found(photographed(False, 0, page, rng())).paper_levels > 12
+    assert "paper_levels" not in PageTransform.picture_of(straightened.row())
 
 
 def test_a_page_that_lies_on_its_side_and_is_skewed_is_set_upright(page: Pixels):

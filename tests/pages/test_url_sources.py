@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.errors import KopubError, SourceError, StoreError
+from resources.pages import fetched_files
 from resources.pages.corpus import Corpus
+from resources.pages.fetched_files import FetchedFiles
 from resources.pages.indexing import index
 from resources.pages.manifest import Manifest
-from resources.pages.places import fetched_files
-from resources.pages.places.corpus_place import CorpusPlace
-from resources.pages.places.fetched_files import FetchedFiles
+from resources.pages.places import CorpusPlace
 from resources.store import faults
 from resources.store.locks import ObjectLock
 from resources.store.objects import Objects

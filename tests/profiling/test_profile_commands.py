@@ -12,10 +12,10 @@ import pytest
 from benchmarks.whole_graph.cases import ALONE
 from resources.config.settings import ROOT
 from resources.profiling.observer import Observer
-from resources.vllm import running_servers
-from resources.vllm.running_servers import servers, stop
+from resources.vllm import lease
+from resources.vllm.endpoint import probe
+from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.probe import probe
 from tests.cli.test_cli import run
 from tests.support.sources.corpora import page_image, write_corpus
 
@@ -86,7 +86,7 @@ def test_the_benchmark_of_the_whole_graph(tmp_path: Path, source: Path):
 @pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
 @pytest.mark.parametrize("locks", ["/proc/locks", "/proc/no-such-file"], ids=["kernel", "container"])
 def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str):
-    monkeypatch.setattr(running_servers, "LOCKS", Path(locks))
+    monkeypatch.setattr(lease, "LOCKS", Path(locks))
     monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "run"))
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
@@ -102,8 +102,8 @@ def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lo
             if seen and seen.requests and seen.requests[-1][1] > seen.requests[0][1]:
                 break
             time.sleep(0.05)
-    for each in servers():
-        stop(each, force=True)
+    for each in list_servers():
+        stop_server(each, force=True)
     history = observer.observed.servers[server.key]
     (start,) = history.starts
     assert 0.4 < start.seconds < 60

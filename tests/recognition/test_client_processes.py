@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.deepseek.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.recognizer import VlmRecognizer
-from tests.recognition.deepseek.test_deepseek_ocr import server_of
+from tests.recognition.test_deepseek_ocr import server_of
 
 pytestmark = pytest.mark.services
 
@@ -19,7 +19,7 @@ LOAD = """
 import pickle, sys
 pickle.loads(bytes.fromhex(sys.argv[1]))
 import resources.deepseek_layout.reader
-import resources.recognition.vlm.page_reader, resources.embedding.qwen3_vl.handlers
+import resources.recognition.vlm.client.reader, resources.embedding.qwen3_vl_handlers
 print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modules.keys()))
 """
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition import known_texts as module
-from resources.recognition.known_texts import KnownText, PageToRead, Sample, agree, known_texts, read_unknown
-from resources.recognition.readings import Crop, Origin, PageReading, RegionText, page_reading, skipped
+from resources.recognition.known_texts import KnownText, LineSample, PageToRead, agree, known_texts, read_unknown
+from resources.recognition.regions import Crop, PageReading, RegionText, TextOrigin, page_reading, skipped
 from resources.states import State
 
 BOX = (0.0, 0.0, 10.0, 10.0)
-Asked = list[tuple[str, list[int]]]
+SentRequest = list[tuple[str, list[int]]]
 
 
 def region(index: int, text: str | None = None, task: Task = Task.TEXT) -> Region:
@@ -30,7 +30,7 @@ class Reader:
     """Reads every region as its index, cuts pictures, and answers two pages late; `lost` pages fail."""
 
     def __init__(self, *lost: str) -> None:
-        self.asked: Asked = []
+        self.asked: SentRequest = []
         self.calls = 0
         self._lost = lost
 
@@ -65,10 +65,10 @@ def test_only_what_is_not_known_is_asked_for_and_each_text_says_where_it_is_from
     (reading,) = read_unknown(reader.read, [given_page])
     assert reader.asked == [("p", [1, 2])]
     assert [(text.index, text.content, text.origin) for text in reading.regions] == [
-        (0, "제목", Origin.LAYOUT),
-        (1, "read", Origin.RECOGNIZER),
+        (0, "제목", TextOrigin.LAYOUT),
+        (1, "read", TextOrigin.RECOGNIZER),
         (2, "", None),
-        (3, "끝", Origin.LAYOUT),
+        (3, "끝", TextOrigin.LAYOUT),
     ]
     assert [text.finish_reason for text in reading.regions] == ["given", "stop", "skipped", "given"]
     assert (reading.state, len(reading.crops)) == (State.OK, 1)
@@ -82,14 +82,14 @@ def test_a_page_of_which_everything_is_known_goes_past_the_recognizer():
 
 def test_named_tasks_are_read_again_and_blank_texts_and_what_nobody_reads_are_not_known():
     regions = [region(0, "가"), region(1, "<table>", Task.TABLE), region(2, " "), region(3, "머리", Task.ABANDON)]
-    assert known_texts(regions) == {0: KnownText("가", Origin.LAYOUT), 1: KnownText("<table>", Origin.LAYOUT)}
+    assert known_texts(regions) == {0: KnownText("가", TextOrigin.LAYOUT), 1: KnownText("<table>", TextOrigin.LAYOUT)}
     assert list(known_texts(regions, {Task.TABLE})) == [0]
 
 
 def test_other_origins_keep_their_name():
-    pages = [PageToRead(Page("p", b""), [region(0)], {0: KnownText("글", Origin.TEXT_LAYER)})]
+    pages = [PageToRead(Page("p", b""), [region(0)], {0: KnownText("글", TextOrigin.TEXT_LAYER)})]
     (reading,) = read_unknown(Reader().read, pages)
-    assert [text.origin for text in reading.regions] == [Origin.TEXT_LAYER]
+    assert [text.origin for text in reading.regions] == [TextOrigin.TEXT_LAYER]
 
 
 def test_a_page_that_the_recognizer_lost_is_lost_and_one_with_a_lost_region_is_partial():
@@ -126,7 +126,7 @@ def test_every_page_comes_out_once_with_all_its_regions(kinds: list[str], most: 
         texts = readings[f"p_{at}"].regions
         assert [text.index for text in texts] == ([] if kind == "bare" else [0, 1])
         from_layout = {"known": 2, "mixed": 1}.get(kind, 0)
-        assert sum(text.origin is Origin.LAYOUT for text in texts) == from_layout
+        assert sum(text.origin is TextOrigin.LAYOUT for text in texts) == from_layout
     assert len(reader.asked) == sum(kind != "known" for kind in kinds)
 
 
@@ -156,9 +156,9 @@ def test_a_recognizer_that_ends_early_ends_it():
 
 
 def with_layer(*samples: str) -> PageToRead:
-    claimed = {at: KnownText(text, Origin.TEXT_LAYER) for at, text in ((0, "read!"), (1, "something else"))}
+    claimed = {at: KnownText(text, TextOrigin.TEXT_LAYER) for at, text in ((0, "read!"), (1, "something else"))}
     regions = [region(0), region(1), region(2, task=Task.SKIP)]
-    return PageToRead(Page("p", b""), regions, claimed=claimed, samples=[Sample(text, BOX) for text in samples])
+    return PageToRead(Page("p", b""), regions, claimed=claimed, samples=[LineSample(text, BOX) for text in samples])
 
 
 def test_claimed_texts_are_taken_where_every_sample_reads_as_it_should():
@@ -179,8 +179,8 @@ def test_a_page_with_a_sample_that_reads_otherwise_is_read_and_keeps_what_its_re
     assert reader.asked[-1] == ("p", [0, 1, 2])
     texts = found["p"].regions
     assert [(text.index, text.content, text.origin) for text in texts] == [
-        (0, "read!", Origin.TEXT_LAYER),
-        (1, "read", Origin.RECOGNIZER),
+        (0, "read!", TextOrigin.TEXT_LAYER),
+        (1, "read", TextOrigin.RECOGNIZER),
         (2, "", None),
     ]
     assert len(found["p"].crops) == 1

@@ -8,23 +8,29 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
+from PIL import Image, ImageFont
 from rapidfuzz.distance import Levenshtein
 
-from resources.errors import EngineError
+from resources.config.settings import Settings
+from resources.errors import ConfigError, EngineError
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading
+from resources.recognition.regions import PageReading
 from resources.recognition.tesseract import reader
-from resources.recognition.tesseract.bilingual import Word, english_is_better, joined, run_span, uncertain_runs
-from resources.recognition.tesseract.leaders import find_leaders
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.tesseract.rows import text_rows
-from resources.recognition.tesseract.table_cells import find_cells, table_html
-from resources.recognition.tesseract.tessdata import data_files, install
+from resources.recognition.tesseract.reader import find_cells, find_rows, table_html
+from resources.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
+from resources.recognition.tesseract.words import (
+    OcrWord,
+    english_is_better,
+    find_leaders,
+    join_words,
+    run_span,
+    uncertain_runs,
+)
 from resources.states import State
 from resources.texts.markdown import page_text
+from resources.texts.text_quality import DOUBTFUL, doubts, total
 from tests.support.sources.drawn import PROSE, Sheet
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
@@ -40,14 +46,14 @@ def read(sheet: Sheet, *regions: Region) -> PageReading:
     return reading
 
 
-def words(*parts: tuple[str, float]) -> list[Word]:
+def words(*parts: tuple[str, float]) -> list[OcrWord]:
     """Words of a line, 40 pixels a letter; a leading blank is the white space before."""
-    line: list[Word] = []
+    line: list[OcrWord] = []
     x = 0
     for text, confidence in parts:
         x += 20 * text.startswith(" ")
         letters = text.strip()
-        line.append(Word(letters, confidence, (x, 0, x + 40 * len(letters), 40), text.startswith(" ")))
+        line.append(OcrWord(letters, confidence, (x, 0, x + 40 * len(letters), 40), text.startswith(" ")))
         x += 40 * len(letters)
     return line
 
@@ -235,14 +241,14 @@ def test_the_end_of_a_run_is_counted_off_in_syllables() -> None:
     # The engine's box of "1100" reaches into the two syllables that are glued to it.
     line = [
         *words(("시스템", 97)),
-        Word("1100", 30, (140, 0, 290, 40), True),
-        Word("에서", 93, (270, 0, 330, 40), False),
+        OcrWord("1100", 30, (140, 0, 290, 40), True),
+        OcrWord("에서", 93, (270, 0, 330, 40), False),
     ]
     assert run_span(line, (1, 2), [(0, 0), (120, 140), (246, 250), (330, 400)]) == (140, 246)
 
 
 def test_words_are_joined_with_the_blanks_that_were_printed() -> None:
-    assert joined(words(("설", 90), ("치", 90), (" USB", 90), ("를", 90))) == "설치 USB를"
+    assert join_words(words(("설", 90), ("치", 90), (" USB", 90), ("를", 90))) == "설치 USB를"
 
 
 def test_rows_of_a_block_keep_their_dots_and_accents() -> None:
@@ -250,7 +256,7 @@ def test_rows_of_a_block_keep_their_dots_and_accents() -> None:
     for top in (20, 80, 140):
         block[top : top + 30, 40:240] = 0
         block[top - 6 : top - 2, 60:64] = 0
-    assert [(row.x1, row.y1, row.x2, row.y2) for row in text_rows(block)] == [
+    assert [(row.x1, row.y1, row.x2, row.y2) for row in find_rows(block)] == [
         (40, top - 6, 240, top + 30) for top in (20, 80, 140)
     ]
 
@@ -259,19 +265,19 @@ def test_the_parts_of_a_lone_syllable_are_one_row() -> None:
     block = np.full((80, 80), 255, np.uint8)
     for top, height in ((20, 16), (39, 4), (46, 12)):
         block[top : top + height, 20:56] = 0
-    assert text_rows(block) == [(20, 20, 56, 58)]
+    assert find_rows(block) == [(20, 20, 56, 58)]
 
 
 def test_narrow_lines_stay_apart() -> None:
     block = np.full((200, 120), 255, np.uint8)
     for top in (20, 80, 140):
         block[top : top + 40, 20:100] = 0
-    assert [row.y1 for row in text_rows(block)] == [20, 80, 140]
+    assert [row.y1 for row in find_rows(block)] == [20, 80, 140]
 
 
 def test_a_bullet_is_one_whatever_was_read_for_it() -> None:
-    assert joined(words(("ㆍ", 60), (" 항목", 90))) == "• 항목"
-    assert joined(words(("가", 90), ("ㆍ", 60), ("나", 90))) == "가ㆍ나"
+    assert join_words(words(("ㆍ", 60), (" 항목", 90))) == "• 항목"
+    assert join_words(words(("가", 90), ("ㆍ", 60), ("나", 90))) == "가ㆍ나"
 
 
 def test_an_ellipsis_is_no_leader() -> None:
@@ -299,3 +305,99 @@ def test_prose_is_no_table() -> None:
     sheet = Sheet(1240, 300)
     sheet.text(20, 20, PROSE)
     assert len(find_cells(np.asarray(sheet.image, np.uint8), 1.0)) < 2
+
+
+FONT = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
+JAPANESE = "すべてのページは一つの状態で終わります。東京の図書館で資料を調べました。"
+KOREAN = "화면 밝기를 조절하려면 시스템 메뉴를 누르고 막대를 원하는 자리로 끕니다."
+needs_english = pytest.mark.skipif(
+    None in data_files(["eng"]).values(), reason=f"no English data for Tesseract: {install(['eng'])}"
+)
+needs_japanese = pytest.mark.skipif(
+    None in data_files(["jpn"]).values(), reason=f"no Japanese data for Tesseract: {install(['jpn'])}"
+)
+needs_font = pytest.mark.skipif(not FONT.exists(), reason=f"no {FONT}: apt-get install fonts-noto-cjk")
+
+
+def read_in(sheet: Sheet, *languages: str) -> str:
+    region = Region(0, "text", Task.TEXT, 1.0, (90.0, 90.0, 1200.0, 230.0))
+    engine = TesseractRecognizer(languages=list(languages), threads=1)
+    (reading,) = engine.read([(sheet.page(), [region])])
+    return reading.regions[0].content
+
+
+@needs_english
+def test_an_english_page_needs_english_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (english,) = data_files(["eng"]).values()
+    assert english is not None
+    (tmp_path / "eng.traineddata").symlink_to(english)
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    sheet = Sheet()
+    sheet.text(100, 100, "Every page ends in one state,", 40)
+    sheet.text(100, 170, "and 1,024 pages in 1,024 states.", 40)
+    assert read_in(sheet, "eng") == "Every page ends in one state,\nand 1,024 pages in 1,024 states."
+    assert TesseractRecognizer(languages=["eng"]).lacks() == []
+    assert set(TesseractRecognizer(languages=["eng"]).weights()) == {"tesserocr", "eng"}
+
+
+@needs_japanese
+@needs_font
+def test_a_japanese_line_is_read():
+    sheet = Sheet()
+    sheet.draw.text((100, 120), JAPANESE[:20], 0, ImageFont.truetype(str(FONT), 40))
+    assert read_in(sheet, "jpn") == JAPANESE[:20]
+
+
+@pytest.mark.parametrize(
+    ("languages", "packages"),
+    [(["jpn"], "tesseract-ocr-jpn"), (["chi_sim", "eng"], "tesseract-ocr-chi-sim tesseract-ocr-eng")],
+)
+def test_the_package_that_is_missing_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, languages: list[str], packages: str
+):
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (line,) = TesseractRecognizer(languages=languages).lacks()
+    assert line.startswith(f"Tesseract has no {' and '.join(languages)} data: apt-get install {packages} (Debian")
+
+
+def test_a_name_that_is_near_one_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (line,) = TesseractRecognizer(languages=["jpm"]).lacks()
+    assert line.startswith("Tesseract has no jpm data; did you mean jpn?: apt-get install")
+
+
+@pytest.mark.parametrize(
+    ("languages", "line"), [(["../x"], "no name of Tesseract's data"), ([], "recognition.languages")]
+)
+def test_what_is_no_language_is_one_line(tmp_path: Path, languages: list[str], line: str):
+    profile = {
+        "layout": {"engine": "cpu"},
+        "recognition": {"engine": "tesseract", "languages": languages},
+        "embedding": {"engine": "hashed"},
+    }
+    with pytest.raises(ConfigError, match=line):
+        Settings.of(tmp_path, profile)
+
+
+def test_a_script_that_is_not_read_names_its_languages_and_the_data_that_lack():
+    said = TesseractRecognizer().remedy("CYRILLIC")
+    assert said.startswith("add rus or ukr or bul to recognition.languages")
+    assert ("apt-get install tesseract-ocr-rus" in said) is (data_files(["rus"])["rus"] is None)
+    assert TesseractRecognizer(languages=["eng"]).remedy("HANGUL") == "add kor to recognition.languages"
+
+
+def test_the_languages_are_part_of_the_recipe_and_decide_what_looks_right():
+    japanese, korean = TesseractRecognizer(languages=["jpn", "eng"]), TesseractRecognizer()
+    assert japanese.recipe()["parameters"]["languages"] == ["jpn", "eng"]
+    assert "HIRAGANA" in japanese.expected_scripts
+    assert korean.expected_scripts == {"HANGUL", "LATIN", "GREEK"}
+    for text, scripts, sound in (
+        (JAPANESE, korean.expected_scripts, False),
+        (JAPANESE, japanese.expected_scripts, True),
+        (KOREAN, korean.expected_scripts, True),
+        (KOREAN, japanese.expected_scripts, False),
+        ("我们在图书馆里查阅了很多资料，然后写了一份报告给老师看。", scripts_of(["chi_sim"]), True),
+        ("我们在图书馆里查阅了很多资料，然后写了一份报告给老师看。", korean.expected_scripts, False),
+        ("The screen can be made darker in the menu of the system.", scripts_of(["eng"]), True),
+    ):
+        assert (total(doubts(text, scripts=scripts)) < DOUBTFUL) is sound, (text, scripts)

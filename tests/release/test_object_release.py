@@ -27,6 +27,8 @@ from tests.support.sources.corpora import pages, query, write_corpus
 pytestmark = pytest.mark.slow
 LIVES = 4.0
 """Seconds after which the lock of a process that was killed is taken over."""
+PATIENT = 60.0
+"""The same, where nobody is killed: a busy machine may stop a process for as long as it lives else."""
 SHARDS = ("shard_00", "shard_01")
 
 
@@ -140,9 +142,9 @@ def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goe
     assert contents(tmp_path / "still") == contents(tmp_path / "old")
 
 
-def _publish(environment: dict[str, str], target: str, folder: str) -> None:
+def _publish(environment: dict[str, str], target: str, folder: str, lives: float = LIVES) -> None:
     os.environ.update(environment)
-    object_locks.LEASE_TTL_S = LIVES
+    object_locks.LEASE_TTL_S = lives
     publish_to(target, Path(folder), lambda line: None)
 
 
@@ -182,7 +184,8 @@ def test_of_two_that_publish_at_once_one_after_the_other_is_whole(s3_root: str, 
     for name, count in (("one", 3), ("two", 5)):
         release_of(tmp_path / name, page_tables(0, pages=count))
     both = [
-        CONTEXT.Process(target=_publish, args=(s3.environment, target, str(tmp_path / name))) for name in ("one", "two")
+        CONTEXT.Process(target=_publish, args=(s3.environment, target, str(tmp_path / name), PATIENT))
+        for name in ("one", "two")
     ]
     for each in both:
         each.start()
@@ -194,6 +197,31 @@ def test_of_two_that_publish_at_once_one_after_the_other_is_whole(s3_root: str, 
     fs, path = fsspec.core.url_to_fs(target)
     assert fs.find(f"{path}/.locks") == []
     assert len(fs.ls(f"{path}/versions", refresh=True)) == 2
+
+
+@pytest.mark.services
+def test_who_has_a_release_open_reads_it_to_its_end_while_two_nodes_publish(
+    s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    target = f"{s3_root}/{uuid.uuid4().hex[:8]}"
+    for name, count in (("first", 3), ("one", 4), ("two", 5)):
+        release_of(tmp_path / name, page_tables(0, pages=count))
+    publish_to(target, tmp_path / "first", lambda line: None)
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
+    corpus = kopub.open(target)
+    wanted = [(page.id, page.markdown) for page in kopub.open(tmp_path / "first").pages]
+    both = [
+        CONTEXT.Process(target=_publish, args=(s3.environment, target, str(tmp_path / name), PATIENT))
+        for name in ("one", "two")
+    ]
+    for each in both:
+        each.start()
+    assert [(page.id, page.markdown) for page in corpus.pages] == wanted
+    for each in both:
+        each.join(60)
+    assert [each.exitcode for each in both] == [0, 0]
+    assert [(page.id, page.markdown) for page in corpus.pages] == wanted
+    assert len(kopub.open(target).pages) in (4, 5)
 
 
 class Killed(BaseException):

@@ -10,9 +10,8 @@ from resources.doctor.environment import examine
 from resources.errors import ConfigError, StoreError
 from resources.pages.corpus import Corpus
 from resources.release.local import LocalRelease
-from resources.release.place import require_place
 from resources.release.remote import publish_to
-from resources.release.versions import replace_release, shutil
+from resources.release.versions import replace_release, require_place, shutil
 from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
 

@@ -19,7 +19,7 @@ from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
 from resources.release import hub as release_hub
 from resources.release.files import CONFIGS, part_path
-from resources.release.hub import Change, HubDifference, HubTarget, plan_commits
+from resources.release.hub import HubChange, HubDifference, HubTarget, plan_commits
 from resources.release.licences import refusals
 from resources.search import metrics
 from resources.store.schemas import RETRIEVAL_SCORES
@@ -328,8 +328,8 @@ def test_retrieval_that_got_worse_keeps_a_release_off_the_hub(hub: WritableHub, 
     ("stated", "under", "says"),
     [
         ("CC-BY-ND-4.0", None, "permits no derivatives"),
-        ("my own", None, "nothing is known of what it permits"),
-        (None, None, "no licence that is stated"),
+        ("my own", None, "pages under 'my own': its terms are not known"),
+        (None, None, "pages without a stated licence: nobody has said what may be done with them"),
         ("CC-BY-SA-4.0", "cc-by-4.0", "share-alike and does not permit a release under cc-by-4.0"),
         ("CC-BY-NC-4.0", "cc-by-4.0", "not for commerce"),
         ("GPL-2", "gfdl", "share-alike"),
@@ -389,7 +389,7 @@ def test_a_shard_is_never_divided_between_commits(
 @pytest.mark.parametrize(("shards", "expected"), [(35, 1), (124, 1), (640, 6)])
 def test_commits_stay_few_and_bounded(shards: int, expected: int):
     paths = [part_path(config, f"shard_{at:02d}") for at in range(shards) for config in CONFIGS]
-    planned = plan_commits(HubDifference(added=[Change(path, 1, None) for path in [*paths, *TEXTS]]))
+    planned = plan_commits(HubDifference(added=[HubChange(path, 1, None) for path in [*paths, *TEXTS]]))
     assert len(planned) == expected
     assert all(len(sent) <= release_hub.FILES_PER_COMMIT for sent, _ in planned)
 

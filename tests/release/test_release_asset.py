@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
-from kopub_assets.running.launchpad import launchable
 from kopub_cli.commands.status import status_values
 from resources.config.choices import Gates
 from resources.pages.corpus import Corpus

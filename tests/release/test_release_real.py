@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 from PIL import Image, ImageOps
 
+from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
-from kopub_assets.running.launchpad import launchable
 from resources.config.settings import load_settings
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index

@@ -19,7 +19,7 @@ from huggingface_hub import DatasetCard, constants
 from resources.files import file_sha256
 from resources.release import local
 from resources.release.dataset import write_parquet
-from resources.release.loading import count, count_apart
+from resources.release.features import count, count_apart
 from resources.release.local import LocalRelease
 from resources.release.verify import unproved, verify
 from tests.doubles.hubs.writable_hub import WritableHub

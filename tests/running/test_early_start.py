@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from kopub_assets.materialize.rows import RowSpec
 from kopub_assets.raw_pages import RawPages
-from resources.embedding.embeddings import Embedding
+from kopub_assets.rows import RowSpec
+from resources.embedding.base import Embedding
 from resources.errors import EngineError, SourceError
 from resources.layout.regions import PageLayout, Region
 from resources.pages.page import Page
-from resources.parallel import Begun
-from resources.recognition.readings import PageReading
+from resources.parallel import BackgroundTask
+from resources.recognition.regions import PageReading
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
@@ -212,6 +212,6 @@ def test_what_was_begun_fails_where_it_is_taken() -> None:
     def fail() -> None:
         raise EngineError("no such model")
 
-    begun = Begun(fail)
+    begun = BackgroundTask(fail)
     with pytest.raises(EngineError, match="no such model"):
         begun.result()

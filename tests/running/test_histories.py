@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
+from kopub_assets.row_table import RETRY_PARTIAL_TAG
 from resources.release.files import part_path
 from resources.states import MADE, State
-from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, History, killed_after, memory_is_short
+from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, CorpusHistory, killed_after, memory_is_short
 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")
 _ids: strategies.SearchStrategy[str] = strategies.sampled_from(IDS)
@@ -38,7 +38,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory(prefix="kopub-history-")
-        self.history = History(Path(self._folder.name, "home"))
+        self.history = CorpusHistory(Path(self._folder.name, "home"))
 
     @initialize(corpus=_corpora, made=strategies.booleans())
     def begin(self, corpus: Corpus, made: bool) -> None:
@@ -79,6 +79,14 @@ class Histories(RuleBasedStateMachine):
             getattr(self.history, engine)["lose" if which == "lose" else "fail_on"] = page_id
         else:
             self._repair()
+
+    @rule(page_id=_ids, region=strategies.integers(0, 1), strikes=strategies.booleans())
+    def a_person_corrects(self, page_id: str, region: int, strikes: bool) -> None:
+        self.history.correct(page_id, region, strikes)
+
+    @rule(page_id=_ids)
+    def a_person_undoes(self, page_id: str) -> None:
+        self.history.undo(page_id)
 
     @rule(assets=_assets, retry_partial=strategies.booleans())
     def materialize(self, assets: Sequence[str], retry_partial: bool) -> None:
@@ -141,12 +149,14 @@ class Histories(RuleBasedStateMachine):
         self._repair()
         self._change(self.history.corpus, True)
         self.history.materialize(retry_partial=True)
+        assert not self.history.failed
         self.history.assert_sound()
-        fresh = History(Path(self._folder.name, "fresh"))
+        fresh = CorpusHistory(Path(self._folder.name, "fresh"))
         for fields in ("layout", "recognition", "embedding"):
             setattr(fresh, fields, getattr(self.history, fields))
         fresh.write(self.history.corpus)
         fresh.index_as(self.history)
+        fresh.correct_as(self.history)
         fresh.materialize()
         made, wanted = self.history.tables(), fresh.tables()
         assert made.keys() == wanted.keys()
@@ -215,7 +225,7 @@ TestHistories = pytest.mark.slow(pytest.mark.timeout(1800)(Histories.TestCase))
 
 @pytest.mark.slow
 def test_the_release_after_a_history_is_that_of_a_fresh_home(tmp_path: Path):
-    history, fresh = History(tmp_path / "home"), History(tmp_path / "fresh")
+    history, fresh = CorpusHistory(tmp_path / "home"), CorpusHistory(tmp_path / "fresh")
     history.write([[("a_1", 0), ("a_2", BROKEN)], [("b_1", 0), ("b_2", 0)]])
     history.index()
     history.recognition["lose"] = "b_1"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kopub_assets.materialize import dagster_assets
+from kopub_assets import dagster_assets
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

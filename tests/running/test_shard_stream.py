@@ -16,12 +16,12 @@ import psutil
 import pytest
 from aiohttp import web
 
-from kopub_assets.materialize import engine_table
+from kopub_assets import shard_loop
 from resources.errors import STOPPED, STOPPED_BY_HAND
 from resources.layout.pp_doclayout import detector
 from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.pp_doclayout.model_process import ModelProcess
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.layout.pp_doclayout.process import ModelProcess
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
@@ -29,7 +29,7 @@ from resources.vllm.client import worker_pool
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import SpanningLayout
 from tests.doubles.full_disk import FullDisk
-from tests.doubles.http_double import Asked, HttpDouble, Reply, says
+from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform, failure
@@ -53,7 +53,7 @@ def drawn(*ids: str) -> list[Page]:
     return [(page_id, page_image(width(page_id), (width(page_id), 280))) for page_id in ids]
 
 
-def page_of(asked: Asked) -> str:
+def page_of(asked: SentRequest) -> str:
     return next(page_id for shard in IDS for page_id in shard if width(page_id) == asked.size[0])
 
 
@@ -90,7 +90,7 @@ def told(result: dg.ExecuteInProcessResult, asset: str = "ocr_results") -> dict[
 def answers(**held: Callable[[], Any]) -> Reply:
     """Reads its id from every page; that of a `held` one not before its condition is true."""
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         page_id = page_of(asked)
         deadline = time.monotonic() + SOON
         while page_id in held and not held[page_id]():
@@ -170,7 +170,7 @@ def test_client_processes_are_started_once_for_all_shards(tmp_path: Path, monkey
         assert pages_of(double) == sorted(page for ids in IDS for page in ids)
 
 
-def sender(asked: Asked) -> psutil.Process:
+def sender(asked: SentRequest) -> psutil.Process:
     """The client process that a request comes from."""
     assert asked.request.transport is not None
     port = asked.request.transport.get_extra_info("peername")[1]
@@ -188,7 +188,7 @@ def test_a_killed_client_process_costs_nothing_and_a_page_that_kills_them_only_i
     platform = laid_out(tmp_path, shards=3)
     killed: list[int] = []
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         if page_of(asked) == "a_2" and len(killed) < deaths:
             killed.append(sender(asked).pid)
             os.kill(killed[-1], signal.SIGKILL)
@@ -208,7 +208,7 @@ def test_a_killed_client_process_costs_nothing_and_a_page_that_kills_them_only_i
 
 
 def test_a_replica_that_hangs_costs_no_shard(tmp_path: Path):
-    async def never(asked: Asked) -> web.StreamResponse:
+    async def never(asked: SentRequest) -> web.StreamResponse:
         await asyncio.sleep(SOON)
         return says("never seen")
 
@@ -224,7 +224,7 @@ def test_a_replica_that_hangs_costs_no_shard(tmp_path: Path):
 def alive_once(double: HttpDouble) -> Reply:
     """Answers the first probe and no other: one that hangs from the beginning would be left out."""
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         if double.probes > 1:
             await asyncio.sleep(SOON)
         return says("alive")
@@ -358,7 +358,7 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
             # Both pages of the first shard are through the model.
             assert all(answered.acquire(timeout=SOON) for _ in IDS[0])
             for child in psutil.Process().children():
-                if "model_worker" in " ".join(child.cmdline()):
+                if "pp_doclayout.process" in " ".join(child.cmdline()):
                     child.kill()
         return prepare(page, gpu_jpeg)
 
@@ -416,7 +416,7 @@ def test_an_engine_that_finds_fault_with_all_it_did_fails_the_run(tmp_path: Path
 
 
 def test_shards_under_way_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine_table, "_MOST_OPEN", 2)
+    monkeypatch.setattr(shard_loop, "_MOST_OPEN", 2)
     platform = Platform.of(tmp_path, [drawn(*ids) for ids in IDS])
     spanning(platform)
     assert platform.run(BEFORE, last="shard_02").success

@@ -8,14 +8,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from resources.code_version import CodeVersion
-from resources.embedding.embeddings import Embedding
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.base import Embedding
+from resources.embedding.hashed import HashedEmbedder
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region
-from resources.layout.tasks import DEFAULT_TASKS
+from resources.layout.regions import DEFAULT_TASKS, PageLayout, Region
 from resources.pages.page import Page
-from resources.search import morphemes
+from resources.search import words
 from resources.search.answer import CannotSearch, as_json
 from resources.search.measuring import SearchedCorpus, measure
 from resources.search.metrics import MeasuredScores
@@ -65,9 +64,9 @@ def test_bm25_finds_pages_by_their_words_and_no_other(platform: Platform):
 def test_the_scores_of_bm25_are_those_that_are_measured(platform: Platform):
     """By the same index as `retrieval_scores`."""
     bm25, ids = Bm25(), [page_id for page_id, text in TEXTS.items() if text]
-    for at, tokens in enumerate(morphemes.tokens(TEXTS[page_id] for page_id in ids)):
+    for at, tokens in enumerate(words.tokens(TEXTS[page_id] for page_id in ids)):
         bm25.add(at, tokens)
-    asked = next(morphemes.query_tokens(["화면을 다시 시작"]))
+    asked = next(words.query_tokens(["화면을 다시 시작"]))
     expected = {ids[at]: score for at, score in enumerate(bm25.index().scores(asked).tolist()) if score}
     answer = searcher(platform).search("화면을 다시 시작", mode=Mode.BM25)
     assert {hit.page.page_id: hit.score for hit in answer.hits} == pytest.approx(expected)
@@ -147,13 +146,19 @@ def test_a_part_of_the_corpus_is_searched(platform: Platform):
 
 
 def test_pages_with_a_table_or_a_figure(tmp_path: Path):
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1")], [])
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", first=2)], [])
     layout = Kinds(labels={"a_2": "table", "b_1": "chart"})
     platform.engines = {"embedding": HashedEmbedder(), "recognition": Typist(texts=TEXTS), "layout": layout}
     platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
     assert found(platform, "화면 공유기 덮개", where=Where(has_table=True)) == ["a_2"]
     assert found(platform, "화면 공유기 덮개", where=Where(has_figure=True)) == ["b_1"]
     assert found(platform, "화면 공유기 덮개", where=Where(has_table=True, has_figure=True)) == []
+
+
+def test_pages_of_a_script(platform: Platform):
+    assert set(found(platform, "화면 공유기 덮개", where=Where(scripts=frozenset({"HANGUL"})))) == {"a_1", "a_2", "b_1"}
+    with pytest.raises(CannotSearch, match="no page whose main script is 'HANGULL'; did you mean HANGUL"):
+        found(platform, "화면", where=Where(scripts=frozenset({"HANGULL"})))
 
 
 def test_a_question_of_another_topic_matches_nothing_well(platform: Platform):
@@ -167,7 +172,7 @@ def test_a_question_of_another_topic_matches_nothing_well(platform: Platform):
 def test_vectors_that_know_more_than_words_are_judged_by_the_corpus_own_questions(tmp_path: Path):
     """Twenty questions that meet their pages: one whose vector is far from every page has no answer."""
     asked = [query(f"q{at}", TEXTS["a_1"], "a_1") for at in range(20)]
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", "b_2")], asked)
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], asked)
     knowing = type("Knowing", (TwoWayEmbedder,), {"is_lexical": False})(says=TEXTS)
     platform.engines = {"embedding": knowing, "recognition": Typist(texts=TEXTS)}
     platform.make(*SEARCHED)

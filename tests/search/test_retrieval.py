@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resources.errors import ConfigError
-from resources.search import metrics, morphemes
+from resources.search import metrics, words
 from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
-from resources.search.scores import ALL, Run, interval
+from resources.search.scores import ALL, ScoredRun, interval
 from resources.store.shard_store import ShardStore
 
 
@@ -57,7 +57,7 @@ def test_a_vector_ranking_is_that_of_all_dot_products():
 
 def test_korean_words_are_compared_without_their_particles_and_endings():
     texts = ["학교에서 급식을 먹었습니다.", "학교는 급식이 먹다", "", "２０２４년 GDP 成長"]
-    first, second, empty, mixed = morphemes.tokens(texts)
+    first, second, empty, mixed = words.tokens(texts)
     assert first == second == ["학교", "급식", "먹"]
     assert empty == []
     assert {"2024", "gdp", "成長"} <= set(mixed)
@@ -67,14 +67,14 @@ def test_hangul_typed_as_letters_is_the_same_words():
     composed = "학교 급식 예산"
     as_on_a_mac = unicodedata.normalize("NFD", composed)
     assert as_on_a_mac != composed
-    (words,) = morphemes.tokens([as_on_a_mac])
-    assert words == ["학교", "급식", "예산"]
+    (found,) = words.tokens([as_on_a_mac])
+    assert found == ["학교", "급식", "예산"]
 
 
 def test_bm25_finds_pages_with_the_rarer_word_first_and_no_page_without_a_word():
     bm25 = Bm25()
-    for page, words in enumerate(["예산 예산 정부", "예산 연구", "", "연구 정부 정책 통계"]):
-        bm25.add(page, words.split())
+    for page, text in enumerate(["예산 예산 정부", "예산 연구", "", "연구 정부 정책 통계"]):
+        bm25.add(page, text.split())
     found = bm25.rank([["통계", "예산"], ["없음"], []])
     assert found[0].tolist() == [3, 0, 1, NO_PAGE]
     assert found[1:].tolist() == [[NO_PAGE] * 4] * 2
@@ -83,8 +83,8 @@ def test_bm25_finds_pages_with_the_rarer_word_first_and_no_page_without_a_word()
 def test_bm25_is_the_formula_of_lucene():
     pages = [["a", "b"], ["a", "a", "c", "d"], ["b"]]
     bm25 = Bm25()
-    for page, words in enumerate(pages):
-        bm25.add(page, words)
+    for page, terms in enumerate(pages):
+        bm25.add(page, terms)
     average, idf = 7 / 3, np.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
     expected = [idf * n / (n + 1.2 * (1 - 0.75 + 0.75 * size / average)) for n, size in ((1, 2), (2, 4))]
     assert bm25.rank([["a"]])[0].tolist() == [*np.argsort(expected)[::-1], NO_PAGE]
@@ -197,7 +197,7 @@ def test_no_queries_give_no_scores():
 
 
 def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool = True) -> str:
-    metrics.HISTORY.publish(store, Run(inputs, _run([found] * 8), page_ids), {}, accept=False)
+    metrics.HISTORY.publish(store, ScoredRun(inputs, _run([found] * 8), page_ids), {}, accept=False)
     return store.metadata(metrics.SCORES, ALL)["compared"]
 
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.code_version import CodeVersion
 from resources.config.settings import ROOT
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.search.metrics import METRICS
 from resources.states import State
 from tests.support.harness import Platform

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kopub_assets.running.execution import failures_of
-from kopub_cli.display.score_lines import retrieval_lines
-from resources.code_version import CodeVersion
+from kopub_cli.score_lines import retrieval_lines
 from resources.config.choices import Gates
-from resources.embedding.base import Embedder
-from resources.embedding.embeddings import Embedding
+from resources.embedding.base import Embedder, Embedding
+from resources.fingerprints import CodeVersion
 from resources.pages.page import Page
 from resources.search.metrics import significant_drops
 from resources.states import State

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from resources.code_version import CodeVersion
-from resources.embedding.embeddings import Embedding
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.base import Embedding
+from resources.embedding.hashed import HashedEmbedder
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.search import words
 from resources.search.answer import LONGEST, CannotSearch, QueryWords, as_json, best_passage
 from resources.search.options import Mode
@@ -65,7 +65,7 @@ SEARCHED = "raw_pages,layout_regions,ocr_results,parsed_texts,corpus_text_embedd
 
 
 def made(home: Path, select: str = SEARCHED, **texts: str) -> Platform:
-    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2")], [])
+    platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], [])
     platform.engines = {"embedding": HashedEmbedder(), "recognition": Typist(texts={**TEXTS, **texts})}
     platform.make(*select.split(","))
     return platform
@@ -144,7 +144,7 @@ def test_image_vectors_that_no_query_matches_are_refused(platform: Platform):
 
 
 def test_images_and_texts_are_fused(tmp_path: Path):
-    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", "b_2")], [])
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], [])
     seen = {"a_1": "표지", "a_2": "밝기 화면", "b_1": "그래프 밝기", "b_2": "사진"}
     embedder = TwoWayEmbedder(says=seen)
     platform.engines = {"embedding": embedder, "recognition": Typist(texts=TEXTS)}
@@ -363,7 +363,7 @@ def test_two_processes_share_the_folder(tmp_path: Path):
     platform = made(tmp_path)
     code = (
         "import sys; from resources.search.searcher import Searcher;"
-        "from resources.embedding.hashed.embedder import HashedEmbedder;"
+        "from resources.embedding.hashed import HashedEmbedder;"
         "from resources.store.shard_store import ShardStore;"
         "from pathlib import Path; home = Path(sys.argv[1]);"
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"

@@ -9,7 +9,7 @@ from resources.config.choices import Gates
 from resources.config.settings import load_settings
 from resources.layout.regions import Region
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading, RegionText, page_reading
+from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from resources.store import ledger
 from resources.store.append_log import AppendLog
-from resources.store.records import ledger
 from resources.store.shard_store import ShardStore
 
 
@@ -48,7 +48,7 @@ def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_
     ledger.append(store, "raw_pages", "shard_00", made("run-1", *(f"p_{at}" for at in range(100))))
     program = """
 import os, sys
-from resources.store.records import ledger
+from resources.store import ledger
 from resources.store.shard_store import ShardStore
 
 store, before = ShardStore(url=sys.argv[1]), len(os.listdir("/proc/self/task"))

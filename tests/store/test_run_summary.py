@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.recognition.readings import RegionText, second_tries
+from resources.recognition.regions import RegionText, retry_counts
 from resources.states import State
-from resources.store.records import ledger
-from resources.store.records.run_summary import runs_of, summed
+from resources.store import ledger
+from resources.store.run_records import runs_of, summed
 from resources.store.shard_store import ShardStore
 
 
@@ -61,5 +61,5 @@ def test_second_tries_and_what_they_brought():
         RegionText(3, "text", "kept", attempts=2, reused=True),
         RegionText(4, "table", "", State.BLANK, attempts=2),
     ]
-    assert second_tries(texts) == {"second_tries": 3, "second_tries_taken": 2, "tables_dropped": 1}
-    assert second_tries(texts[:1]) == {}
+    assert retry_counts(texts) == {"second_tries": 3, "second_tries_taken": 2, "tables_dropped": 1}
+    assert retry_counts(texts[:1]) == {}

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from resources.errors import StoreError
-from resources.store import faults
+from resources.store import faults, ledger
 from resources.store import locks as object_locks
 from resources.store.objects import Objects
-from resources.store.records import ledger
 from resources.store.table_store import TableStore
 from tests.doubles.s3 import CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
 from tests.support.processes.two_writers import ASSETS, OnObjects

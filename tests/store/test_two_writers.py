@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from resources.errors import TableBusy
+from resources.store import ledger
 from resources.store.locks import ObjectLock
 from resources.store.objects import Objects
-from resources.store.records import ledger
 from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.harness import Platform
 from tests.support.processes import two_writers

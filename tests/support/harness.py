@@ -5,33 +5,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import dagster as dg
 import pyarrow as pa
 
-from definitions import definitions_of
-from kopub_assets.build import build_assets
+from definitions import build_assets, definitions_of
+from kopub_assets.asset import RunContext
+from kopub_assets.checks import Problems
+from kopub_assets.dagster_assets import launchable
 from kopub_assets.graph import GRAPH, Graph
-from kopub_assets.materialize.asset import Run
-from kopub_assets.materialize.checks import Problems
 from kopub_assets.running.execution import range_tags
-from kopub_assets.running.launchpad import launchable
+from kopub_assets.shard_loop import make_all
 from resources.config.choices import Figures, Gates, Pdf
 from resources.config.located import Location
-from resources.config.settings import Settings
-from resources.figures.none import NoNotes
+from resources.config.settings import Resources, Settings
+from resources.figures.figure import NoNotes
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
+from resources.reranking.base import NoReranking
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.sources.corpora import Page, write_corpus
 
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
-STANDARD = GRAPH.on({"figures": Figures(), "notes": NoNotes()}).names
+STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "notes": NoNotes()})).names
 """The assets that every platform makes, in their order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration: Dagster formats no line that nobody reads."""
@@ -93,7 +94,7 @@ class Platform:
     def assets(self) -> list[dg.AssetsDefinition | dg.AssetSpec]:
         return build_assets(self.settings, self.graph)
 
-    def resources(self) -> dict[str, Any]:
+    def resources(self) -> Any:
         made = {name: make(self) for name, make in _DOUBLES.items() if name not in self.engines}
         return {"profile": "cpu", **_choices(), **made, **self.engines}
 
@@ -129,8 +130,8 @@ class Platform:
         for name in declared:
             if name in assets:
                 asset = declared[name]
-                run = Run(made_by, shards, Problems(asset.checks, {}), _silent, _silent)
-                asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
+                run = RunContext(made_by, shards, Problems(asset.checks, {}), _silent, _silent)
+                make_all(asset, run)
 
     def rows(self, asset: str, shard: str = "shard_00") -> dict[str, dict[str, Any]]:
         """The rows of a table by page or query id."""
@@ -193,7 +194,14 @@ _DOUBLES: dict[str, Callable[[Platform], Any]] = {
 @cache
 def _choices() -> dict[str, Any]:
     """Resources that only hold what was chosen, so that all platforms can have the same."""
-    return {"notes": NoNotes(), "figures": Figures(), "hub": HubTarget(), "pdf": Pdf(), "gates": Gates()}
+    return {
+        "notes": NoNotes(),
+        "reranking": NoReranking(),
+        "figures": Figures(),
+        "hub": HubTarget(),
+        "pdf": Pdf(),
+        "gates": Gates(),
+    }
 
 
 @cache

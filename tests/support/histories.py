@@ -13,16 +13,19 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import resources.pages.corpus
+from kopub_assets.asset import PublishedShard, RunContext, ShardAsset
+from kopub_assets.checks import Problems
 from kopub_assets.graph import GRAPH
-from kopub_assets.materialize.asset import Run, ShardAsset
-from kopub_assets.materialize.checks import Problems
-from kopub_assets.materialize.metadata.provenance import SOURCE, footer_of
-from kopub_assets.materialize.row_table import RETRY_PARTIAL_TAG
+from kopub_assets.provenance import SOURCE, footer_of
+from kopub_assets.row_table import RETRY_PARTIAL_TAG
+from kopub_assets.shard_loop import make_shards
+from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.errors import DamagedTable, KopubError
+from resources.pages import page as page_images
 from resources.pages.indexing import index
-from resources.pages.pixels import images
 from resources.states import MADE, State
 from resources.store.append_log import AppendLog
+from resources.store.rows import is_setting
 from resources.store.shard_store import ShardStore
 from resources.store.versions import Versions
 from tests.doubles.witness_engines import (
@@ -49,7 +52,7 @@ Row = dict[str, Any]
 Rows = dict[str, Row]
 
 
-class Killed(BaseException):
+class KilledRun(BaseException):
     """The process is dead; nothing in the product may catch it."""
 
 
@@ -74,7 +77,7 @@ def killed_after(writes: int) -> Iterator[None]:
             if left[0] == -1 and method is clear and self.names():
                 self.remove(self.names()[:1])
             if left[0] < 0:
-                raise Killed
+                raise KilledRun
             return method(self, *args, **named)
 
         return call
@@ -86,7 +89,7 @@ def killed_after(writes: int) -> Iterator[None]:
         each.start()
     try:
         yield
-    except Killed:
+    except KilledRun:
         return
     finally:
         for each in patches:
@@ -97,19 +100,19 @@ def killed_after(writes: int) -> Iterator[None]:
 def memory_is_short(left: int) -> Iterator[None]:
     """There is memory to look at `left` pages."""
     looks = iter([True] * left)
-    look = images._refuse_several
+    look = page_images._refuse_several
 
     def looked(*given: Any, **named: Any) -> Any:
         if not next(looks, False):
             raise MemoryError("Unable to allocate 412. MiB for an array")
         return look(*given, **named)
 
-    with patch.object(images, "_refuse_several", looked):
+    with patch.object(page_images, "_refuse_several", looked):
         yield
 
 
 @dataclass
-class History:
+class CorpusHistory:
     """A platform of engines that tell the bytes they were given, and all its tables so far, by their content."""
 
     home: Path
@@ -121,9 +124,13 @@ class History:
     """The rows of every table so far by asset, shard and content."""
     bytes_of: dict[str, set[str]] = field(default_factory=dict)
     """Every SHA-256 that a page ever had."""
+    corrected: dict[str, set[str]] = field(default_factory=dict)
+    """What people ever said of each page that they corrected."""
     runs: int = 0
     flipped: set[tuple[str, str]] = field(default_factory=set)
     """The tables of which a bit was flipped: whoever reads them may find them damaged."""
+    failed: dict[tuple[str, str], KopubError] = field(default_factory=dict)
+    """What the last run could not make, by asset and shard."""
 
     @property
     def platform(self) -> Platform:
@@ -157,7 +164,7 @@ class History:
     def index(self) -> None:
         index(str(self.source), self.home)
 
-    def index_as(self, other: "History") -> None:
+    def index_as(self, other: "CorpusHistory") -> None:
         """Take the index of another home with the same files: the keys of shards tell how it came about."""
         for name in ("shards.json", "queries.parquet"):
             shutil.copy(other.home / name, self.home / name)
@@ -193,6 +200,26 @@ class History:
             content = content.replace(image, image[:8] + image[:7:-1])
         file.write_bytes(content)
 
+    def correct(self, page_id: str, region: int, strikes: bool) -> None:
+        """Correct a region of a page where layout puts it, without a look at the page."""
+        log, count = CorrectionLog(self.store), len(self.corrected.setdefault(page_id, set()))
+        said = f"person {page_id} {region} {count}"
+        self.corrected[page_id].add(said)
+        box = ((0, 0, 500, 333), (0, 333, 1000, 667))[region]
+        action = Action.STRIKE if strikes else Action.TEXT
+        log.add(Correction(page_id, "shard_00", action, "Kim", box, box, "text", "text", after="" if strikes else said))
+
+    def undo(self, page_id: str) -> None:
+        """Take back what was done last to a page, if anything was."""
+        log = CorrectionLog(self.store)
+        if done := log.page(page_id).every:
+            log.add(Correction(page_id, "shard_00", Action.UNDO, "Lee", after=done[-1].id))
+
+    def correct_as(self, other: "CorpusHistory") -> None:
+        """Take the corrections of another home."""
+        if (corrections := other.home / "store" / ".corrections").exists():
+            shutil.copytree(corrections, self.home / "store" / ".corrections")
+
     def flip_bit(self, table: int, place: float, bit: int) -> None:
         """Flip a bit of one of the tables that there are, at a place from 0 to 1."""
         tables = sorted((self.home / "store").glob("[a-z]*/*.parquet"))
@@ -212,6 +239,7 @@ class History:
         declared = GRAPH.declared(platform.resources())
         shards = next(iter(declared.values())).corpus.manifest.keys
         self.runs += 1
+        self.failed.clear()
         computed: dict[str, int] = {}
         for name in TABLES:
             if name in assets:
@@ -220,13 +248,10 @@ class History:
 
     def _over_shards(self, asset: ShardAsset, shards: Sequence[str], retry_partial: bool) -> int:
         tags = {RETRY_PARTIAL_TAG: str(retry_partial)}
-        run = Run(f"run-{self.runs}", tuple(shards), Problems(asset.checks, {}), _silent, _silent, tags=tags)
-        finished = {}
-        for shard in shards:
-            try:
-                finished[shard] = asset.make_shard(shard, run)
-            except KopubError:
-                continue
+        run = RunContext(f"run-{self.runs}", tuple(shards), Problems(asset.checks, {}), _silent, _silent, tags=tags)
+        outcomes = dict(make_shards(asset, run))
+        finished = {shard: made for shard, made in outcomes.items() if isinstance(made, PublishedShard)}
+        self.failed |= {(asset.name, shard): made for shard, made in outcomes.items() if isinstance(made, KopubError)}
         # As in a run of Dagster: a table that was not made again is one line.
         with suppress(KopubError):
             asset.finish(run, finished)
@@ -250,7 +275,7 @@ class History:
             parents = {
                 parent: self.made[parent, shard, content]
                 for parent, content in footer.made_from.items()
-                if parent != SOURCE
+                if parent != SOURCE and not is_setting(parent)
             }
             rows = self._sound(asset, shard, parents)
             self.made[asset, shard, footer.content] = rows
@@ -275,6 +300,10 @@ class History:
         """What a row tells of the bytes behind it, and what it has to."""
         if asset == "raw_pages":
             return self._told_of_page(row)
+        if asset == "parsed_texts" and row["page_id"] in self.corrected:
+            read = above["ocr_results"]["regions"] or ()
+            said = {region["content"] for region in read} | self.corrected[row["page_id"]]
+            return set(filter(None, (row["text"] or "").split("\n\n"))) <= said, True
         lost = [parent["state"] for parent in above.values() if parent["state"] not in MADE]
         if lost or row["state"] not in MADE:
             return row["state"], lost[-1] if lost else State.FAILED

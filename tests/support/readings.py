@@ -1,9 +1,8 @@
 """Readings as the tables of the platform say them, made of what a test names."""
 
-from resources.evaluation.benchmark import Reading
-from resources.layout.regions import Task
-from resources.layout.tasks import DEFAULT_TASKS
-from resources.recognition.read_regions import ReadRegion
+from resources.evaluation.benchmark import SampleReading
+from resources.layout.regions import DEFAULT_TASKS, Task
+from resources.recognition.regions import RegionRecord
 from resources.states import State
 
 
@@ -13,14 +12,16 @@ def region(
     box: tuple[int, int, int, int] = (0, 0, 1000, 1000),
     index: int = 0,
     score: float = 1.0,
-) -> ReadRegion:
+) -> RegionRecord:
     """A region that was read; `box` in parts of 1,000."""
     x1, y1, x2, y2 = map(float, box)
     task: Task = DEFAULT_TASKS[label]
-    return ReadRegion(index, label, task, score, (x1, y1, x2, y2), box, None, content, State.OK)
+    return RegionRecord(index, label, task, score, (x1, y1, x2, y2), box, None, content, State.OK)
 
 
-def reading(*regions: ReadRegion, text: str | None = None, markdown: str | None = None) -> Reading:
+def reading(*regions: RegionRecord, text: str | None = None, markdown: str | None = None) -> SampleReading:
     """A page that was read whole; its text and markdown are those of its regions unless they are given."""
     joined = "\n\n".join(each.content or "" for each in regions)
-    return Reading(State.OK, None, joined if markdown is None else markdown, joined if text is None else text, regions)
+    return SampleReading(
+        State.OK, None, joined if markdown is None else markdown, joined if text is None else text, regions
+    )

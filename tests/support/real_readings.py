@@ -7,7 +7,7 @@ from pathlib import Path
 from resources.layout.regions import Region, Task
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText
 from resources.states import State
 from resources.texts.markdown import page_markdown
 

@@ -11,7 +11,15 @@ _ROOMS = (
     "kopub_assets",
 )
 _SAYS = frozenset(
-    {"UndecodableImage", "Defect", "Unanswered", "Refused", "TransientError", "AnswerTimeout", "ServerGone"}
+    {
+        "UndecodableImage",
+        "Defect",
+        "UnansweredRequest",
+        "RefusedRequest",
+        "TransientError",
+        "AnswerTimeout",
+        "LostServer",
+    }
     | {"Row", "PageLayout", "PageReading", "Embedding", "FigureNote", "RegionText"}
 )
 """Calls whose texts are reasons."""

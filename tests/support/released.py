@@ -59,7 +59,7 @@ def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None 
                 "page_idx": at,
                 "doc_id": f"doc{shard}",
                 "page_no": at + 1,
-                "sha256": "0" * 64,
+                "sha256": f"{shard}{at}".zfill(64),
                 "format": "PNG",
                 "width": 100,
                 "height": 200,

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
 from resources.layout.regions import Region, Task
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.served_engine import ServedEngine
 from resources.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer

@@ -9,7 +9,7 @@ from resources.layout.regions import LABELS
 _NEVER_CONTAINED = {"image", "seal", "chart"}
 
 
-class Box(NamedTuple):
+class ScalarBox(NamedTuple):
     label: int
     score: float
     x1: float
@@ -20,7 +20,7 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScalarSettings:
     threshold: float = 0.3
     thresholds: dict[str, float] = field(default_factory=dict)
     nms_same: float = 0.6
@@ -29,7 +29,7 @@ class Settings:
     unclip: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-Boxes = list[Box]
+Boxes = list[ScalarBox]
 
 
 def scalar_postprocess(
@@ -38,8 +38,8 @@ def scalar_postprocess(
     votes: list[float],
     width: int,
     height: int,
-    settings: Settings,
-) -> list[Box]:
+    settings: ScalarSettings,
+) -> list[ScalarBox]:
     """Regions in reading order, from plain lists of numbers."""
     found = _candidates(scores, boxes, votes, width, height, settings)
     found = _nms(found, settings)
@@ -54,7 +54,7 @@ def _candidates(
     votes: list[float],
     width: int,
     height: int,
-    settings: Settings,
+    settings: ScalarSettings,
 ) -> Boxes:
     limits = [settings.thresholds.get(label, settings.threshold) for label in LABELS]
     lowest = min(limits)
@@ -70,11 +70,11 @@ def _candidates(
         cx, cy, w, h = boxes[query]
         x1, y1 = (cx - w / 2) * width, (cy - h / 2) * height
         x2, y2 = (cx + w / 2) * width, (cy + h / 2) * height
-        found.append(Box(label, score, x1, y1, x2, y2, query))
+        found.append(ScalarBox(label, score, x1, y1, x2, y2, query))
     return found
 
 
-def _nms(found: Boxes, settings: Settings) -> Boxes:
+def _nms(found: Boxes, settings: ScalarSettings) -> Boxes:
     kept: list[int] = []
     for i in sorted(range(len(found)), key=lambda i: -found[i].score):
         for j in kept:
@@ -86,7 +86,7 @@ def _nms(found: Boxes, settings: Settings) -> Boxes:
     return [found[i] for i in sorted(kept)]
 
 
-def _pixel_iou(a: Box, b: Box) -> float:
+def _pixel_iou(a: ScalarBox, b: ScalarBox) -> float:
     across = max(0.0, min(a.x2, b.x2) - max(a.x1, b.x1) + 1.0)
     down = max(0.0, min(a.y2, b.y2) - max(a.y1, b.y1) + 1.0)
     shared = across * down
@@ -106,7 +106,7 @@ def _without_page_sized(found: Boxes, width: int, height: int) -> Boxes:
     return kept or found
 
 
-def _without_contained(found: Boxes, settings: Settings) -> Boxes:
+def _without_contained(found: Boxes, settings: ScalarSettings) -> Boxes:
     kept = [True] * len(found)
     for label, name in enumerate(LABELS):
         mode = settings.containment.get(name, Containment.LARGE)
@@ -124,7 +124,7 @@ def _without_contained(found: Boxes, settings: Settings) -> Boxes:
     return [box for box, keep in zip(found, kept, strict=True) if keep]
 
 
-def _is_contained(inner: Box, outer: Box) -> bool:
+def _is_contained(inner: ScalarBox, outer: ScalarBox) -> bool:
     area = (inner.x2 - inner.x1) * (inner.y2 - inner.y1)
     if LABELS[inner.label] in _NEVER_CONTAINED or area <= 0:
         return False
@@ -133,7 +133,7 @@ def _is_contained(inner: Box, outer: Box) -> bool:
     return across * down / area >= 0.8
 
 
-def _placed(found: Boxes, width: int, height: int, settings: Settings) -> Boxes:
+def _placed(found: Boxes, width: int, height: int, settings: ScalarSettings) -> Boxes:
     placed = []
     for box in found:
         grow_w, grow_h = settings.unclip.get(LABELS[box.label], (1.0, 1.0))

@@ -36,9 +36,9 @@ def chromium() -> Iterator["Browser"]:
 
 
 @contextmanager
-def browsed(environment: Mapping[str, str]) -> Iterator[str]:
-    """`kopub browse` as a person types it; yields the address that it prints."""
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
+def browsed(environment: Mapping[str, str], *options: str) -> Iterator[str]:
+    """`kopub browse` as a person types it, with `options`; yields the address that it prints."""
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", *options]
     unbuffered = {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.recognition.readings import Crop, RegionText
+from resources.recognition.regions import Crop, RegionText
 from resources.states import State
 from resources.texts.markdown import page_markdown, page_text
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from resources.layout.regions import Region, Task
 from resources.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
-from resources.recognition.readings import RegionText, skipped
+from resources.recognition.regions import RegionText, skipped
 from resources.states import State
-from resources.texts.layers.comparison import compare
-from resources.texts.layers.extracted_text import taken, unsound
-from resources.texts.layers.lines import lines_of, text_of
+from resources.texts.extracted_text import compare, extract_texts, unsound
+from resources.texts.layer_lines import lines_of, text_of
 
 WIDTH, HEIGHT, CELL = 1000, 1400, 10
 PROSE = (
@@ -173,7 +172,7 @@ def test_a_few_bullets_of_a_symbol_font_do_not_speak_against_a_layer():
 def test_each_word_goes_to_the_smallest_region_around_it():
     page = layer(line("outer words"), line("inner", x=300, y=300), line("elsewhere", x=700, y=900))
     regions = [region(0, 0, 0, 600, 600), region(1, 280, 280, 500, 340)]
-    assert taken(page, regions).texts == {0: "outer words", 1: "inner"}
+    assert extract_texts(page, regions).texts == {0: "outer words", 1: "inner"}
 
 
 def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
@@ -182,17 +181,17 @@ def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
                  bare=(slice(32, 38), slice(10, 40)))  # fmt: skip
     tasks = {1: ("table", Task.TABLE), 2: ("display_formula", Task.FORMULA), 5: ("seal", Task.TEXT)}
     regions = [region(at, 50, 100 * at - 5, 950, 100 * at + 90, *tasks.get(at, ("text", Task.TEXT))) for at in range(8)]
-    assert taken(page, regions).texts == {0: "text of a page"}
+    assert extract_texts(page, regions).texts == {0: "text of a page"}
 
 
 def test_nothing_is_taken_of_an_unsound_layer():
-    assert taken(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]).texts == {}
+    assert extract_texts(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]).texts == {}
 
 
 def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are_samples():
     lines = ["Installation guide", "a sentence of the body as long as any", "and one more", "12 300 450 won in 2024"]
     page = layer(*(line(text, y=100 + 60 * at, size=40 if at == 0 else 20) for at, text in enumerate(lines)))
-    found = taken(page, [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "HANGUL"}))
+    found = extract_texts(page, [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "HANGUL"}))
     assert [sample.text for sample in found.samples] == [lines[1], lines[0], lines[3]]
     assert found.samples[0].box == (95, 155, page.words[10].box[2] + 5, 185)
 
@@ -202,14 +201,14 @@ def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are
     [line("ελληνικά γράμματα"), line("( ) [ ] { } = = a"), line("a word", marks=Mark.UP)],
 )
 def test_what_the_reader_may_not_read_is_no_sample(words: list[Word]):
-    found = taken(layer(words), [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "GREEK"}))
+    found = extract_texts(layer(words), [region(0, 0, 0, WIDTH, HEIGHT)], frozenset({"LATIN", "GREEK"}))
     assert found.texts
     assert not found.samples
 
 
 def test_code_keeps_its_indents():
     page = layer(line("def one():"), line("return 1", x=140, y=130), line("apt", y=160, marks=Mark.HYPHEN))
-    assert taken(page, [region(0, 0, 0, 600, 600, "algorithm")]).texts == {
+    assert extract_texts(page, [region(0, 0, 0, 600, 600, "algorithm")]).texts == {
         0: "```\ndef one():\n    return 1\napt-\n```"
     }
 

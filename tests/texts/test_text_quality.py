@@ -13,9 +13,9 @@ import pytest
 from benchmarks.reading.text_quality import DAMAGE, REGION_DAMAGE, read_pages, text_of
 from kopub_assets.parsed_texts import TEXTS_LOOK_RIGHT, boxes_of
 from resources.config.settings import ROOT
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.states import State
-from resources.texts.text_quality import DOUBTFUL, Box, doubtful, doubts, total
+from resources.texts.text_quality import DOUBTFUL, JudgedRegion, doubtful, doubts, total
 from tests.cli.test_cli import run
 from tests.search.test_search import Typist
 from tests.support.harness import Platform
@@ -25,7 +25,7 @@ SAMPLES = {row["id"]: row["text"] for row in read_pages(ROOT / "samples")}
 PROSE = SAMPLES["install.ko_98"]
 
 
-def kinds(text: str, *boxes: Box) -> set[str]:
+def kinds(text: str, *boxes: JudgedRegion) -> set[str]:
     return {doubt.kind for doubt in doubts(text, boxes) if doubt.weight >= DOUBTFUL}
 
 
@@ -111,46 +111,46 @@ def test_decomposed_hangul_is_hangul():
     assert not doubts(unicodedata.normalize("NFD", PROSE))
 
 
-FULL = Box("text", 200_000, 600)
+FULL = JudgedRegion("text", 200_000, 600)
 
 
 @pytest.mark.parametrize(
     ("boxes", "wrong"),
     [
         ([FULL], False),
-        ([FULL, Box("text", 200_000, 40)], True),
-        ([FULL, Box("text", 20_000, 1)], False),
-        ([FULL, Box("table", 200_000, 60)], False),
-        ([FULL, Box("table", 200_000, 0)], True),
-        ([FULL, Box("doc_title", 90_000, 12)], False),
-        ([Box("paragraph_title", 940_000, 35)], True),
-        ([Box("text", 500_000, 180)], False),
-        ([Box("text", 500_000, 20)], True),
-        ([Box("text", 500_000, 0)], True),
-        ([Box("text", 200_000, 600, cut=True)], True),
+        ([FULL, JudgedRegion("text", 200_000, 40)], True),
+        ([FULL, JudgedRegion("text", 20_000, 1)], False),
+        ([FULL, JudgedRegion("table", 200_000, 60)], False),
+        ([FULL, JudgedRegion("table", 200_000, 0)], True),
+        ([FULL, JudgedRegion("doc_title", 90_000, 12)], False),
+        ([JudgedRegion("paragraph_title", 940_000, 35)], True),
+        ([JudgedRegion("text", 500_000, 180)], False),
+        ([JudgedRegion("text", 500_000, 20)], True),
+        ([JudgedRegion("text", 500_000, 0)], True),
+        ([JudgedRegion("text", 200_000, 600, cut=True)], True),
         ([], False),
     ],
 )
-def test_too_little_text_for_its_boxes(boxes: list[Box], wrong: bool):
+def test_too_little_text_for_its_boxes(boxes: list[JudgedRegion], wrong: bool):
     assert (kinds("글", *boxes) == {"truncated"}) is wrong
 
 
 @pytest.mark.parametrize(
     ("text", "boxes", "kind"),
     [
-        ("쪽", [Box("image", 970_000, 0, picture=True)], "picture"),
-        ("쪽", [FULL, Box("image", 300_000, 0, picture=True)], None),
-        ("", [Box("text", 9_000, 0)], "truncated"),
-        ("", [Box("image", 90_000, 0, picture=True)], "truncated"),
+        ("쪽", [JudgedRegion("image", 970_000, 0, picture=True)], "picture"),
+        ("쪽", [FULL, JudgedRegion("image", 300_000, 0, picture=True)], None),
+        ("", [JudgedRegion("text", 9_000, 0)], "truncated"),
+        ("", [JudgedRegion("image", 90_000, 0, picture=True)], "truncated"),
         (". . · . " * 200, [], "signs"),
     ],
 )
-def test_ink_of_which_nothing_was_read_is_doubtful(text: str, boxes: list[Box], kind: str | None):
+def test_ink_of_which_nothing_was_read_is_doubtful(text: str, boxes: list[JudgedRegion], kind: str | None):
     assert kind in kinds(text, *boxes) if kind else not kinds(text, *boxes)
 
 
 def test_a_reading_that_no_other_agrees_with_is_doubtful():
-    assert kinds("글", FULL, Box("table", 200_000, 600, unsure=True)) == {"unsure"}
+    assert kinds("글", FULL, JudgedRegion("table", 200_000, 600, unsure=True)) == {"unsure"}
     read = {**region(0, PROSE[:300]), "reason": "the digits 000000000000… multiply, and no other reading agrees"}
     assert total(doubts(text_of([read]), boxes_of([read]))) >= DOUBTFUL
     assert not boxes_of([{**read, "reason": None}])[0].unsure

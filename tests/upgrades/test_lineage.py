@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.pages.indexing import index
-from resources.store.page_rows import LINEAGE, lineage_rows
-from resources.store.records import ledger
+from resources.store import ledger
+from resources.store.rows import LINEAGE, lineage_rows
 from resources.store.shard_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform

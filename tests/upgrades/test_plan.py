@@ -11,24 +11,24 @@ import yaml
 from aiohttp import web
 
 from kopub_assets.graph import GRAPH
-from kopub_assets.upgrades.plan import AssetPlan, Standing
-from kopub_assets.upgrades.stale_scan import Survey, survey
+from kopub_assets.plan import AssetPlan, Survey, survey
+from kopub_assets.staleness import Standing
 from kopub_cli.commands.plan import in_between
-from kopub_cli.display.console import duration
-from resources.code_version import CodeVersion
+from kopub_cli.console import duration
 from resources.config.choices import Upgrades
 from resources.config.settings import what_if
 from resources.errors import ConfigError
+from resources.fingerprints import CodeVersion
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
-from resources.store.footer_cache import FooterCache
-from resources.store.records import ledger
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.store import ledger
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
-from tests.doubles.http_double import Asked, HttpDouble, says
+from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.support.harness import STANDARD, Platform, Prepared, failure
 from tests.support.sources.corpora import page_image, pages, query
 
@@ -238,7 +238,7 @@ def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
 
 @pytest.mark.slow
 def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: Path):
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return says("<table><tr><td>1</td></tr></table>" if "able" in asked.prompt else f"글 {asked.number}")
 
     with HttpDouble(reply) as double:

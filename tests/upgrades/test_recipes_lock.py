@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from kopub_assets.graph import GRAPH
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from tools.recipes_lock import LOCK, ROOT, Sources, current, problems
 
 MODULE = '''
 """Docstring."""
 
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from resources.rows import split
 
 VERSION = CodeVersion("reader", {1: "the first release"})

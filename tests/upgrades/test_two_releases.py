@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 
 from kopub_assets.hf_release import HfRelease
-from kopub_assets.upgrades.stale_scan import Survey, survey
+from kopub_assets.plan import Survey, survey
 from kopub_cli.commands.plan import planned
-from resources.code_version import CodeVersion
-from resources.store.footer_cache import FooterCache
+from resources.fingerprints import CodeVersion
+from resources.store.table_source import FooterCache
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import pages, query

@@ -15,8 +15,7 @@ import yaml
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
-from kopub_assets.upgrades.reloading import NAME as WATCH
-from kopub_assets.upgrades.sensor import NAME
+from kopub_assets.sensors import MODEL_UPGRADES, PROFILE_WATCH
 from resources.pages.indexing import Others, index
 from resources.store.shard_store import ShardStore
 from tests.support.dagster.dagster_home import make_dagster_home
@@ -102,7 +101,7 @@ class Live:
         return any(
             tick.status is TickStatus.FAILURE and "mine.yaml is not YAML" in str(tick.error)
             for state in instance.all_instigator_state()
-            if state.name == WATCH
+            if state.name == PROFILE_WATCH
             for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
         )
 
@@ -127,7 +126,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
             return any(
                 tick.status in ended and tick.timestamp > since
                 for state in instance.all_instigator_state()
-                if state.name == NAME
+                if state.name == MODEL_UPGRADES
                 for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
             )
 

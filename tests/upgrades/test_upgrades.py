@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kopub_assets.graph import GRAPH
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 from resources.layout.regions import PageLayout
 from resources.pages.page import Page
 from resources.release.local import LocalRelease

@@ -4,16 +4,19 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub_assets.upgrades.stale_scan import survey
+from kopub_assets.plan import survey
 from resources.errors import StoreError
-from resources.store.footer_cache import FooterCache
 from resources.store.objects import Objects
+from resources.store.rows import known_rows
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache
+from resources.store.versions import Versions
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import pages, query
@@ -104,6 +107,74 @@ def test_a_damaged_version_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptur
     assert f"{file} is damaged" in caplog.text
     write(store, "c")
     assert kept(store) == ["b", "z"]
+
+
+def test_a_table_whose_footer_is_damaged_hides_no_version_and_is_replaced(tmp_path: Path):
+    """A run asks for the versions before it makes a damaged table again."""
+    store = ShardStore(url=str(tmp_path))
+    write(store, "a", "b")
+    path = Path(store.location(*TABLE))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert kept(store) == ["a"]
+    store.write(*TABLE, table(7), {"recipe": "c"}, replaces=False)
+    assert store.read(*TABLE).equals(table(7))
+    assert kept(store) == ["a"]
+
+
+def test_a_table_that_is_replaced_between_two_looks_gives_the_rows_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Rows that moved are looked for in tables of other shards, which the run may be publishing."""
+    schema = pa.schema([(name, pa.string()) for name in ("page_id", "fingerprint", "state")])
+
+    def rows(*ids: str) -> pa.Table:
+        return pa.Table.from_pylist([{"page_id": each, "fingerprint": "f", "state": "ok"} for each in ids], schema)
+
+    store, read = ShardStore(url=str(tmp_path)), ShardStore.read
+    store.write(*TABLE, rows("a", "b", "c"), {"recipe": "before"})
+
+    def replaced(self: ShardStore, asset: str, shard: str, *given: Any, **named: Any) -> pa.Table:
+        found = read(self, asset, shard, *given, **named)
+        monkeypatch.setattr(ShardStore, "read", read)
+        store.write(*TABLE, rows("c", "d"), {"recipe": "after"})
+        return found
+
+    monkeypatch.setattr(ShardStore, "read", replaced)
+    found = known_rows(store, *TABLE, schema, "page_id", [("b", "f"), ("c", "f")], published=True)
+    assert sorted(found["page_id"].to_pylist()) == ["b", "c"]
+
+
+def test_a_version_that_goes_between_two_looks_costs_its_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The run that looks for moved rows may be publishing the other shard, and evict its oldest version."""
+    schema = pa.schema([(name, pa.string()) for name in ("page_id", "fingerprint", "state")])
+    store, versions = ShardStore(url=str(tmp_path), keep_versions=1), ShardStore.versions
+    for recipe in ("a", "b"):
+        row = {"page_id": recipe, "fingerprint": "f", "state": "ok"}
+        store.write(*TABLE, pa.Table.from_pylist([row], schema), {"recipe": recipe})
+
+    def evicted(self: ShardStore, asset: str, shard: str) -> Any:
+        listed = versions(self, asset, shard)
+        monkeypatch.setattr(ShardStore, "versions", versions)
+        store.write(*TABLE, schema.empty_table(), {"recipe": "c"})
+        return listed
+
+    monkeypatch.setattr(ShardStore, "versions", evicted)
+    found = known_rows(store, *TABLE, schema, "page_id", [("a", "f"), ("b", "f")], published=True)
+    assert found["page_id"].to_pylist() == ["b"]
+
+
+def test_a_version_that_goes_while_they_are_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store, describe = ShardStore(url=str(tmp_path), keep_versions=2), Versions.describe
+    write(store, "a", "b", "c")
+
+    def evicted(self: Versions, recipe: str) -> Any:
+        monkeypatch.setattr(Versions, "describe", describe)
+        write(store, "d", "e")
+        return describe(self, recipe)
+
+    monkeypatch.setattr(Versions, "describe", evicted)
+    assert kept(store) == []
+    assert kept(store) == ["d", "c"]
 
 
 def test_a_version_shares_the_disk_with_its_table_until_that_is_replaced(

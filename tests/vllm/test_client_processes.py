@@ -4,26 +4,26 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
 
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
-from resources.embedding.qwen3_vl.embedder import Qwen3VLEmbedder
+from resources.embedding.qwen3_vl import Qwen3VLEmbedder
 from resources.errors import EngineError
-from resources.figures.chat.noter import ChatNoter
-from resources.figures.deepseek.noter import DeepSeekNoter
-from resources.recognition.vlm.glm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.messages import WarmUp
+from resources.figures.noters import ChatNoter, DeepSeekNoter
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool, boot_process
+from resources.vllm.client.worker_process import NewJob, WarmUp, WorkerFailure, WorkerSettings, run_worker
 from resources.vllm.served_engine import ServedEngine
 from resources.vllm.server import VLLMServer
 from tests.support.installed import needs
@@ -198,3 +198,55 @@ def test_a_handler_that_a_process_cannot_import_is_one_line(
     with pytest.raises(EngineError, match=r"cannot load its handler.*in a module that can be imported"):
         list(pool.run([1]))
     assert "Traceback" not in capfd.readouterr().err
+
+
+class ClosingPipe:
+    """A pipe with one job in it, which this process closes while it waits for the next."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self._jobs = [NewJob(0, "job")]
+        self._ended = threading.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._ended.is_set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def recv(self) -> NewJob:
+        if self._jobs:
+            return self._jobs.pop()
+        self._ended.wait()
+        raise TypeError("'NoneType' object cannot be interpreted as an integer")  # as Connection.recv does then
+
+
+class Refusing:
+    """A handler that ends the run with its first job."""
+
+    def prepare(self, job: Any) -> Any:
+        raise EngineError("it cannot run here")
+
+    async def finish(self, ready: Any, client: Client) -> Any:
+        raise AssertionError
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_worker_that_closes_its_pipe_while_it_listens_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    others = set(threading.enumerate())
+    pipe: Any = ClosingPipe()
+    run_worker(pipe, Refusing, WorkerSettings(4, RetryPolicy(), 1))
+    until(lambda: set(threading.enumerate()) <= others)
+    assert not raised
+    assert [message.reason for message in pipe.sent if isinstance(message, WorkerFailure)] == ["it cannot run here"]

@@ -19,12 +19,11 @@ from aiohttp import web
 
 from resources.errors import EngineError
 from resources.vllm.client.client import Client, RetryPolicy
-from resources.vllm.client.fair_queue import FairQueue
-from resources.vllm.client.requests import Refused, TooLarge, Unanswered
+from resources.vllm.client.requests import FairQueue, OversizedRequest, RefusedRequest, UnansweredRequest
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from tests.doubles.asking import PATH, Asking, ask, body, words
-from tests.doubles.http_double import Asked, HttpDouble, echo, error, says, truncated
+from tests.doubles.http_double import HttpDouble, SentRequest, echo, error, says, truncated
 
 HASTY = RetryPolicy(seconds=5.0, attempts=4, wait=0.001)
 SOON = 60.0
@@ -33,7 +32,7 @@ SOON = 60.0
 
 @dataclass
 class Servers:
-    """The `Server` protocol over doubles: each restart goes to the next one, and nobody restarts replicas."""
+    """The `ModelServer` protocol over doubles: each restart goes to the next one, and nobody restarts replicas."""
 
     doubles: list[HttpDouble]
     leases: int = 0
@@ -109,7 +108,7 @@ def one(double: HttpDouble, retry: RetryPolicy = HASTY) -> str:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_a_fault_that_passes_is_retried(status: int) -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(status) if asked.number < 2 else says("good")
 
     with HttpDouble(reply) as double:
@@ -118,7 +117,7 @@ def test_a_fault_that_passes_is_retried(status: int) -> None:
 
 
 def test_retry_after_is_waited_for() -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return says("good") if asked.number else error(429, "slow down", {"Retry-After": "0.2"})
 
     async def run(double: HttpDouble) -> float:
@@ -131,7 +130,7 @@ def test_retry_after_is_waited_for() -> None:
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "truncated"])
 def test_an_answer_that_is_not_whole_is_asked_for_again(cut: bool) -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         if asked.number < 2:
             if not cut:
                 return truncated()
@@ -144,18 +143,18 @@ def test_an_answer_that_is_not_whole_is_asked_for_again(cut: bool) -> None:
 
 
 def test_attempts_are_bounded_while_the_server_lives() -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(500, "no luck")
 
     with HttpDouble(reply) as double:
-        with pytest.raises(Unanswered, match="HTTP 500: no luck"):
+        with pytest.raises(UnansweredRequest, match="HTTP 500: no luck"):
             one(double)
         assert len(double.asked) == HASTY.attempts
         assert double.probes == 1
 
 
 def test_an_answer_that_drips_is_given_up_in_time() -> None:
-    async def drip(asked: Asked) -> web.StreamResponse:
+    async def drip(asked: SentRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         for _ in range(1000):
             if not response.prepared:
@@ -165,18 +164,18 @@ def test_an_answer_that_drips_is_given_up_in_time() -> None:
         return response
 
     with HttpDouble(drip) as double:
-        with pytest.raises(Unanswered, match="no answer within"):
+        with pytest.raises(UnansweredRequest, match="no answer within"):
             one(double, RetryPolicy(seconds=0.3, attempts=9, wait=0.001))
         assert len(double.asked) == 2
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_refusal_is_not_repeated(status: int) -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(status, "image item exceeds the encoder cache")
 
     with HttpDouble(reply) as double:
-        with pytest.raises(Refused, match="exceeds the encoder cache"):
+        with pytest.raises(RefusedRequest, match="exceeds the encoder cache"):
             one(double)
         assert len(double.asked) == 1
 
@@ -192,16 +191,16 @@ def test_a_refusal_is_not_repeated(status: int) -> None:
     ],
 )
 def test_a_refusal_says_whether_a_smaller_request_would_do(status: int, message: str, smaller: bool) -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(status, message)
 
-    with HttpDouble(reply) as double, pytest.raises(Refused) as refused:
+    with HttpDouble(reply) as double, pytest.raises(RefusedRequest) as refused:
         one(double)
-    assert isinstance(refused.value, TooLarge) == smaller
+    assert isinstance(refused.value, OversizedRequest) == smaller
 
 
 def test_a_wrong_key_or_model_ends_everything() -> None:
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(404, "the model `glm` does not exist")
 
     with HttpDouble(reply) as double, pytest.raises(EngineError, match=r"does not exist.*check the URL"):
@@ -219,10 +218,10 @@ def test_another_replica_answers_for_one_that_is_gone() -> None:
         assert len(asyncio.run(run())) == len(good.asked) == 10
 
 
-def hanging(well: threading.Event) -> Callable[[Asked], Awaitable[web.StreamResponse]]:
+def hanging(well: threading.Event) -> Callable[[SentRequest], Awaitable[web.StreamResponse]]:
     """Answers nothing until it is well, and then, too late for many, what it was asked."""
 
-    async def reply(asked: Asked) -> web.StreamResponse:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
         while not well.is_set():
             await asyncio.sleep(0.01)
         return says(asked.prompt)
@@ -259,7 +258,7 @@ def test_a_replica_that_hangs_is_reported_and_used_again_once_it_answers() -> No
 def test_what_a_replica_does_not_answer_in_time_is_not_lost_when_it_has_just_hung() -> None:
     never = threading.Event()
 
-    async def last_words(asked: Asked) -> web.StreamResponse:
+    async def last_words(asked: SentRequest) -> web.StreamResponse:
         if asked.number != 1:
             return await hanging(never)(asked)
         await asyncio.sleep(0.3)
@@ -313,7 +312,7 @@ def test_a_replica_that_takes_no_connection_is_gone(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_under_way_is_bounded() -> None:
-    async def slow(asked: Asked) -> web.StreamResponse:
+    async def slow(asked: SentRequest) -> web.StreamResponse:
         await asyncio.sleep(0.01)
         return says("ok")
 
@@ -401,7 +400,7 @@ def pool(servers: Servers, slots: int = 8, processes: int = 1, **kill: str) -> W
     return WorkerPool(servers, partial(Asking, **kill), lost, slots, HASTY, processes=processes)
 
 
-async def parrot(asked: Asked) -> web.StreamResponse:
+async def parrot(asked: SentRequest) -> web.StreamResponse:
     return says(asked.prompt)
 
 
@@ -456,7 +455,7 @@ def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sen
     with ExitStack() as stack:
         second = stack.enter_context(HttpDouble(parrot))
 
-        async def die_at_ten(asked: Asked) -> web.StreamResponse:
+        async def die_at_ten(asked: SentRequest) -> web.StreamResponse:
             if asked.number == 10:
                 first.die_soon()
             if asked.number >= 10:
@@ -475,7 +474,7 @@ def test_a_server_that_dies_is_restarted_once_and_only_what_was_in_flight_is_sen
 
 
 def test_a_server_that_hangs_is_replaced() -> None:
-    async def never(asked: Asked) -> web.StreamResponse:
+    async def never(asked: SentRequest) -> web.StreamResponse:
         await asyncio.sleep(600)
         return says("never seen")
 
@@ -548,7 +547,7 @@ def test_a_server_that_cannot_be_restarted_ends_the_run_with_its_reason() -> Non
 
 
 def test_a_request_that_outlives_no_server_is_given_up() -> None:
-    async def poison(asked: Asked) -> web.StreamResponse:
+    async def poison(asked: SentRequest) -> web.StreamResponse:
         if asked.prompt == "poison":
             asked.double.die_soon()
             await asyncio.sleep(60)

@@ -21,10 +21,10 @@ import pytest
 
 from resources.config.profile_files import read_profile
 from resources.errors import EngineError
-from resources.vllm.endpoint import Endpoint, Meter
-from resources.vllm.flags import listed_flags, serve_arguments, unknown_flags
+from resources.vllm.endpoint import Endpoint, FirstRequests, Meter, warm_up
 from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, State
+from resources.vllm.server_fields import listed_flags, serve_arguments, unknown_flags
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl
 from tests.support.processes.lease_client import CLIENT
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
@@ -52,7 +52,7 @@ class Warm:
         return self._endpoint
 
     @property
-    def state(self) -> State:
+    def state(self) -> ServerState:
         state = ServerFolder(self.endpoint.folder or Path()).state
         assert state is not None
         return state
@@ -138,6 +138,14 @@ def said(process: subprocess.Popen[str]) -> list[str]:
     return process.stdout.readline().split()
 
 
+def test_the_first_requests_of_a_server_are_whole_pictures_and_answers(warm: Warm) -> None:
+    before = warm.endpoint.samples()
+    warm_up(warm.endpoint.targets[0], FirstRequests((10 * 28, 8 * 28), 0, 2), SOON)
+    figures = warm.endpoint.samples()
+    assert figures["vllm:prompt_tokens_total"] - before["vllm:prompt_tokens_total"] >= 2 * 80
+    assert figures["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"] == 2 * 16
+
+
 def test_256_pictures_at_once_are_all_read_and_told_in_the_figures(warm: Warm) -> None:
     endpoint = warm.endpoint
     meter = Meter(endpoint)
@@ -213,6 +221,8 @@ def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
 def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path: Path) -> None:
     embedding = Warm(cpu_server(save_qwen3_vl(tmp_path / "qwen3-vl"), runner="pooling"))
     endpoint = embedding.endpoint
+    warm_up(endpoint.targets[0], FirstRequests((8 * 32, 12 * 32), 300, 2), SOON)
+    assert endpoint.samples()["vllm:prompt_tokens_total"] >= 2 * (300 + 8 * 12), "of first texts and pages"
     vectors = ask(endpoint, "/v1/embeddings", {"input": ["한국어 문서", "둘째"]})["data"]
     assert [len(vector["embedding"]) for vector in vectors] == [128, 128]
     processes = embedding.processes()

@@ -1,4 +1,4 @@
-"""The plugin's encoders of GLM-OCR and PaddleOCR-VL in vLLM: found, off unless asked for, and equal to vLLM's own."""
+"""The plugin in vLLM: encoders and the guard against loops, off unless asked for, equal to vLLM's own."""
 
 import json
 import os
@@ -8,10 +8,14 @@ import tomllib
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL, encoders
+from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, VLLM_LOGITS_PROCESSOR
+from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL, encoders, find_repeating
 from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.servers.vllm_cpu import needs_vllm, program
@@ -81,3 +85,94 @@ def test_its_encoder_computes_what_vllm_s_does(
     # Float32; the order of additions differs.
     assert found["difference"] < 1e-5
     assert found["same_embeddings"]
+
+
+LOAD = """
+import json, sys
+from vllm.v1.sample.logits_processor import _load_custom_logitsprocs
+from vllm.v1.worker.gpu.sample.logits_processor.loader import _load_v2_logitsprocs
+found = {}
+for runner, load in (("0", _load_custom_logitsprocs), ("1", _load_v2_logitsprocs)):
+    for name in json.loads(sys.argv[1]):
+        try:
+            load([name])
+            found[f"{name} {runner}"] = ""
+        except ValueError as error:
+            found[f"{name} {runner}"] = str(error)
+from vllm.model_executor.models.interfaces import supports_mrope, supports_multimodal
+from resources.vllm.plugin.glm_ocr import GlmOcr
+# What both runners ask of a model with pictures; vLLM's own class of GLM-OCR is asked the same.
+found["plugin"] = [supports_multimodal(GlmOcr), supports_mrope(GlmOcr), callable(GlmOcr.embed_multimodal)]
+from tests.support.guard_equality import compared
+found["guard"] = compared()
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    vllm = program()
+    assert vllm is not None
+    names = [LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR]
+    command = [str(vllm.with_name("python")), "-c", LOAD, json.dumps(names)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    return json.loads(answer.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(300)
+def test_what_is_loaded_has_the_interface_of_the_runner_that_its_engine_asks_for(found: dict[str, Any]) -> None:
+    for name in (LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR):
+        assert found[f"{name} {RUNNER['VLLM_USE_V2_MODEL_RUNNER']}"] == ""
+        # Where the newer runner takes it, the engine need not ask for the older one any more.
+        assert "is not a subclass" in found[f"{name} 1"]
+    assert found["plugin"] == [True, True, True]
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(300)
+def test_the_plugin_s_guard_bans_and_refuses_what_vllm_s_own_does(found: dict[str, Any]) -> None:
+    guard = found["guard"]
+    assert guard["different"] == 0
+    assert guard["banned"] > 100
+    assert [bool(theirs) for theirs, _ in guard["said"]] == [True] * 6 + [False] * 3
+    assert all(theirs == ours for theirs, ours in guard["said"])
+
+
+def plainly(tokens: list[int], size: int, window: int, allowed: set[int]) -> set[int]:
+    """Every n-gram that begins in the window and has a token after what the last tokens are equal to."""
+    starts = range(max(0, len(tokens) - window), len(tokens) - size + 1)
+    before = tuple(tokens[-(size - 1) :])
+    ngrams = [tuple(tokens[start : start + size]) for start in starts]
+    return {ngram[-1] for ngram in ngrams if ngram[:-1] == before} - allowed
+
+
+# A few tokens, among them the -1 that stands for one not yet known, repeat often.
+FEW = st.lists(st.integers(-1, 3), max_size=60)
+LOOPS = st.builds(lambda start, part, times: start + part * times, FEW, FEW, st.integers(1, 6))
+
+
+@given(FEW | LOOPS, st.integers(1, 8), st.integers(1, 70), st.sets(st.integers(-1, 3), max_size=3))
+def test_it_bans_what_the_definition_says(tokens: list[int], size: int, window: int, allowed: set[int]) -> None:
+    given_tokens = list(tokens)
+    assert find_repeating(tokens, size, window, allowed) == plainly(tokens, size, window, allowed)
+    assert tokens == given_tokens
+
+
+@pytest.mark.parametrize("period", [1, 2, 30, 61])
+def test_the_authors_setting_ends_a_loop_that_fits_their_window(period: int) -> None:
+    loop = [number % period for number in range(1500)]
+    assert find_repeating(loop, 30, 90, {128_821}) == {1500 % period}
+    assert find_repeating(loop, 30, 90, {1500 % period}) == set()
+
+
+def test_a_loop_longer_than_the_window_or_a_short_answer_is_free() -> None:
+    assert find_repeating([number % 62 for number in range(1500)], 30, 90, set()) == set()
+    assert find_repeating([7] * 29, 30, 90, set()) == set()
+    assert find_repeating([7] * 30, 30, 90, set()) == {7}

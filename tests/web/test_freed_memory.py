@@ -8,13 +8,13 @@ import sys
 import pytest
 
 from resources.config.settings import ROOT
-from resources.freed_memory import ARENAS
+from resources.processes import ARENAS
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
 THREADS = 8
 HEAPS = f"""
 import ctypes, threading
-from resources.freed_memory import keep_little
+from resources.processes import keep_little
 
 keep_little()
 libc = ctypes.CDLL(None)
@@ -41,7 +41,7 @@ print(pyarrow.default_memory_pool().backend_name)
 HOLES = """
 import ctypes, os
 from pathlib import Path
-from resources.freed_memory import give_back
+from resources.processes import give_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -61,7 +61,7 @@ print(before - resident())
 
 BLOCKS = """
 import resource, threading
-from resources.freed_memory import keep_blocks
+from resources.processes import keep_blocks
 
 def faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt

@@ -5,7 +5,7 @@ from string import Formatter
 
 import pytest
 
-from kopub_web.languages import LANGUAGES, language_of, texts
+from kopub_web.requests import LANGUAGES, language_of, texts
 from resources.evaluation.metrics import METRICS
 from resources.layout.regions import LABELS
 from resources.search.options import Mode

@@ -15,28 +15,29 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 import kopub
+import kopub_web.answers
 import kopub_web.room
-from kopub_cli.indexed_corpus import corpus_check
-from kopub_web import words_ahead
+from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
-from resources.code_version import CodeVersion
 from resources.config.choices import ReadingRoom
-from resources.embedding.hashed.embedder import HashedEmbedder
+from resources.embedding.hashed import HashedEmbedder
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.runs.home import KnownAnswers, write_gold
+from resources.evaluation.home import KnownAnswers, write_gold
+from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import Crop, PageReading, RegionText, page_reading
+from resources.recognition.regions import Crop, PageReading, RegionText, page_reading
 from resources.search import words
-from resources.search.morphemes import tokenised
 from resources.search.options import Mode
+from resources.search.words import tokenised
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.harness import Platform
-from tests.support.sources.corpora import page_image, pages, query
+from tests.support.sources.corpora import page_image, pages, query, table, write_arrow
 
 HOSTILE = "화면 <script>alert(1)</script> \"><img src=x onerror=alert(2)> {{ 7 * 7 }} & '"
 HOSTILE_TABLE = (
@@ -152,6 +153,22 @@ def test_a_home_without_tables_says_what_to_do(tmp_path: Path):
     assert "Nothing has been read of this corpus yet" in browser(platform).get("/").text
 
 
+def test_a_document_of_a_very_long_name_is_found(tmp_path: Path):
+    name = "가나다라마" * 1000
+    columns = {"file_name": [name, name, "short"], "page_number": [1, 2, 1]}
+    write_arrow(tmp_path / "source" / "a.arrow", table(pages("a_1", "a_2", "b_1"), columns))
+    index(str(tmp_path / "source"), tmp_path / "home")
+    platform = Platform(tmp_path / "home")
+    platform.engines = {"embedding": HashedEmbedder()}
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    page = browser(platform)
+    for listed in ("/documents", "/page?id=a_2"):
+        shown = page.get(address(page.get(listed).text, "/document?"))
+        assert shown.status_code == 200
+        assert re.findall(r"<strong>(.*?)</strong>", shown.text) == ["Page 1", "Page 2"]
+    assert page.get("/document?of=nothing").status_code == 404
+
+
 def test_a_document_leads_to_its_pages_and_their_neighbours(room: TestClient):
     listed = room.get("/documents").text
     shown = room.get(address(listed, "/document?")).text
@@ -160,6 +177,16 @@ def test_a_document_leads_to_its_pages_and_their_neighbours(room: TestClient):
     assert "<h1>a, page 1</h1>" in first
     assert 'rel="next" href="/page?id=a_2" data-key="ArrowRight"' in first
     assert 'rel="prev" href="/page?id=a_1"' in room.get("/page?id=a_2").text
+
+
+def test_a_page_and_a_document_lead_to_the_documents_beside_theirs(room: TestClient):
+    first, last = room.get("/page?id=a_2&view=markdown").text, room.get("/page?id=b_1").text
+    assert 'href="/page?id=b_1&amp;view=markdown" data-key="]"' in first
+    assert 'data-key="["' not in first
+    assert 'href="/page?id=a_1" data-key="["' in last
+    assert 'data-key="]"' not in last
+    assert 'href="/document?id=b" data-key="]"' in room.get("/document?id=a").text
+    assert 'href="/document?id=a" data-key="["' in room.get("/document?id=b").text
 
 
 @pytest.mark.parametrize(
@@ -196,11 +223,11 @@ def test_a_hit_shows_the_words_on_the_page_and_leads_back(room: TestClient):
 
 def test_regions_and_texts_are_tied_to_each_other(troubled: Platform):
     shown = browser(troubled).get("/page?id=a_1").text
-    for index in range(3):
-        assert f'id="box-{index}"' in shown
-        assert f'href="#text-{index}"' in shown
-        assert f'id="text-{index}" data-region="{index}"' in shown
-        assert f'href="#box-{index}"' in shown
+    for at in range(3):
+        assert f'id="box-{at}"' in shown
+        assert f'href="#text-{at}"' in shown
+        assert f'id="text-{at}" data-region="{at}"' in shown
+        assert f'href="#box-{at}"' in shown
 
 
 def test_a_table_is_rendered_without_what_is_no_table(troubled: Platform):
@@ -519,7 +546,7 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
 
     monkeypatch.setattr(words, "tokenised", slowly)
     monkeypatch.setattr(words, "_MANY", 2)
-    monkeypatch.setattr(words_ahead, "_PATIENCE", 0.05)
+    monkeypatch.setattr(kopub_web.answers, "_PATIENCE", 0.05)
     page = browser(made(tmp_path))
     asked = "/search?q=화면&mode=bm25"
     waiting = page.get(asked).text
@@ -527,7 +554,7 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
     assert '<meta http-equiv="refresh" content="3">' in waiting
     assert page.get("/page?id=a_1").status_code == 200
     go.set()
-    monkeypatch.setattr(words_ahead, "_PATIENCE", 30.0)
+    monkeypatch.setattr(kopub_web.answers, "_PATIENCE", 30.0)
     answered = page.get(asked).text
     assert 'http-equiv="refresh"' not in answered
     assert 'id="a_1"' in answered
@@ -625,7 +652,7 @@ def test_a_picture_of_many_pages_is_kept_within_bounds(room: TestClient, monkeyp
     from kopub_web import pictures
 
     monkeypatch.setattr(pictures, "_KEPT", 3000)
-    kept = pictures.Pictures()
+    kept = pictures.PictureCache()
     for seed in range(20):
         kept.page(f"page {seed}", lambda seed=seed: page_image(seed), "thumb")
     assert kept._kept.currsize <= 3000

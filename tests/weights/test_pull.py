@@ -13,10 +13,9 @@ from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
-from resources.doctor.finding import Finding, Level
-from resources.doctor.servers import weights
-from resources.weights.pinned import Weights
-from resources.weights.repository import snapshot_folder
+from resources.doctor.checks import Finding, Level
+from resources.doctor.environment import check_weights
+from resources.weights.hub import Weights, snapshot_folder
 from tests.doubles.hubs.model_hub import COMMIT, ModelHub
 
 PIN = Weights("example/layout", COMMIT, ("layout",))
@@ -41,7 +40,7 @@ def pull(tmp_path: Path) -> Pull:
 
 
 def found(pin: Weights = PIN) -> dict[str, Finding]:
-    return {finding.check: finding for finding in weights([pin])}
+    return {finding.check: finding for finding in check_weights([pin])}
 
 
 def test_weights_are_fetched_once_and_proven(model_hub: ModelHub, pull: Pull) -> None:

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.materialize.asset import Metadata
-from kopub_assets.materialize.row_table import RowTable
-from kopub_assets.materialize.rows import Row, RowSpec
+from kopub_assets.asset import Metadata
 from kopub_assets.parsed_texts import ParsedTexts
-from resources.code_version import CodeVersion
+from kopub_assets.row_table import RowTable
+from kopub_assets.rows import RowResult, RowSpec
+from resources.fingerprints import CodeVersion
 from resources.states import State
 from resources.store.corpus_tables import Table
 from resources.store.schemas import PAGE_ID, STATE
@@ -29,12 +29,12 @@ class PageLanguages(RowTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
-            yield RowSpec.after(row, [self.own_recipe, row["text"]], {"page_id": row["page_id"]}, row["text"])
+            yield RowSpec.after(row, [self.recipe_hash, row["text"]], {"page_id": row["page_id"]}, row["text"])
 
-    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, Row]]:
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
         for page in todo:
             script = main_script(page.given)
-            yield page.id, {"script": script, "state": State.OK if script else State.BLANK}
+            yield RowResult(page.id, {"script": script, "state": State.OK if script else State.BLANK})
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         return {"scripts": dict(Counter(filter(None, table["script"].to_pylist())).most_common())}

@@ -8,15 +8,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from resources.code_version import CodeVersion
+from resources.engine import ProfileOnly
 from resources.errors import UndecodableImage
-from resources.fingerprints import file_sha256
+from resources.fingerprints import CodeVersion, file_sha256
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.crops import cut_pictures, pixel_box
-from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
-from resources.resource import ProfileOnly
+from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, pixel_box, skipped
 from resources.states import State
 
 

@@ -1,1 +1,1 @@
-"""The benchmarks, one module each, which loads it and scores its samples."""
+"""The benchmarks, one module each, with their loaders and scorers."""

@@ -1,4 +1,4 @@
-"""OCRBench and Nanonets-KIE: whether the answers to questions are in the text that was read.
+"""OCRBench and Nanonets-KIE: questions whose answers must be in the text.
 
 The platform reads and does not answer, so the scores are no accuracies of question answering and no ANLS.
 """
@@ -11,16 +11,25 @@ from typing import Any
 
 from rapidfuzz import fuzz
 
-from resources.errors import SourceError
-from resources.evaluation.benchmark import Adapter, Answers, Benchmark, Picture, Question, Reading, Sample, Score, Tools
+from resources.errors import SourceError, quoted
+from resources.evaluation.benchmark import (
+    Adapter,
+    Answers,
+    Benchmark,
+    Sample,
+    SamplePicture,
+    SampleQuestion,
+    SampleReading,
+    SampleScore,
+    Tools,
+)
 from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_json, with_suffix
-from resources.evaluation.scorers.characters import composed, similarity, single_blanks, without_blanks
-from resources.printable import quoted
+from resources.evaluation.characters import composed, similarity, single_blanks, without_blanks
 
 METRICS = ("answer_recall", "answer_similarity")
 
 
-def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `Answers`."""
     assert isinstance(sample.gold, Answers)
     questions = sample.gold.questions
@@ -32,12 +41,12 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
         if not hit
     )
     return [
-        Score(sample.id, "answer_recall", sum(found) / len(found), len(found), notes=missed),
-        Score(sample.id, "answer_similarity", sum(alike) / len(alike), len(alike)),
+        SampleScore(sample.id, "answer_recall", sum(found) / len(found), len(found), notes=missed),
+        SampleScore(sample.id, "answer_similarity", sum(alike) / len(alike), len(alike)),
     ]
 
 
-def contains(question: Question, text: str) -> bool:
+def contains(question: SampleQuestion, text: str) -> bool:
     """Return whether an answer is part of the text, in lower case, by OCRBench's rule.
 
     Runs of blanks count as one. Answers that are `dense` (its handwritten formulas) are compared with their case and
@@ -50,10 +59,10 @@ def contains(question: Question, text: str) -> bool:
     return any(single_blanks(answer).lower() in page for answer in question.answers)
 
 
-def best_similarity(question: Question, text: str) -> float:
-    """Return how similar the answer and the part of the text most like it are.
+def best_similarity(question: SampleQuestion, text: str) -> float:
+    """Return the similarity of the answer to the most similar part of the text.
 
-    The value is from 0 to 1, and 0 below one half.
+    From 0 to 1, and 0 below one half.
     """
     page = single_blanks(text).lower()
     best = 0.0
@@ -104,11 +113,11 @@ def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
         picture = by_place.get("/".join(Path(place).parts[-2:])) or by_place.get(Path(place).name)
         if picture is not None:
             named.append(picture)
-        _add(gathered, f"question_{at}", Picture(picture) if picture else None, record)
+        _add(gathered, f"question_{at}", SamplePicture(picture) if picture else None, record)
     gathered.leave_out_pictures(found, named)
 
 
-def _add(gathered: SampleCollector, id: str, picture: Picture | None, record: Mapping[str, Any]) -> None:
+def _add(gathered: SampleCollector, id: str, picture: SamplePicture | None, record: Mapping[str, Any]) -> None:
     given = record.get("answers")
     answers = tuple(
         str(answer) for answer in (given if isinstance(given, list) else [given]) if answer not in (None, "")
@@ -117,7 +126,7 @@ def _add(gathered: SampleCollector, id: str, picture: Picture | None, record: Ma
         gathered.leave_out(id, "it has no answer")
         return
     source = str(record.get("dataset_name") or "")
-    question = Question(id, str(record.get("question") or ""), answers, dense=source == _DENSE)
+    question = SampleQuestion(id, str(record.get("question") or ""), answers, dense=source == _DENSE)
     slices = {"type": str(record.get("type") or ""), "source": source}
     gathered.add(id, picture, Answers((question,)), slices=slices)
 
@@ -133,7 +142,7 @@ def load_kie(folder: Path) -> Benchmark:
         except ValueError as error:
             gathered.leave_out(id, f"its gold cannot be read: {error}")
             continue
-        questions = tuple(Question(f"{id}.{name}", name, (value,)) for name, value in fields.items())
+        questions = tuple(SampleQuestion(f"{id}.{name}", name, (value,)) for name, value in fields.items())
         if questions:
             gathered.add(id, row.picture, Answers(questions))
         else:

@@ -1,24 +1,27 @@
-"""DP-Bench: one-page PDFs with their elements in `reference.json`, text by NID and tables by TEDS."""
+"""DP-Bench: one-page PDFs, scored by NID for text and TEDS for tables.
+
+Their elements are in `reference.json`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from resources.errors import SourceError
+from resources.evaluation import characters
 from resources.evaluation.benchmark import (
     Adapter,
     Benchmark,
     Element,
     PageElements,
-    Picture,
-    Reading,
     Sample,
-    Score,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
     Tools,
 )
 from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json, with_suffix
 from resources.evaluation.benchmarks.tables_and_formulas import paired, plain_table, read_tables, teds_scores
-from resources.evaluation.scorers import characters
 from resources.layout.regions import Task
 from resources.states import LOST
 
@@ -27,7 +30,7 @@ NO_TEXT = frozenset({"figure", "table", "chart"})
 """Categories, in lower case, whose text the benchmark leaves out."""
 
 
-def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageElements` with DP-Bench's categories."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
@@ -36,8 +39,8 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
         r.content or "" for r in reading.regions if r.task in (Task.TEXT, Task.FORMULA) and r.state not in LOST
     )
     scores = [
-        Score(sample.id, "nid", characters.nid(gold, text), len(gold)),
-        Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+        SampleScore(sample.id, "nid", characters.nid(gold, text), len(gold)),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
     ]
     tables = [plain_table(element.html) for element in elements if element.category.lower() == "table" and element.html]
     if tables:
@@ -46,7 +49,10 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
 
 
 def _joined(texts: Iterable[str]) -> str:
-    """As the benchmark joins elements: each with a blank after it, and no line breaks."""
+    """Join the texts of elements as the benchmark does.
+
+    Each has a blank after it, and no line breaks.
+    """
     return "".join(f"{characters.composed(text)} " for text in texts).replace("\n", "")
 
 
@@ -78,10 +84,10 @@ def load(folder: Path) -> Benchmark:
     return Benchmark(ADAPTER.name, "1", ADAPTER.licence, ADAPTER.source, gathered.sorted(), gathered.left_out)
 
 
-def _picture(path: Path | None) -> Picture | None:
+def _picture(path: Path | None) -> SamplePicture | None:
     if path is None:
         return None
-    return Picture(path, 1 if path.suffix.lower() == ".pdf" else None)
+    return SamplePicture(path, 1 if path.suffix.lower() == ".pdf" else None)
 
 
 def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
@@ -101,7 +107,7 @@ def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
 def _box(corners: Sequence[Mapping[str, float]]) -> tuple[float, float, float, float]:
     """Return the box around corners, in the unit of the benchmark.
 
-    Nothing is scored by it.
+    No score uses it.
     """
     if not corners:
         return 0.0, 0.0, 0.0, 0.0

@@ -1,10 +1,17 @@
-"""Facts about pages, a line of JSON each: olmOCR-bench and Korean facts."""
+"""Facts about pages, a line of JSON each: olmOCR-bench and Korean facts.
 
+Loads the facts, parses them, and tests them against the text that was read.
+"""
+
+import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from rapidfuzz import fuzz
 
 from resources.errors import SourceError
 from resources.evaluation.benchmark import (
@@ -12,46 +19,49 @@ from resources.evaluation.benchmark import (
     Adapter,
     Benchmark,
     Fact,
-    Facts,
-    Picture,
-    Reading,
+    FactList,
     Sample,
-    Score,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
     Tools,
 )
-from resources.evaluation.benchmarks.fact_rules import FORMATS, TYPES, check, normalized
 from resources.evaluation.benchmarks.folders import SampleCollector, page_rows, pictures, read_lines, with_suffix
+from resources.evaluation.tables import CellGrid, tables_of
 
 METRICS = ("facts", "facts_by_file")
 
 
-def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Score a sample whose gold is `Facts`.
+def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
+    """Score a sample whose gold is `FactList`.
 
-    Facts that cannot be told here are in no share; a page of such facts alone is skipped.
+    Facts that cannot be tested here are in no share; a page of such facts alone is skipped.
     """
-    assert isinstance(sample.gold, Facts)
+    assert isinstance(sample.gold, FactList)
     verdicts = [(fact, check(fact, reading.markdown)) for fact in sample.gold.facts]
     told = [(fact, verdict) for fact, verdict in verdicts if verdict.holds is not None]
     if not told:
-        return [Score(sample.id, "facts", None, len(verdicts), verdicts[0][1].why)]
+        return [SampleScore(sample.id, "facts", None, len(verdicts), verdicts[0][1].why)]
     broken = tuple(f"{fact.id}: {verdict.why}" for fact, verdict in told if not verdict.holds)
-    return [Score(sample.id, "facts", 1 - len(broken) / len(told), len(told), notes=broken)]
+    return [SampleScore(sample.id, "facts", 1 - len(broken) / len(told), len(told), notes=broken)]
 
 
-def whole(read: Sequence[tuple[Sample, Reading]], scores: Sequence[Score]) -> list[Score]:
-    """`facts_by_file`: olmOCR-bench's own mean, in which each of its files counts the same."""
+def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
+    """Return `facts_by_file`, the mean in which each file counts the same.
+
+    It is olmOCR-bench's own mean.
+    """
     held: defaultdict[str, list[bool]] = defaultdict(list)
     for sample, reading in read:
-        assert isinstance(sample.gold, Facts)
+        assert isinstance(sample.gold, FactList)
         for fact in sample.gold.facts:
             verdict = check(fact, reading.markdown).holds
             if verdict is not None:
                 held[fact.group].append(verdict and not reading.lost)
     if not held:
-        return [Score(None, "facts_by_file", None, 0, "no fact can be told here")]
+        return [SampleScore(None, "facts_by_file", None, 0, "no fact can be told here")]
     shares = [sum(of_file) / len(of_file) for of_file in held.values()]
-    return [Score(None, "facts_by_file", sum(shares) / len(shares), len(shares))]
+    return [SampleScore(None, "facts_by_file", sum(shares) / len(shares), len(shares))]
 
 
 _TEXTS: Mapping[str, tuple[str, ...]] = {
@@ -76,25 +86,36 @@ _BASELINE = "baseline"
 
 def load_olmocr(folder: Path) -> Benchmark:
     """Load olmOCR-bench; as its authors have it, every PDF gets a `baseline` fact."""
-    return _load(folder, OLMOCR, "1", baselines=True)
+    return load_tests(folder, OLMOCR, "1", baselines=True)
 
 
 def load_facts(folder: Path) -> Benchmark:
     """Load facts of one's own; no character is forbidden, since Korean pages may have Hanja."""
-    return _load(folder, KOREAN, "1", adjust=lambda fields: {"check_disallowed_characters": False, **fields})
+    return load_tests(folder, KOREAN, "1", adjust=allow_hanja)
 
 
-def _load(
+def allow_hanja(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a fact that forbids no character."""
+    return {"check_disallowed_characters": False, **fields}
+
+
+def load_tests(
     folder: Path,
     adapter: Adapter,
     version: str,
     baselines: bool = False,
     adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
+    labels: str = "",
+    slices: Callable[[str], Mapping[str, str]] = lambda pdf: {},
 ) -> Benchmark:
+    """Load every test of a folder in olmOCR's form; the file `labels` holds none.
+
+    `slices` are those of a PDF by its name.
+    """
     gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
     seen: set[str] = set()
-    files = with_suffix(folder, ".jsonl")
+    files = [path for path in with_suffix(folder, ".jsonl") if path.name != labels]
     if not files:
         raise SourceError(f"{folder} has no .jsonl file of facts")
     for file in files:
@@ -123,14 +144,17 @@ def _load(
         picture = None if place is None else found[place]
         if place is not None and picture is not None and picture.path.suffix.lower() == ".pdf":
             picture = replace(picture, page=page)
-        gathered.add(f"{name}_{page}", picture, Facts(tuple(facts)), document=name)
+        gathered.add(f"{name}_{page}", picture, FactList(tuple(facts)), document=name, slices=slices(pdf))
     for name, _ in sorted({key for key in found if key not in used}, key=str):
         gathered.leave_out(name, "there is no fact about it")
     return Benchmark(adapter.name, version, adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
 
 
 def parse(record: Mapping[str, Any], group: str) -> Fact:
-    """Return a fact of a line's object. Raises `ValueError` with what is wrong with it."""
+    """Return the fact that a line's object states.
+
+    Raises `ValueError` with the fault.
+    """
     kind = record.get("type")
     if kind not in TYPES:
         raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(TYPES))}")
@@ -158,16 +182,16 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
     return Fact(record["id"], kind, group, dict(record))
 
 
-def _pictures(folder: Path) -> dict[tuple[str, int | None], Picture]:
+def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
     """Return the pictures by name and page; the page of a PDF is None."""
-    found: dict[tuple[str, int | None], Picture] = {}
+    found: dict[tuple[str, int | None], SamplePicture] = {}
     for row in page_rows(folder):
         found[_name(row.document), row.page_number] = row.picture
     for path in pictures(folder):
-        found[path.relative_to(folder).with_suffix("").name, None] = Picture(path)
+        found[path.relative_to(folder).with_suffix("").name, None] = SamplePicture(path)
     for path in with_suffix(folder, ".pdf"):
         place = path.relative_to(folder).as_posix().removeprefix("pdfs/")
-        found[_name(place), None] = Picture(path)
+        found[_name(place), None] = SamplePicture(path)
     return found
 
 
@@ -197,3 +221,250 @@ KOREAN = replace(
     licence=OWN_PAGES,
     load=load_facts,
 )
+
+
+_BREAK, _BLANKS = re.compile(r"<br/?>"), re.compile(r"\s+")
+_MARKUP = [
+    (re.compile(pattern), kept)
+    for pattern, kept in (
+        (r"\*\*(.*?)\*\*", r"\1"),
+        (r"__(.*?)__", r"\1"),
+        (r"</?b>", ""),
+        (r"</?i>", ""),
+        (r"(\*\*|__)(.*?)\1", r"\2"),
+        (r"(\*|_)(.*?)\1", r"\2"),
+    )
+]
+_ASCII = str.maketrans({**dict.fromkeys("‘’‚", "'"), **dict.fromkeys("“”„", '"'), **dict.fromkeys("–—‑‒−", "-")})
+_OTHER = str.maketrans({"＿": "_", "\u00b5": "\u03bc"})
+_FOREIGN = re.compile("[\u4e00-\u9fff\u3040-\u30ff\U0001f600-\U0001f64f\U0001f300-\U0001f6ff\U0001f1e0-\U0001f1ff]")
+_PICTURE = re.compile(r"!\[.*?\]\(.*?\)")
+_SHOWN = 40
+_REPEATED = 5
+"""Longest part of a text, in characters, whose repetition at the end counts."""
+FORMATS: Mapping[str, tuple[re.Pattern[str], ...]] = {
+    "heading": (
+        re.compile(r"^#{1,6}\s+(.+?)$", re.MULTILINE),
+        re.compile(r"<h[1-6][^>]*>(.*?)</h[1-6]>", re.IGNORECASE | re.DOTALL),
+    ),
+    "bold": (
+        re.compile(r"\*\*(.*?)\*\*", re.DOTALL),
+        re.compile(r"__(.*?)__", re.DOTALL),
+        re.compile(r"<b[^>]*>(.*?)</b>", re.IGNORECASE | re.DOTALL),
+        re.compile(r"<strong[^>]*>(.*?)</strong>", re.IGNORECASE | re.DOTALL),
+    ),
+    "italic": (
+        re.compile(r"(?<!\*)\*(?!\*)(.*?)(?<!\*)\*(?!\*)", re.DOTALL),
+        re.compile(r"(?<!_)_(?!_)(.*?)(?<!_)_(?!_)", re.DOTALL),
+        re.compile(r"<i[^>]*>(.*?)</i>", re.IGNORECASE | re.DOTALL),
+        re.compile(r"<em[^>]*>(.*?)</em>", re.IGNORECASE | re.DOTALL),
+    ),
+}
+_SUPERSCRIPTS = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
+_BESIDE_NOTE = 200
+"""Characters beside a footnote's mark in which the text beside it is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactVerdict:
+    """The result of testing a fact; None where it cannot be tested here.
+
+    `why` is empty for a fact that holds.
+    """
+
+    holds: bool | None
+    why: str = ""
+
+
+def check(fact: Fact, markdown: str) -> FactVerdict:
+    """Return the verdict on a fact, given the markdown of its page."""
+    return _CHECKS[fact.type](fact.fields, markdown)
+
+
+def normalized(text: str) -> str:
+    """Return the text in NFC, without emphasis, with single blanks and ASCII quotes and dashes."""
+    text = _BREAK.sub(" ", text)
+    for mark, kept in _MARKUP:
+        text = mark.sub(kept, text)
+    return unicodedata.normalize("NFC", _BLANKS.sub(" ", text)).translate(_ASCII).translate(_OTHER)
+
+
+def _share(fields: Mapping[str, Any], text: str) -> float:
+    """Return the least similarity that counts as found: `max_diffs` characters may differ."""
+    return 1.0 - fields.get("max_diffs", 0) / (len(text) or 1)
+
+
+def _presence(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    wanted, page = normalized(fields["text"]), normalized(markdown)
+    if not fields.get("case_sensitive", True):
+        wanted, page = wanted.lower(), page.lower()
+    first, last = fields.get("first_n"), fields.get("last_n")
+    if first and last:
+        page = page[:first] + page[-last:]
+    elif first:
+        page = page[:first]
+    elif last:
+        page = page[-last:]
+    least, best = _share(fields, wanted), fuzz.partial_ratio(wanted, page) / 100.0
+    found = best >= least
+    if found == (fields["type"] == "present"):
+        return FactVerdict(True)
+    what = "not found" if fields["type"] == "present" else "found, though it must not be there"
+    return FactVerdict(False, f"{_shown(wanted)} {what}: similarity {best:.3f}, {least:.3f} counts as found")
+
+
+def _order(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    from fuzzysearch import find_near_matches
+
+    page, most = normalized(markdown), fields.get("max_diffs", 0)
+    places = []
+    for part in ("before", "after"):
+        text = normalized(fields[part])
+        found = find_near_matches(text, page, max_l_dist=most)
+        if not found:
+            return FactVerdict(False, f"{_shown(text)} not found with at most {most} edits")
+        places.append([match.start for match in found])
+    if min(places[0]) < max(places[1]):
+        return FactVerdict(True)
+    before, after = (_shown(normalized(fields[part])) for part in ("before", "after"))
+    return FactVerdict(False, f"{before} does not come before {after}")
+
+
+def _table(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    tables = tables_of(markdown, pipes=not fields.get("ignore_markdown_tables", False))
+    if not tables:
+        return FactVerdict(False, "there is no table")
+    wanted = normalized(fields["cell"])
+    least = max(0.5, _share(fields, wanted))
+    reasons = []
+    for table in tables:
+        for cell, text in table.texts.items():
+            if fuzz.ratio(wanted, normalized(text)) / 100.0 >= least:
+                wrong = _neighbours(fields, table, cell)
+                if not wrong:
+                    return FactVerdict(True)
+                reasons.extend(wrong)
+    if not reasons:
+        return FactVerdict(False, f"no table has a cell {_shown(wanted)}")
+    return FactVerdict(False, f"the cell {_shown(wanted)} is there, but {'; '.join(dict.fromkeys(reasons))}")
+
+
+def _neighbours(fields: Mapping[str, Any], table: CellGrid, cell: tuple[int, int]) -> list[str]:
+    """Return the faults of a cell's neighbours."""
+    wrong = []
+    for side, find in _SIDES.items():
+        wanted = normalized(fields.get(side) or "")
+        if not wanted:
+            continue
+        texts = [normalized(table.texts[neighbour]) for neighbour in sorted(find(table, cell))]
+        least = max(0.5, _share(fields, wanted))
+        if not any(fuzz.ratio(wanted, text) / 100.0 >= least for text in texts):
+            wrong.append(f"{side} of it is {' or '.join(map(_shown, texts)) or 'nothing'}, not {_shown(wanted)}")
+    return wrong
+
+
+_SIDES: Mapping[str, Callable[[CellGrid, tuple[int, int]], set[tuple[int, int]]]] = {
+    "up": lambda table, cell: table.up[cell],
+    "down": lambda table, cell: table.down[cell],
+    "left": lambda table, cell: table.left[cell],
+    "right": lambda table, cell: table.right[cell],
+    "left_heading": lambda table, cell: table.headings(cell, table.left),
+    "top_heading": lambda table, cell: table.headings(cell, table.up),
+}
+
+
+def _baseline(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    most = fields.get("max_length")
+    counted = markdown
+    if most is not None and fields.get("max_length_skips_image_alt_tags"):
+        counted = _PICTURE.sub("", markdown)
+    letters = sum(map(str.isalnum, counted))
+    if most is not None:
+        return FactVerdict(letters <= most, "" if letters <= most else f"{letters} characters on a page that is blank")
+    if not letters:
+        return FactVerdict(False, "the text has no letter or digit")
+    for length, count in enumerate(_repeats(markdown), start=1):
+        if count > fields.get("max_repeats", 30):
+            return FactVerdict(False, f"the text ends with {count} repetitions of {length} characters")
+    if fields.get("check_disallowed_characters", True) and (foreign := _FOREIGN.search(markdown)):
+        return FactVerdict(False, f"the text has a character that the page cannot have: {foreign[0]}")
+    return FactVerdict(True)
+
+
+def _repeats(text: str) -> list[int]:
+    """Count the repetitions of the last 1, 2, ... characters of a text.
+
+    Only those without a gap between them, at its end.
+    """
+    text, counts = _BLANKS.sub(" ", text), []
+    for size in range(1, _REPEATED + 1):
+        end, count = text[-size:], 0
+        place = len(text) - size
+        while len(text) >= size and place >= 0 and text[place : place + size] == end:
+            count += 1
+            place -= size
+        counts.append(count)
+    return counts
+
+
+def _format(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    wanted = normalized(fields["text"])
+    texts = [normalized(found) for pattern in FORMATS[fields["format"]] for found in pattern.findall(markdown)]
+    if not fields.get("case_sensitive", True):
+        wanted, texts = wanted.lower(), [text.lower() for text in texts]
+    least = _share(fields, wanted)
+    if any(fuzz.partial_ratio(wanted, text) / 100.0 >= least for text in texts):
+        return FactVerdict(True)
+    return FactVerdict(False, f"{_shown(wanted)} is no {fields['format']}")
+
+
+def _footnote(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    mark = fields["marker"]
+    patterns = [
+        re.compile(rf"\[\^{re.escape(mark)}\](?!:)"),
+        re.compile(rf"<sup[^>]*>{re.escape(mark)}</sup>", re.IGNORECASE),
+    ]
+    if all(character in _SUPERSCRIPTS for character in mark):
+        patterns.append(re.compile("".join(_SUPERSCRIPTS[character] for character in mark)))
+    places = [match.span() for pattern in patterns for match in pattern.finditer(markdown)]
+    if not places:
+        return FactVerdict(False, f"there is no footnote mark {_shown(mark)}")
+    before = [_alphanumeric(markdown[max(0, start - _BESIDE_NOTE) : start]) for start, _ in places]
+    after = [_alphanumeric(markdown[end : end + _BESIDE_NOTE]) for _, end in places]
+    for field, texts, near in (
+        ("appears_before_marker", before, lambda text, length: text[-length:]),
+        ("appears_after_marker", after, lambda text, length: text[:length]),
+    ):
+        if not (wanted := normalized(fields.get(field) or "")):
+            continue
+        plain, least = _alphanumeric(wanted), _share(fields, wanted)
+        parts = [near(text, min(len(text), 2 * len(plain))) or text for text in texts if text]
+        if not any(fuzz.partial_ratio(plain, part) / 100.0 >= least for part in parts):
+            return FactVerdict(False, f"{_shown(wanted)} is not beside a footnote mark {_shown(mark)}")
+    return FactVerdict(True)
+
+
+def _alphanumeric(text: str) -> str:
+    return "".join(filter(str.isalnum, normalized(text))).lower()
+
+
+def _math(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
+    return FactVerdict(None, "formulas are compared as they are drawn, which needs a browser")
+
+
+def _shown(text: str) -> str:
+    return f"'{text[:_SHOWN]}{'...' if len(text) > _SHOWN else ''}'"
+
+
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any], str], FactVerdict]] = {
+    "present": _presence,
+    "absent": _presence,
+    "order": _order,
+    "table": _table,
+    "baseline": _baseline,
+    "format": _format,
+    "footnote": _footnote,
+    "math": _math,
+}
+
+TYPES = frozenset(_CHECKS)

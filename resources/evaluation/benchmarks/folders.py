@@ -1,4 +1,4 @@
-"""What benchmarks share: the pictures, JSON, tables and pages of a folder, and samples."""
+"""Shared readers of benchmark folders: pictures, JSON, tables and pages."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import SourceError
-from resources.evaluation.benchmark import GivenRegion, Gold, LeftOut, Picture, Sample
-from resources.pages import ids
+from resources.errors import SourceError, first_line, quoted
+from resources.evaluation.benchmark import GivenRegion, Gold, Sample, SamplePicture, SkippedSample
 from resources.pages.arrow import FILE_NAME, ID, IMAGE, LICENSE, PAGE_NUMBER, PageFile, open_pages
-from resources.pages.names import natural
-from resources.printable import first_line, quoted
+from resources.pages.documents import folder
+from resources.pages.documents.folder import natural
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
@@ -25,13 +24,13 @@ class SampleCollector:
     """Samples and what was left out, as a folder is read."""
 
     samples: list[Sample] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[SkippedSample] = field(default_factory=list)
     _ids: set[str] = field(default_factory=set)
 
     def add(
         self,
         id: str,
-        picture: Picture | None,
+        picture: SamplePicture | None,
         gold: Gold,
         document: str | None = None,
         slices: Mapping[str, str] | None = None,
@@ -43,7 +42,7 @@ class SampleCollector:
         """
         if picture is None:
             self.leave_out(id, "it has gold and no picture")
-        elif problem := ids.problem_with(id):
+        elif problem := folder.problem_with(id):
             self.leave_out(quoted(id), f"its id {problem}")
         elif id in self._ids:
             self.leave_out(id, "it is there twice: the first one counts")
@@ -52,10 +51,10 @@ class SampleCollector:
             self.samples.append(Sample(id, document or id, picture, dict(slices or {}), gold, regions))
 
     def leave_out(self, what: str, reason: str) -> None:
-        self.left_out.append(LeftOut(what, reason))
+        self.left_out.append(SkippedSample(what, reason))
 
     def leave_out_pictures(self, pictures: Iterable[Path], used: Iterable[Path]) -> None:
-        """Name every picture that no gold is of."""
+        """Leave out every picture that has no gold."""
         for path in sorted(set(pictures) - set(used)):
             self.leave_out(path.name, "it is a picture without gold")
 
@@ -66,7 +65,7 @@ class SampleCollector:
 def pictures(folder: Path) -> list[Path]:
     """Return every image in or below a folder, in natural order.
 
-    Hidden ones are left out.
+    Hidden files are left out.
     """
     return _files(folder, PICTURES)
 
@@ -74,7 +73,7 @@ def pictures(folder: Path) -> list[Path]:
 def with_suffix(folder: Path, suffix: str) -> list[Path]:
     """Return every file with a suffix in or below a folder, in natural order.
 
-    Hidden ones are left out.
+    Hidden files are left out.
     """
     return _files(folder, frozenset({suffix}))
 
@@ -88,7 +87,10 @@ def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises `SourceError` with the line of a fault."""
+    """Return the content of a JSON file.
+
+    Raises `SourceError` with the line of a fault.
+    """
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -120,21 +122,19 @@ def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dic
 
 
 @dataclass(frozen=True, slots=True)
-class TableRow:
+class ParquetRow:
     """A row of a Parquet file without its image, which `picture` reads."""
 
     number: int
     values: dict[str, Any]
-    picture: Picture
+    picture: SamplePicture
 
 
-def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = "image") -> Iterator[TableRow]:
-    """Yield the rows of the Parquet files of a split in natural order, numbered from 0.
+def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = "image") -> Iterator[ParquetRow]:
+    """Yield the rows of the Parquet files of a split in natural order.
 
-    Where no file names the split, all are taken.
-
-    A column of `columns` that is not there is left out of the values. Raises `SourceError` for a file that cannot be
-    read or has no column `image`.
+    They are numbered from 0. Where no file names the split, all are taken. A column of `columns` that is not there is
+    left out of the values. Raises `SourceError` for a file that cannot be read or has no column `image`.
     """
     files = with_suffix(folder, ".parquet")
     named = [path for path in files if split in path.name or split in path.parent.name]
@@ -147,7 +147,7 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = 
             wanted = [name for name in columns if name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
                 for row, values in enumerate(file.read_row_group(group, wanted).to_pylist()):
-                    yield TableRow(number, values, Picture(path, load=_Cell(path, image, group, row)))
+                    yield ParquetRow(number, values, SamplePicture(path, load=_Cell(path, image, group, row)))
                     number += 1
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
@@ -190,7 +190,7 @@ class PageRow:
     document: str
     page_number: int
     licence: str | None
-    picture: Picture
+    picture: SamplePicture
     texts: dict[str, str | None]
 
 
@@ -211,7 +211,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
                     row.get(FILE_NAME) or id.rpartition("_")[0] or id,
                     row.get(PAGE_NUMBER) or _number(id),
                     row.get(LICENSE),
-                    Picture(path, load=_Image(path, format, number)),
+                    SamplePicture(path, load=_Image(path, format, number)),
                     {name: row[name] for name in columns if name in row},
                 )
 
@@ -219,7 +219,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
     """Return the columns beside the image.
 
-    It is None for a file that is no file of pages.
+    None for a file that is no file of pages.
     """
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     try:

@@ -1,4 +1,4 @@
-"""OmniDocBench and MDPBench: pages whose blocks are known, with all their scores.
+"""OmniDocBench and MDPBench: pages with known blocks, and all their scores.
 
 The normalisations are OmniDocBench's. Its matching of paragraphs is not: the text of a page is compared as a whole in
 reading order, so these numbers have names of our own and are not comparable with published ones. Official numbers
@@ -14,15 +14,16 @@ from types import MappingProxyType
 from typing import Any
 
 from resources.errors import ConfigError, SourceError
+from resources.evaluation import characters
 from resources.evaluation.benchmark import (
     Adapter,
     Benchmark,
     Element,
     PageElements,
-    Picture,
-    Reading,
     Sample,
-    Score,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
     Tools,
 )
 from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json
@@ -33,11 +34,10 @@ from resources.evaluation.benchmarks.tables_and_formulas import (
     read_tables,
     teds_scores,
 )
+from resources.evaluation.layout_boxes import Block, coco_map, find
 from resources.evaluation.metrics import ALL, means
-from resources.evaluation.scorers import characters, normalization
-from resources.evaluation.scorers.layout_boxes import Block, coco_map, find
 from resources.layout.regions import Task
-from resources.recognition.read_regions import ReadRegion
+from resources.recognition.regions import RegionRecord
 from resources.states import LOST
 
 METRICS = (
@@ -58,7 +58,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "equation_caption": "formula number",
     }
 )
-"""What the categories of OmniDocBench and MDPBench are, in the terms in which layout is compared."""
+"""The kinds in which layout is compared, by the categories of OmniDocBench and MDPBench."""
 
 _REGION_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -73,15 +73,15 @@ _REGION_KINDS: Mapping[str, str] = MappingProxyType(
         "inline_formula": "",
     }
 )
-"""What our labels are in those terms; one that is not here is text, an empty one is part of another region."""
+"""Those kinds by our labels; a label that is not here is text, an empty kind is part of another region."""
 
 _TEXT_CATEGORIES = ("text_block", "title", "code_txt", "reference")
-"""What OmniDocBench scores as text."""
+"""The categories that OmniDocBench scores as text."""
 _COVERED = 0.1
 """Share of a block that a region must cover to be where it was read."""
 
 
-def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageElements`, by each kind of block of the page."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
@@ -96,27 +96,29 @@ def score(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
     found = find(gold_blocks(sample.gold), region_blocks(reading.regions))
     return [
         *scores,
-        Score(sample.id, "layout_precision", found.precision),
-        Score(sample.id, "layout_recall", found.recall),
-        Score(sample.id, "layout_f1", found.f1),
+        SampleScore(sample.id, "layout_precision", found.precision),
+        SampleScore(sample.id, "layout_recall", found.recall),
+        SampleScore(sample.id, "layout_f1", found.f1),
     ]
 
 
-def whole(read: Sequence[tuple[Sample, Reading]], scores: Sequence[Score]) -> list[Score]:
-    """`layout_map` over all pages, and `page_overall`."""
+def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
+    """Return `layout_map` over all pages, and `page_overall`."""
     golds = [sample.gold for sample, _ in read if isinstance(sample.gold, PageElements)]
     try:
         average = coco_map([*map(gold_blocks, golds)], [region_blocks(r.regions) for _, r in read]).get("map")
-        precision = Score(None, "layout_map", average, len(read), None if average is not None else "no page has blocks")
+        precision = SampleScore(
+            None, "layout_map", average, len(read), None if average is not None else "no page has blocks"
+        )
     except ConfigError as error:
-        precision = Score(None, "layout_map", None, len(read), str(error))
+        precision = SampleScore(None, "layout_map", None, len(read), str(error))
     return [precision, _overall([sample for sample, _ in read], scores)]
 
 
 def gold_blocks(gold: PageElements) -> list[Block]:
-    """Return the blocks of a page in parts of 1,000.
+    """Return the blocks of a page with boxes in parts of 1,000.
 
-    One of an unknown category is ignored.
+    A block of an unknown category is ignored.
     """
     return [
         Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
@@ -124,38 +126,38 @@ def gold_blocks(gold: PageElements) -> list[Block]:
     ]
 
 
-def region_blocks(regions: Sequence[ReadRegion]) -> list[Block]:
+def region_blocks(regions: Sequence[RegionRecord]) -> list[Block]:
     """Return the regions of a page in parts of 1,000, but for those within another."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
     return [Block(kind, _grid_of(region), region.score) for region, kind in kinds if kind]
 
 
-def _text_scores(sample: Sample, texts: Sequence[Element], reading: Reading) -> list[Score]:
+def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
     read = [region for region in reading.regions if _is_text(region)]
-    gold = "".join(normalization.normalized_text(element.text) for element in texts)
-    text = "".join(normalization.normalized_text(region.content or "") for region in read)
-    page = normalization.Edits.between(gold, text)
+    gold = "".join(characters.normalized_text(element.text) for element in texts)
+    text = "".join(characters.normalized_text(region.content or "") for region in read)
+    page = characters.Edits.between(gold, text)
     scores = [
-        Score(sample.id, "page_edit", page.share, page.size),
-        Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+        SampleScore(sample.id, "page_edit", page.share, page.size),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
     ]
     ordered = [element for element in texts if element.order is not None]
     if len(ordered) > 1:
-        scores.append(Score(sample.id, "order_edit", _order_edit(ordered, reading.regions), len(ordered)))
+        scores.append(SampleScore(sample.id, "order_edit", _order_edit(ordered, reading.regions), len(ordered)))
     return scores
 
 
-def _order_edit(blocks: Sequence[Element], regions: Sequence[ReadRegion]) -> float:
-    """Return the edit distance of the reading order; a block that no region covers is missing.
+def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> float:
+    """Return the edit distance of the reading order.
 
-    A region that covers several blocks reads them in their order.
+    A block that no region covers is missing. A region that covers several blocks reads them in their order.
     """
     places = [(_place(block, regions), at) for at, block in enumerate(blocks)]
     read = [at for place, at in sorted((place, at) for place, at in places if place is not None)]
     return characters.edit(list(range(len(blocks))), read)
 
 
-def _place(block: Element, regions: Sequence[ReadRegion]) -> int | None:
+def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
     """Return the place in reading order of the region that covers most of a block."""
     x1, y1, x2, y2 = _grid(block.bbox)
     shared = []
@@ -166,30 +168,30 @@ def _place(block: Element, regions: Sequence[ReadRegion]) -> int | None:
     return shared.index(most) if most > _COVERED * (x2 - x1) * (y2 - y1) else None
 
 
-def _table_scores(sample: Sample, tables: Sequence[str], reading: Reading, tools: Tools) -> list[Score]:
-    read = [normalization.normalized_table(table) for table in read_tables(reading)]
-    pairs = paired([normalization.normalized_table(table) for table in tables], read)
-    shares = [normalization.Edits.between(gold, text).share for gold, text in pairs]
+def _table_scores(sample: Sample, tables: Sequence[str], reading: SampleReading, tools: Tools) -> list[SampleScore]:
+    read = [characters.normalized_table(table) for table in read_tables(reading)]
+    pairs = paired([characters.normalized_table(table) for table in tables], read)
+    shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
     return [
         *teds_scores(sample.id, pairs, tools.teds),
-        Score(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
+        SampleScore(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
     ]
 
 
-def _overall(samples: Sequence[Sample], scores: Sequence[Score]) -> Score:
+def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:
     parts = {mean.metric: mean for mean in means(samples, scores) if mean.slice == ALL}
     missing = [name for name in ("page_edit", "teds", "cdm") if name not in parts or parts[name].value is None]
     for name in missing:
         why = (parts[name].skipped_reason if name in parts else None) or "no page has any"
-        return Score(None, "page_overall", None, len(samples), f"there is no {name}: {why}")
+        return SampleScore(None, "page_overall", None, len(samples), f"there is no {name}: {why}")
     skipped = [name for name in ("teds", "cdm") if parts[name].skipped]
     if skipped:
-        return Score(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
+        return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
     text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
-    return Score(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
+    return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
 
 
-def _is_text(region: ReadRegion) -> bool:
+def _is_text(region: RegionRecord) -> bool:
     return (
         region.task is Task.TEXT
         and _REGION_KINDS.get(region.label, "text") in ("text", "title")
@@ -207,7 +209,7 @@ def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, 
     return x1 * 1000, y1 * 1000, x2 * 1000, y2 * 1000
 
 
-def _grid_of(region: ReadRegion) -> tuple[float, float, float, float]:
+def _grid_of(region: RegionRecord) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = map(float, region.bbox_2d)
     return x1, y1, x2, y2
 
@@ -256,7 +258,7 @@ def _load(
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
             continue
-        gathered.add(stem, Picture(path) if path else None, elements, _document(stem), _slices(page, stem))
+        gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), _slices(page, stem))
     gathered.leave_out_pictures(found, named)
     for category, count in sorted(unknown.items()):
         gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")
@@ -338,7 +340,10 @@ def _size(picture: Path) -> tuple[int, int]:
 
 
 def _document(stem: str) -> str:
-    """Pages of one PDF, and photographs of one page, are of one document."""
+    """Return the document of a page by the stem of its file.
+
+    Pages of one PDF, and photographs of one page, are of one document.
+    """
     part = _PDF_PAGE.match(stem) or _PHOTOGRAPH.match(stem)
     return part[1] if part else stem
 

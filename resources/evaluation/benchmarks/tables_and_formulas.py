@@ -1,25 +1,44 @@
-"""Scores of the tables and formulas of a sample. Pure but for the tools."""
+"""PubTabNet and UniMER-Test, pictures of one table or formula each, and the scores of tables and formulas.
+
+Pure but for the tools and the reading of files.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from resources.evaluation.benchmark import Formula, Reading, Sample, Score, TableHtml, Tools
-from resources.evaluation.scorers import normalization
-from resources.evaluation.scorers.cdm import OFF, Cdm
-from resources.evaluation.scorers.characters import edit
-from resources.evaluation.scorers.teds import BoundedTeds
+from resources.errors import SourceError
+from resources.evaluation import characters
+from resources.evaluation.benchmark import (
+    Adapter,
+    Benchmark,
+    Formula,
+    GivenRegion,
+    Sample,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
+    TableHtml,
+    Tools,
+)
+from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_lines, with_suffix
+from resources.evaluation.cdm import OFF, Cdm
+from resources.evaluation.characters import edit
+from resources.evaluation.tables import BoundedTeds
 from resources.layout.regions import Task
-from resources.recognition.latex import without_delimiters
-from resources.recognition.vlm.tables_html import clean_tables
+from resources.recognition.content import strip_delimiters
+from resources.recognition.vlm.client.tables import clean_tables
 from resources.states import LOST
 
 TABLE_METRICS = ("teds", "teds_s")
 FORMULA_METRICS = ("formula_edit", "cdm")
 
 
-def score_table(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score_table(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `TableHtml`, both sides by `plain_table`."""
     assert isinstance(sample.gold, TableHtml)
     tables = read_tables(reading)
@@ -28,10 +47,10 @@ def score_table(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
     )
 
 
-def score_formula(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score_formula(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `Formula`."""
     assert isinstance(sample.gold, Formula)
-    text = " ".join(read_formulas(reading)) or without_delimiters(reading.text)
+    text = " ".join(read_formulas(reading)) or strip_delimiters(reading.text)
     return formula_scores(sample.id, [(sample.gold.latex, text)], tools.cdm)
 
 
@@ -40,7 +59,7 @@ Pair = tuple[str, str]
 
 
 def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
-    """Pair each known answer with one reading, so that all edit distances together are least.
+    """Pair each known answer with one reading, by the least total edit distance.
 
     As OmniDocBench pairs tables, and for the same reason: a box that is off does not make a table unread.
     """
@@ -54,45 +73,43 @@ def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
     return [(answer, read[chosen[at]] if at in chosen else "") for at, answer in enumerate(gold)]
 
 
-def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[Score]:
+def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[SampleScore]:
     """Return the means of `teds` and `teds_s`, skipped where a table was cut."""
     compared = [teds.compare(gold, text) for gold, text in tables]
     cut = [each.cut for each in compared if each.cut]
     if cut:
         reason = f"{len(cut)} of {len(tables)} tables not compared: {cut[0]}"
-        return [Score(sample, metric, None, len(tables), reason) for metric in ("teds", "teds_s")]
+        return [SampleScore(sample, metric, None, len(tables), reason) for metric in ("teds", "teds_s")]
     both = [(each.teds or 0.0, each.structure or 0.0) for each in compared]
     notes = tuple(f"table {at}: {score:.3f}" for at, (score, _) in enumerate(both, start=1) if score < 1)
     return [
-        Score(sample, "teds", sum(score for score, _ in both) / len(both), len(both), notes=notes),
-        Score(sample, "teds_s", sum(score for _, score in both) / len(both), len(both)),
+        SampleScore(sample, "teds", sum(score for score, _ in both) / len(both), len(both), notes=notes),
+        SampleScore(sample, "teds_s", sum(score for _, score in both) / len(both), len(both)),
     ]
 
 
-def formula_scores(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> list[Score]:
-    """`formula_edit`, the mean over the formulas, and `cdm`."""
+def formula_scores(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> list[SampleScore]:
+    """Return `formula_edit`, the mean over the formulas, and `cdm`."""
     shares = [
-        normalization.edits(
-            gold, text, normalization.normalized_formula(gold), normalization.normalized_formula(text)
-        ).share
+        characters.edits(gold, text, characters.normalized_formula(gold), characters.normalized_formula(text)).share
         for gold, text in formulas
     ]
-    return [Score(sample, "formula_edit", sum(shares) / len(shares), len(shares)), _cdm(sample, formulas, cdm)]
+    return [SampleScore(sample, "formula_edit", sum(shares) / len(shares), len(shares)), _cdm(sample, formulas, cdm)]
 
 
-def _cdm(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> Score:
+def _cdm(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> SampleScore:
     why_not = OFF if cdm is None else cdm.why_not()
     if cdm is None or why_not:
-        return Score(sample, "cdm", None, len(formulas), why_not)
+        return SampleScore(sample, "cdm", None, len(formulas), why_not)
     try:
         scores = cdm.score(formulas)
     except ValueError as error:
-        return Score(sample, "cdm", None, len(formulas), str(error))
+        return SampleScore(sample, "cdm", None, len(formulas), str(error))
     drawn = [score for score in scores if score is not None]
     if len(drawn) < len(scores):
         reason = f"{len(scores) - len(drawn)} of {len(scores)} formulas could not be drawn"
-        return Score(sample, "cdm", None, len(formulas), reason)
-    return Score(sample, "cdm", sum(drawn) / len(drawn), len(drawn))
+        return SampleScore(sample, "cdm", None, len(formulas), reason)
+    return SampleScore(sample, "cdm", sum(drawn) / len(drawn), len(drawn))
 
 
 _TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
@@ -102,13 +119,13 @@ _FIRST = re.compile(r"<table>(?:<caption>.*?</caption>)?(.*?)</table>", re.DOTAL
 _BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)")
 
 
-def read_tables(reading: Reading) -> list[str]:
+def read_tables(reading: SampleReading) -> list[str]:
     """Return every `<table>` of the regions in reading order, else of the markdown."""
     of_regions = [table for region in reading.regions for table in _tables(region.content or "")]
     return of_regions or _tables(reading.markdown)
 
 
-def read_formulas(reading: Reading) -> list[str]:
+def read_formulas(reading: SampleReading) -> list[str]:
     """Return the LaTeX of every region that was read as a formula, in reading order."""
     return [
         region.content
@@ -118,10 +135,11 @@ def read_formulas(reading: Reading) -> list[str]:
 
 
 def plain_table(html: str) -> str:
-    """Return the first table of an HTML text in a document of its own, as rows of `td` with spans; empty without one.
+    """Return the first table of an HTML text as a plain document.
 
-    Engines and benchmarks mark heads, sections and bold type or do not, and break lines where they like: both sides
-    lose these, so that a score is of rows, cells and text. `sup` and `sub` stay.
+    It has rows of `td` with spans, and is empty without a table. Engines and benchmarks mark heads, sections and bold
+    type or do not, and break lines where they like: both sides lose these, so that a score is of rows, cells and text.
+    `sup` and `sub` stay.
     """
     tables = _tables(html)
     found = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
@@ -135,7 +153,7 @@ def plain_table(html: str) -> str:
 def _tables(html: str) -> list[str]:
     """Return the outermost tables of a text.
 
-    One that is not closed goes on to its end.
+    A table that is not closed ends with the text.
     """
     found, depth, start = [], 0, 0
     for tag in _TABLE.finditer(html):
@@ -147,3 +165,147 @@ def _tables(html: str) -> list[str]:
             if not depth:
                 found.append(html[start : tag.end()])
     return [*found, html[start:]] if depth else found
+
+
+_PUBTABNET_PARTS = {"first 200": range(200), "200 from row 4,000": range(4000, 4200)}
+"""The two slices of the validation set that GLM-OCR's and others' tables name PubTabNet and TEDS_TEST."""
+_ONE_TABLE = (GivenRegion("table", Task.TABLE),)
+
+
+def load_pubtabnet(folder: Path) -> Benchmark:
+    gathered = SampleCollector()
+    rows = _json_rows(folder, gathered) if with_suffix(folder, ".jsonl") else _parquet_rows(folder)
+    found = False
+    for number, id, picture, table in rows:
+        found = True
+        part = next((name for name, numbers in _PUBTABNET_PARTS.items() if number in numbers), None)
+        if part is None:
+            continue
+        if not table.strip():
+            gathered.leave_out(id, "its gold is empty")
+            continue
+        kind = "complex" if "rowspan" in table or "colspan" in table else "simple"
+        gathered.add(id, picture, TableHtml(table), slices={"part": part, "type": kind}, regions=_ONE_TABLE)
+    if not found and not gathered.left_out:
+        raise SourceError(f"{folder} has neither a .jsonl with pictures nor .parquet files of PubTabNet")
+    return Benchmark(PUBTABNET.name, "2.0.0", PUBTABNET.licence, PUBTABNET.source, gathered.sorted(), gathered.left_out)
+
+
+_Row = tuple[int, str, SamplePicture | None, str]
+
+
+def _parquet_rows(folder: Path) -> Iterator[_Row]:
+    for row in parquet_rows(folder, "validation", ("html_table", "html")):
+        table = row.values.get("html_table") or row.values.get("html") or ""
+        yield row.number, f"row_{row.number}", row.picture, str(table)
+        if row.number >= _PUBTABNET_PARTS["200 from row 4,000"][-1]:
+            return
+
+
+def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
+    found = {path.name: path for path in pictures(folder)}
+    named, number = [], 0
+    for file in with_suffix(folder, ".jsonl"):
+        for where, record in read_lines(file, gathered):
+            if record.get("split", "val") != "val":
+                named.append(str(record.get("filename")))
+                continue
+            try:
+                name, table = record["filename"], table_html(record["html"])
+            except (KeyError, TypeError, IndexError, AttributeError) as error:
+                gathered.leave_out(where, f"its gold cannot be read: {error!r}")
+                continue
+            named.append(name)
+            yield number, Path(name).stem, SamplePicture(found[name]) if name in found else None, table
+            number += 1
+    gathered.leave_out_pictures(found.values(), [found[name] for name in named if name in found])
+
+
+def table_html(html: Mapping[str, Any]) -> str:
+    """Return the table of a record as HTML, with the tokens of its cells.
+
+    A cell is opened by `<td>`, or by `<td` with spans and `>`. Raises `IndexError` for fewer cells than the structure
+    has, `KeyError` and `TypeError` for a record of another form.
+    """
+    cells: Sequence[Mapping[str, Any]] = html["cells"]
+    made, at = [], 0
+    for token in html["structure"]["tokens"]:
+        made.append(token)
+        if token in ("<td>", ">"):
+            made.extend(cells[at]["tokens"])
+            at += 1
+    return f"<html><body><table>{''.join(made)}</table></body></html>"
+
+
+PUBTABNET = Adapter(
+    "pubtabnet",
+    "PubTabNet: 400 pictures of tables of the validation set, in the two slices that others report",
+    "the .parquet files of the validation split, or PubTabNet_2.0.0.jsonl and the pictures",
+    "https://huggingface.co/datasets/apoidea/pubtabnet-html (IBM, ECCV 2020)",
+    "annotations CDLA-Permissive-1.0; pictures by the terms of PMC's open access subset",
+    load_pubtabnet,
+    score_table,
+    TABLE_METRICS,
+    ("teds", "teds_s"),
+)
+
+
+_UNIMER_FIRST = 200
+"""Rows of the Parquet files that others report; the text files are taken whole."""
+_UNIMER_PARTS = {"spe": "simple", "cpe": "complex", "sce": "screen", "hwe": "handwritten"}
+_ONE_FORMULA = (GivenRegion("display_formula", Task.FORMULA),)
+
+
+def load_unimer(folder: Path) -> Benchmark:
+    gathered = SampleCollector()
+    texts = [path for path in with_suffix(folder, ".txt") if path.stem.lower() in _UNIMER_PARTS]
+    for path in texts:
+        _load_part(path, gathered)
+    if not texts:
+        if not with_suffix(folder, ".parquet"):
+            raise SourceError(f"{folder} has neither spe.txt, cpe.txt, sce.txt, hwe.txt nor .parquet files of UniMER")
+        for row in parquet_rows(folder, "test", ("text",)):
+            if row.number >= _UNIMER_FIRST:
+                break
+            _add_formula(gathered, f"row_{row.number}", row.picture, str(row.values.get("text") or ""), {})
+    return Benchmark(UNIMER.name, "1", UNIMER.licence, UNIMER.source, gathered.sorted(), gathered.left_out)
+
+
+def _load_part(path: Path, gathered: SampleCollector) -> None:
+    """Add the formulas of a text file, line i for picture i of its folder."""
+    name = path.stem.lower()
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
+    for number, (line, picture) in enumerate(zip_longest(lines, found)):
+        if line is None:
+            gathered.leave_out(f"{name}/{picture.name}", "it is a picture without gold")
+        else:
+            _add_formula(
+                gathered,
+                f"{name}_{number}",
+                SamplePicture(picture) if picture else None,
+                line,
+                {"part": _UNIMER_PARTS[name]},
+            )
+
+
+def _add_formula(
+    gathered: SampleCollector, id: str, picture: SamplePicture | None, latex: str, slices: dict[str, str]
+) -> None:
+    if not latex.strip():
+        gathered.leave_out(id, "its gold is empty")
+    else:
+        gathered.add(id, picture, Formula(latex.strip()), slices=slices, regions=_ONE_FORMULA)
+
+
+UNIMER = Adapter(
+    "unimer",
+    "UniMER-Test: pictures of printed, screen and handwritten formulas",
+    "the .parquet files of the test split (the first 200 rows), or spe.txt, spe/, cpe.txt, cpe/, ... of the test set",
+    "https://huggingface.co/datasets/deepcopy/UniMER (UniMERNet, arXiv 2404.15254)",
+    "Apache-2.0",
+    load_unimer,
+    score_formula,
+    FORMULA_METRICS,
+    ("formula_edit",),
+)

@@ -1,22 +1,24 @@
 """Pages and lines with known text: SDS KoPub, your own, PDFs, IAM lines."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from resources.errors import SourceError
+from resources.evaluation import characters
 from resources.evaluation.benchmark import (
     OWN_PAGES,
     Adapter,
     Benchmark,
     GivenRegion,
-    Line,
+    LineText,
     PageText,
-    Picture,
-    Reading,
     Sample,
-    Score,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
     Tools,
 )
 from resources.evaluation.benchmarks.folders import (
@@ -27,8 +29,7 @@ from resources.evaluation.benchmarks.folders import (
     pictures,
     with_suffix,
 )
-from resources.evaluation.scorers import characters
-from resources.evaluation.scorers.characters import Errors, edit, without_blanks
+from resources.evaluation.characters import Errors, edit, without_blanks
 from resources.layout.regions import Task
 from resources.pages.documents.folder import find_documents, is_pdf
 
@@ -40,7 +41,7 @@ PAGE_METRICS = ("cer", "cer_pooled", "cer_blanks", "cer_jamo", "edit", "bag_f1")
 LINE_METRICS = ("cer", "cer_pooled", "cer_blanks", "wer")
 
 
-def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
+def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageText`."""
     assert isinstance(sample.gold, PageText)
     gold = plain_text(sample.gold.text) if sample.gold.markdown else sample.gold.text
@@ -51,14 +52,16 @@ def score_page(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
         _rate(sample, "cer_pooled", errors),
         _rate(sample, "cer_blanks", characters.spaced_errors(gold, text)),
         _rate(sample, "cer_jamo", characters.jamo_errors(gold, text)),
-        Score(sample.id, "edit", characters.edit(characters.without_blanks(gold), characters.without_blanks(text))),
-        Score(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+        SampleScore(
+            sample.id, "edit", characters.edit(characters.without_blanks(gold), characters.without_blanks(text))
+        ),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
     ]
 
 
-def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
-    """Score a sample whose gold is `Line`, by what was read of the picture as one line."""
-    assert isinstance(sample.gold, Line)
+def score_line(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
+    """Score a sample whose gold is `LineText`, by its picture read as one line."""
+    assert isinstance(sample.gold, LineText)
     gold, text = sample.gold.text, reading.text or " ".join(region.content or "" for region in reading.regions)
     errors = characters.character_errors(gold, text)
     return [
@@ -69,9 +72,9 @@ def score_line(sample: Sample, reading: Reading, tools: Tools) -> list[Score]:
     ]
 
 
-def _rate(sample: Sample, metric: str, errors: Errors) -> Score:
-    """Return an error rate of at most 1, so that no page is worse than a lost one."""
-    return Score(sample.id, metric, min(1.0, errors.rate), errors.size)
+def _rate(sample: Sample, metric: str, errors: Errors) -> SampleScore:
+    """Return an error rate of at most 1, so that a lost page is worst."""
+    return SampleScore(sample.id, metric, min(1.0, errors.rate), errors.size)
 
 
 def plain_text(markdown: str) -> str:
@@ -164,7 +167,7 @@ def _add_row(row: PageRow, gathered: SampleCollector) -> None:
 
 
 def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
-    """Add a picture with the text file of its name.
+    """Add a picture with the text file of the same name.
 
     Pages of a folder are one document.
     """
@@ -180,7 +183,7 @@ def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
     place = path.relative_to(folder).with_suffix("")
     document = place.parent.as_posix().replace("/", "__") if len(place.parts) > 1 else None
     id = place.as_posix().replace("/", "__")
-    gathered.add(id, Picture(path), PageText(text, markdown=gold.suffix == ".md"), document)
+    gathered.add(id, SamplePicture(path), PageText(text, markdown=gold.suffix == ".md"), document)
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
@@ -196,7 +199,7 @@ def load_pdf_texts(folder: Path) -> Benchmark:
                 if len(without_blanks(text)) < _FEWEST:
                     gathered.leave_out(id, "it has no text layer")
                 else:
-                    gathered.add(id, Picture(path, page), PageText(text), document.id)
+                    gathered.add(id, SamplePicture(path, page), PageText(text), document.id)
         except SourceError as error:
             gathered.leave_out(document.name, str(error))
     return _benchmark(PDF_TEXTS, gathered)
@@ -236,6 +239,13 @@ TEXTS = Adapter(
     PAGE_METRICS,
     ("cer", "bag_f1"),
 )
+CORRECTIONS = replace(
+    TEXTS,
+    name="corrections",
+    says="The pages of your corpus that a person checked in `kopub browse --edit`",
+    expects="nothing: the pages are those of $KOPUB_HOME",
+    load=lambda folder: replace(load_texts(folder), name=CORRECTIONS.name),
+)
 PDF_TEXTS = Adapter(
     "pdf_texts",
     "Pages of PDFs with text layers, which are drawn and read again",
@@ -273,7 +283,7 @@ def load_lines(folder: Path) -> Benchmark:
             break
         text = str(row.values.get("text") or "")
         if text.strip():
-            gathered.add(f"row_{row.number}", row.picture, Line(text), regions=_LINE_REGIONS)
+            gathered.add(f"row_{row.number}", row.picture, LineText(text), regions=_LINE_REGIONS)
         else:
             gathered.leave_out(f"row_{row.number}", "its gold is empty")
     return Benchmark(IAM_LINES.name, "1", IAM_LINES.licence, IAM_LINES.source, gathered.sorted(), gathered.left_out)

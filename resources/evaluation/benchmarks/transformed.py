@@ -1,4 +1,4 @@
-"""Pages whose text is known, as people have them: skewed, turned, and photographed on a table.
+"""Pages with known text, skewed, turned, badly scanned, and photographed on a table.
 
 The forms are made by OpenCV with fixed seeds when a picture is read, so nothing of them is stored. The slice `form`
 of a sample names its own; `upright` is the page as it is, which the others are compared with.
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Picture, Sample
+from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture
 from resources.evaluation.benchmarks.texts import PAGE_METRICS, TEXTS, load_texts, score_page
 
 if TYPE_CHECKING:
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
     Transform = Callable[[NDArray[np.uint8], np.random.Generator], NDArray[np.uint8]]
 
 _QUALITY = 85
-"""Of the JPEG of a photo."""
+"""The JPEG quality of a photo."""
 
 
 def load_transformed(folder: Path) -> Benchmark:
     """Load the pages of a folder once in each form."""
     found = load_texts(folder)
     samples = [_in_form(sample, form) for sample in found.samples for form in FORMS]
-    return Benchmark(TRANSFORMED.name, "1", found.licence, found.source, samples, found.left_out)
+    return Benchmark(TRANSFORMED.name, "2", found.licence, found.source, samples, found.left_out)
 
 
 def _in_form(sample: Sample, form: str) -> Sample:
     assert sample.picture is not None
     id = f"{sample.id}__{form.replace(' ', '_')}"
-    picture = Picture(sample.picture.path, sample.picture.page, partial(_drawn, sample.picture, id, form))
+    picture = SamplePicture(sample.picture.path, sample.picture.page, partial(_drawn, sample.picture, id, form))
     return Sample(id, sample.document, picture, {**sample.slices, "form": form}, sample.gold, sample.regions)
 
 
-def _drawn(picture: Picture, id: str, form: str) -> bytes:
-    """Return the encoded picture of a page in a form. Raises what `Picture.read` raises."""
+def _drawn(picture: SamplePicture, id: str, form: str) -> bytes:
+    """Return the encoded picture of a page in a form.
+
+    Raises the errors of `Picture.read`.
+    """
     import cv2
     import numpy as np
 
-    from resources.pages.pixels.images import decode
+    from resources.pages.page import decode
 
     data = picture.read()
     if (transform := FORMS[form]) is None:
@@ -53,7 +56,7 @@ def _drawn(picture: Picture, id: str, form: str) -> bytes:
 
 
 def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a scan whose lines fall to the right by so many degrees."""
+    """Return a scan whose lines fall to the right by `degrees`."""
     import cv2
     import numpy as np
 
@@ -63,16 +66,52 @@ def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator"
 
 
 def turned(quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page that lies so many quarter turns to the left."""
+    """Return a page that lies turned to the left by quarter turns."""
     import numpy as np
 
     return np.ascontiguousarray(np.rot90(page, quarters))
 
 
+def lit(page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a page in light that falls from 1 to 0.55 in any direction."""
+    import numpy as np
+
+    angle = rng.uniform(0, 2 * np.pi)
+    shade = np.add.outer(np.linspace(0, np.sin(angle), page.shape[0]), np.linspace(0, np.cos(angle), page.shape[1]))
+    return (page * (1 - 0.45 * (shade - shade.min()) / np.ptp(shade))[..., None]).astype(np.uint8)
+
+
+def noisy(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a page with noise of a deviation in grey levels."""
+    import numpy as np
+
+    return (page + rng.normal(0, deviation, (*page.shape[:2], 1))).clip(0, 255).astype(np.uint8)
+
+
+def blurred(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a page out of focus by a deviation in pixels."""
+    import cv2
+    import numpy as np
+
+    return np.asarray(cv2.GaussianBlur(page, (0, 0), deviation), np.uint8)
+
+
+def compressed(quality: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
+    """Return a page as a JPEG of a quality leaves it."""
+    import cv2
+    import numpy as np
+
+    coded = cv2.imencode(".jpg", page, [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
+    return np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8)
+
+
 def photographed(
     patterned: bool, quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator"
 ) -> "NDArray[np.uint8]":
-    """Return a photo of the page on a table: perspective, light that falls from 1 to 0.55, blur, noise and JPEG."""
+    """Return a photo of the page on a table.
+
+    It has perspective, light that falls from 1 to 0.55, blur, noise and JPEG.
+    """
     import cv2
     import numpy as np
 
@@ -82,13 +121,8 @@ def photographed(
     view = cv2.getPerspectiveTransform(corners, (corners + inset).astype(np.float32))
     paper = cv2.warpPerspective(page, view, (width, height), flags=cv2.INTER_AREA)
     there = cv2.warpPerspective(np.full((height, width), 255, np.uint8), view, (width, height))
-    photo = np.where(there[..., None] > 127, paper, _table(patterned, height, width, rng)).astype(np.float32)
-    angle = rng.uniform(0, 2 * np.pi)
-    shade = np.add.outer(np.linspace(0, np.sin(angle), height), np.linspace(0, np.cos(angle), width))
-    photo *= (1 - 0.45 * (shade - shade.min()) / np.ptp(shade))[..., None]
-    photo = cv2.GaussianBlur(photo, (0, 0), 0.8) + rng.normal(0, 4, (height, width, 1))
-    coded = cv2.imencode(".jpg", photo.clip(0, 255).astype(np.uint8), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1]
-    return turned(quarters, np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR), np.uint8), rng)
+    photo = lit(np.where(there[..., None] > 127, paper, _table(patterned, height, width, rng)), rng)
+    return turned(quarters, compressed(_QUALITY, noisy(4, blurred(0.8, photo, rng), rng), rng), rng)
 
 
 def _table(patterned: bool, height: int, width: int, rng: "np.random.Generator") -> "NDArray[np.uint8]":
@@ -112,6 +146,11 @@ FORMS: "Mapping[str, Transform | None]" = MappingProxyType(
         "turned 90": partial(turned, 1),
         "turned 180": partial(turned, 2),
         "turned 270": partial(turned, 3),
+        "uneven light": lit,
+        "noise": partial(noisy, 30),
+        "blur": partial(blurred, 3),
+        "strong blur": partial(blurred, 5),
+        "JPEG of quality 10": partial(compressed, 10),
         "photo on a dark table": partial(photographed, False, 0),
         "photo on a patterned table": partial(photographed, True, 0),
         "photo upside down": partial(photographed, False, 2),
@@ -119,7 +158,7 @@ FORMS: "Mapping[str, Transform | None]" = MappingProxyType(
 )
 TRANSFORMED = Adapter(
     "transformed",
-    "Pages of your own, skewed, turned and photographed by a script",
+    "Pages of your own, skewed, turned, badly scanned and photographed by a script",
     TEXTS.expects,
     "your own pages",
     OWN_PAGES,

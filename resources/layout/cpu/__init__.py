@@ -1,1 +1,1 @@
-"""Page segmentation without weights."""
+"""Layout on the CPU, without weights."""

@@ -1,4 +1,4 @@
-"""Display formulas among the text blocks of a page, and their numbers at the right margin. Pure OpenCV.
+"""Display formulas among the text blocks of a page, and their numbers.
 
 Works on the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
 a line speak for a formula; Hangul, words and the even pitch of a typewriter speak against one. A
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.boxes import Box, union
 from resources.layout.cpu.segmentation import Segmentation
 from resources.layout.ink import PRINT_CONTRAST, ink_mask, true_runs
+from resources.layout.lines import InkBox, union
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LABELS = frozenset({"text", "doc_title", "paragraph_title", "footnote"})
-"""What a formula is taken for by its size: high fractions for titles, limits of sums for footnotes."""
+"""Labels that formulas get by their size: high fractions are taken for titles, limits of sums for footnotes."""
 _ROWS = 12
-"""Rows of a block; a longer one is a listing or prose."""
+"""Most rows of a block; a longer one is a listing or prose."""
 _EDGE = 3
 """Pixels around the ink that belong to its letters."""
 _LETTERS = 5
@@ -41,38 +41,50 @@ _FEW = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
-    """What the blocks at these places in reading order are, as (box, label), in pixels of the full page."""
+class FormulaGroup:
+    """Blocks that are formulas, by their places in reading order.
+
+    `parts` are (box, label) in pixels of the full page.
+    """
 
     blocks: tuple[int, ...]
-    parts: tuple[tuple[Box, str], ...]
+    parts: tuple[tuple[InkBox, str], ...]
 
 
-def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.uint8]") -> list[Formula]:
-    """Formulas among the blocks of a page, uint8 (height, width) at full size, given their labels."""
+def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.uint8]") -> list[FormulaGroup]:
+    """Find formulas among the labelled blocks of a page.
+
+    `gray` is the page, uint8 (height, width), at full size.
+    """
     em = page.em / page.scale
     prints = {
-        place: Print(_crop(gray, _full(block.box, page)), em)
+        place: BlockPrint(_crop(gray, _to_full_page(block.box, page)), em)
         for place, (block, label) in enumerate(zip(page.blocks, labels, strict=True))
         if label in _LABELS and len(block.rows) <= _ROWS and _is_set_apart(block.box, page)
     }
     formulas = []
     for places in _groups(prints, page):
-        box = _full(union([page.blocks[place].box for place in places]), page)
-        formulas.append(Formula(places, tuple(_parts(_crop(gray, box), box, em))))
+        box = _to_full_page(union([page.blocks[place].box for place in places]), page)
+        formulas.append(FormulaGroup(places, tuple(_split_formula(_crop(gray, box), box, em))))
     return formulas
 
 
-def _is_set_apart(box: Box, page: Segmentation) -> bool:
-    """Whether a block is indented under other text and no full line: formulas are centred or indented."""
+def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
+    """Return whether a block is indented under other text and no full line.
+
+    Formulas are centred or indented.
+    """
     texts = [block.box for block in page.blocks if block.kind == "text"]
     return box.width < 0.9 * max(other.width for other in texts) and any(
         other.x1 < box.x1 - page.em and other.x2 > box.x1 for other in texts
     )
 
 
-def _groups(prints: Mapping[int, "Print"], page: Segmentation) -> list[tuple[int, ...]]:
-    """Places of formulas, each with the limits, numerators and rows that were split from it."""
+def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tuple[int, ...]]:
+    """Return the places of formulas, each with the pieces that were split from it.
+
+    Such are limits, numerators and rows.
+    """
     left = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
     pieces = {place for place, printed in prints.items() if not printed.is_prose}
     groups = []
@@ -89,7 +101,7 @@ def _groups(prints: Mapping[int, "Print"], page: Segmentation) -> list[tuple[int
 
 
 def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmentation) -> bool:
-    """Whether a block all but touches a formula, above or below, and nothing else comes between them."""
+    """Return whether a block all but touches a formula with nothing between."""
     box, whole = page.blocks[place].box, union([page.blocks[other].box for other in group])
     near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
     narrow, wide = sorted((box, whole), key=_width)
@@ -99,16 +111,16 @@ def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmenta
     return near and beside and not any(other.overlaps(both) and not other.overlaps(whole) for other in strangers)
 
 
-def _width(box: Box) -> int:
+def _width(box: InkBox) -> int:
     return box.width
 
 
-def _top(box: Box) -> int:
+def _top(box: InkBox) -> int:
     return box.y1
 
 
-class Print:
-    """What is printed in a crop, uint8 (height, width), of a page whose body text is `em` pixels high."""
+class BlockPrint:
+    """The print of a crop, uint8 (height, width), whose body text is `em` pixels high."""
 
     def __init__(self, gray: "NDArray[np.uint8]", em: float) -> None:
         import cv2
@@ -117,24 +129,27 @@ class Print:
         self.ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
         high, wide = gray.shape
         _, numbers, stats, _ = cv2.connectedComponentsWithStats(self.ink, connectivity=8)
-        self.shapes: list[tuple[Box, int]] = []
+        self.shapes: list[tuple[InkBox, int]] = []
         for number, (x, y, w, h, area) in enumerate(stats[1:].tolist(), 1):
             if w > 0.9 * wide and h > 0.9 * high and area < 0.2 * w * h:
                 # A frame around the print.
                 self.ink[numbers == number] = 0
             elif max(w, h) >= 0.08 * em:
-                self.shapes.append((Box(x, y, x + w, y + h), area))
+                self.shapes.append((InkBox(x, y, x + w, y + h), area))
 
     @property
     def has_signs(self) -> bool:
-        """Whether there is a sign that formulas have and text has not; in a drawing most shapes are mere strokes."""
+        """Return whether there is a sign that formulas have and text has not.
+
+        In a drawing most shapes are mere strokes.
+        """
         if self._typical < 0.1 * self.em:
             return False
         return bool(self._equals) or self._has_tall_sign() or bool(self._fractions)
 
     @cached_property
     def is_prose(self) -> bool:
-        """Whether this is text or code, whatever signs there are in it."""
+        """Return whether this is text or code, whatever signs there are in it."""
         # The digits of a number stand as close as the letters of a word.
         columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
         runs = _runs_of(columns, 0.13 * self.em)
@@ -157,11 +172,11 @@ class Print:
         return float(np.median([box.height for box, _ in self.shapes])) if self.shapes else 0.0
 
     @cached_property
-    def _bars(self) -> list[Box]:
+    def _bars(self) -> list[InkBox]:
         return [box for box, _ in self.shapes if box.height <= 0.12 * self.em and box.width >= 0.3 * self.em]
 
     @cached_property
-    def _equals(self) -> set[Box]:
+    def _equals(self) -> set[InkBox]:
         """The strokes of equals signs."""
         return {
             bar
@@ -174,12 +189,15 @@ class Print:
         }  # fmt: skip
 
     @cached_property
-    def _fractions(self) -> list[Box]:
+    def _fractions(self) -> list[InkBox]:
         """The bars of fractions."""
         return [bar for bar in self._bars if bar not in self._equals and self._is_fraction(bar)]
 
     def _has_tall_sign(self) -> bool:
-        """Sums, integrals, roots and brackets: thin strokes higher than a line and than most of the glyphs."""
+        """Return whether a sum, integral, root or bracket is there.
+
+        They are thin strokes higher than a line and than most of the glyphs.
+        """
         return any(
             box.height > max(1.35 * self.em, 1.6 * self._typical)
             and 0.1 * self.em < box.width < 1.2 * box.height
@@ -187,8 +205,8 @@ class Print:
             for box, area in self.shapes
         )
 
-    def _is_fraction(self, bar: Box) -> bool:
-        """Whether a bar has something high above and below it, centred and no wider than the bar."""
+    def _is_fraction(self, bar: InkBox) -> bool:
+        """Return whether print stands above and below a bar, centred, no wider."""
         reach, side = round(1.2 * self.em), max(1, round(0.15 * self.em))
         for part in (self.ink[max(0, bar.y1 - reach) : bar.y1][::-1], self.ink[bar.y2 : bar.y2 + reach]):
             filled = np.flatnonzero(part[:, bar.x1 : bar.x2].any(axis=1))
@@ -203,18 +221,18 @@ class Print:
         return True
 
     @cached_property
-    def numbers(self) -> list[Box]:
-        """Numbers in round brackets at the right edge, set apart from what is left of them, top to bottom."""
+    def numbers(self) -> list[InkBox]:
+        """Numbers in round brackets at the right edge, set apart, top to bottom."""
         import cv2
 
         # An even kernel would move the left edge.
         words = cv2.morphologyEx(self.ink, cv2.MORPH_CLOSE, np.ones((3, 2 * round(0.25 * self.em) + 1), np.uint8))
         _, _, stats, _ = cv2.connectedComponentsWithStats(words, connectivity=8)
-        boxes = [Box(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
+        boxes = [InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
         edge = max((box.x2 for box in boxes), default=0)
         return sorted((box for box in boxes if box.x2 > edge - 0.3 * self.em and self._is_number(box)), key=_top)
 
-    def _is_number(self, word: Box) -> bool:
+    def _is_number(self, word: InkBox) -> bool:
         if not (0.8 * self.em < word.height < 1.6 * self.em and 0.9 * self.em < word.width < 4 * self.em):
             return False
         if self.ink[word.y1 : word.y2, max(0, word.x1 - round(0.7 * self.em)) : word.x1].any():
@@ -228,28 +246,31 @@ class Print:
             return False
         return self._bends(shapes[0], -1) and self._bends(shapes[-1], 1)
 
-    def _bends(self, box: Box, side: int) -> bool:
-        """Whether a shape is a round bracket: its middle is further to one `side` (-1 left, 1 right) than its ends."""
+    def _bends(self, box: InkBox, side: int) -> bool:
+        """Return whether a shape is a round bracket.
+
+        Its middle is further to one `side` (-1 left, 1 right) than its ends.
+        """
         if box.height < 0.8 * self.em or box.width > 0.5 * box.height:
             return False
         thirds = np.array_split(_crop(self.ink, box), 3)
         top, middle, bottom = (float(np.nonzero(third)[1].mean()) for third in thirds)
         return min(side * (middle - top), side * (middle - bottom)) > 0.1 * box.width
 
-    def _columns(self) -> list[Box]:
-        """Glyphs: the ink of each row, cut at its white columns, row by row."""
+    def _columns(self) -> list[InkBox]:
+        """Return the glyphs: the ink of each row, cut at its white columns."""
         rows = [row for row in true_runs(np.asarray(self.ink.any(axis=1))) if row[1] - row[0] > 0.2 * self.em]
         glyphs = []
         for top, bottom in rows:
             strip = self.ink[top:bottom]
             for start, end in true_runs(np.asarray(strip.any(axis=0))):
                 high = np.flatnonzero(strip[:, start:end].any(axis=1))
-                glyphs.append(Box(start, top + int(high[0]), end, top + int(high[-1]) + 1))
+                glyphs.append(InkBox(start, top + int(high[0]), end, top + int(high[-1]) + 1))
         return glyphs
 
 
-def _runs_of(glyphs: Sequence[Box], gap: float) -> list[int]:
-    """How many glyphs in a row stand less than `gap` apart, run by run."""
+def _runs_of(glyphs: Sequence[InkBox], gap: float) -> list[int]:
+    """Count the glyphs that stand less than `gap` apart, run by run."""
     runs = [1] if glyphs else []
     for last, glyph in pairwise(glyphs):
         if 0 <= glyph.x1 - last.x2 < gap:
@@ -259,8 +280,11 @@ def _runs_of(glyphs: Sequence[Box], gap: float) -> list[int]:
     return runs
 
 
-def _pitch(glyphs: Sequence[Box], em: float) -> float:
-    """How evenly glyphs stand on a grid of the best pitch, 0 to 1: the mean resultant length of their phases."""
+def _pitch(glyphs: Sequence[InkBox], em: float) -> float:
+    """Return how evenly glyphs stand on a grid of the best pitch, 0 to 1.
+
+    It is the mean resultant length of their phases.
+    """
     # Dots and strokes stand anywhere in the cell of a typewriter.
     middles = np.array([(box.x1 + box.x2) / 2 for box in glyphs if box.width > 0.15 * em])
     if len(middles) < 4:
@@ -269,31 +293,37 @@ def _pitch(glyphs: Sequence[Box], em: float) -> float:
     return float(np.abs(np.exp(2j * np.pi * middles[:, None] / pitches).mean(axis=0)).max())
 
 
-def _parts(gray: "NDArray[np.uint8]", origin: Box, em: float) -> list[tuple[Box, str]]:
-    """A formula and its number, or several with theirs, as boxes on the page and labels; `gray` lies at `origin`."""
-    printed = Print(gray, em)
-    parts: list[tuple[Box, str]] = []
-    for top, bottom, number in _bands(printed.ink, printed.numbers):
+def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list[tuple[InkBox, str]]:
+    """Split print into formulas and their numbers, as boxes on the page with labels.
+
+    `gray` lies at `origin`.
+    """
+    printed = BlockPrint(gray, em)
+    parts: list[tuple[InkBox, str]] = []
+    for top, bottom, number in _split_by_number(printed.ink, printed.numbers):
         band = printed.ink[top:bottom]
-        formula = _around(band, top)
+        formula = _ink_box(band, top)
         if number:
             rest = band.copy()
             rest[number.y1 - top : number.y2 - top, number.x1 : number.x2] = 0
-            if rest.any() and not number.overlaps(_around(rest, top)):
-                parts += [(_around(rest, top), "display_formula"), (number, "formula_number")]
+            if rest.any() and not number.overlaps(_ink_box(rest, top)):
+                parts += [(_ink_box(rest, top), "display_formula"), (number, "formula_number")]
                 continue
         parts.append((formula, "display_formula"))
     x, y = origin.x1, origin.y1
     # The soft edge of the letters is lighter than what counts as ink.
     return [
-        (Box(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
+        (InkBox(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
         for (x1, y1, x2, y2), label in parts
     ]
 
 
-def _bands(ink: "NDArray[np.uint8]", numbers: Sequence[Box]) -> list[tuple[int, int, Box | None]]:
-    """The rows (top, bottom, number) that belong to each number, cut at white rows below it."""
-    bands: list[tuple[int, int, Box | None]] = []
+def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> list[tuple[int, int, InkBox | None]]:
+    """Return the rows (top, bottom, number) that belong to each number.
+
+    They are cut at white rows below it.
+    """
+    bands: list[tuple[int, int, InkBox | None]] = []
     top = 0
     for number, following in pairwise(numbers):
         white = ~ink[number.y2 : following.y1].any(axis=1)
@@ -304,17 +334,17 @@ def _bands(ink: "NDArray[np.uint8]", numbers: Sequence[Box]) -> list[tuple[int, 
     return [*bands, (top, len(ink), numbers[-1] if numbers else None)]
 
 
-def _around(ink: "NDArray[np.uint8]", top: int) -> Box:
-    """The box around the ink of rows that begin at `top`; there is some."""
+def _ink_box(ink: "NDArray[np.uint8]", top: int) -> InkBox:
+    """Return the box around the ink of rows that begin at `top`; there is some."""
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
-    return Box(int(columns[0]), top + int(rows[0]), int(columns[-1]) + 1, top + int(rows[-1]) + 1)
+    return InkBox(int(columns[0]), top + int(rows[0]), int(columns[-1]) + 1, top + int(rows[-1]) + 1)
 
 
-def _full(box: Box, page: Segmentation) -> Box:
-    """A box in pixels of the full page, with the soft edge of the letters that a smaller page cuts off."""
+def _to_full_page(box: InkBox, page: Segmentation) -> InkBox:
+    """Return a box in pixels of the full page, with the letters' soft edge."""
     x1, y1, x2, y2 = box
     pad = 1
-    return Box(
+    return InkBox(
         max(0, int((x1 - pad) / page.scale)),
         max(0, int((y1 - pad) / page.scale)),
         ceil((x2 + pad) / page.scale),
@@ -322,5 +352,5 @@ def _full(box: Box, page: Segmentation) -> Box:
     )
 
 
-def _crop(gray: "NDArray[np.uint8]", box: Box) -> "NDArray[np.uint8]":
+def _crop(gray: "NDArray[np.uint8]", box: InkBox) -> "NDArray[np.uint8]":
     return gray[box.y1 : box.y2, box.x1 : box.x2]

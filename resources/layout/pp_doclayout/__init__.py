@@ -1,1 +1,1 @@
-"""PP-DocLayoutV3 on a GPU."""
+"""Layout by PP-DocLayoutV3, on a GPU."""

@@ -1,39 +1,30 @@
-"""PP-DocLayoutV3 as the layout resource of the GPU profiles."""
+"""PP-DocLayoutV3 as the layout engine of the GPU profiles."""
 
-import gc
-import os
-import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from resources.code_version import CodeVersion
-from resources.engine import missing_modules, releases, require_installed
+from resources.engine import ProfileOnly, missing_modules, releases, require_installed
 from resources.errors import ConfigError, EngineError
-from resources.fingerprints import file_sha256
-from resources.freed_memory import give_back, keep_blocks
+from resources.fingerprints import CodeVersion, file_sha256
+from resources.gpu import all_gpus, named_gpus
 from resources.layout.base import LayoutDetector
 from resources.layout.ink import SPECK, SPECK_FIELD
-from resources.layout.pp_doclayout.health import Health
-from resources.layout.pp_doclayout.model import stopped
-from resources.layout.pp_doclayout.model_process import ModelProcess, Start
-from resources.layout.pp_doclayout.page_regions import Found, PageRules, find_regions
-from resources.layout.pp_doclayout.postprocess import Containment, Rules, make_rules
-from resources.layout.pp_doclayout.preprocess import Prepared, prepare
-from resources.layout.regions import PageLayout
-from resources.layout.tasks import check_labels, tasks_by_label
+from resources.layout.pp_doclayout.model import batch_error
+from resources.layout.pp_doclayout.page_regions import Health, PageFindings, PageInput, PageRules, find_regions, prepare
+from resources.layout.pp_doclayout.postprocess import BoxRules, Containment, make_rules
+from resources.layout.pp_doclayout.process import ModelProcess, ModelStart
+from resources.layout.regions import PageLayout, check_labels, tasks_by_label
 from resources.pages.page import Page
-from resources.parallel import Begun, bounded_map
-from resources.resource import ProfileOnly
+from resources.parallel import BackgroundTask, bounded_map, tuned_for_decoding
+from resources.processes import give_back
 from resources.states import State
-from resources.vllm.gpus import all_gpus
-from resources.vllm.supervisor.gpu_lock import visible
 
 if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
@@ -41,23 +32,28 @@ if TYPE_CHECKING:
 BATCHES_AHEAD = 32
 """Batches of decoded pages that may wait for the model: of 32 pages of 1.9 MB each, 2 GB. So 16 cores decode for three
 seconds while the model is loaded, and it begins with all of that."""
-SWITCH_INTERVAL = 0.0005
-"""Seconds for which a thread that decodes waits for the interpreter while another runs Python. With Python's own 5 ms,
-half of one of 16 cores was idle for it."""
 
 
-class _Running(NamedTuple):
+class _RunningBatch(NamedTuple):
     """A batch that was submitted to the model."""
 
-    pages: list[Prepared]
-    found: Future[list[Found]]
+    pages: list[PageInput]
+    found: Future[list[PageFindings]]
 
 
 class PPDocLayout(LayoutDetector):
-    """Regions of pages by PP-DocLayoutV3 (transformers), in batches on a GPU while threads decode the next."""
+    """Layout by PP-DocLayoutV3 (transformers), in batches on a GPU.
+
+    Threads decode the next pages meanwhile.
+    """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "layout.pp_doclayout", {1: "the first release", 2: "a page with nothing but specks is blank, not failed"}
+        "layout.pp_doclayout",
+        {
+            1: "the first release",
+            2: "a page with nothing but specks is blank, not failed",
+            3: "a blank page that is dark all over has a reason, and is doubted",
+        },
     )
     typical_seconds: ClassVar[float] = 0.006
     # `weights` stands for where they come from: the same file in another folder gives the same regions.
@@ -125,7 +121,7 @@ class PPDocLayout(LayoutDetector):
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")
 
     _model: "Replicas | ModelProcess | None" = PrivateAttr(default=None)
-    _loading: "Begun[Replicas | ModelProcess] | None" = PrivateAttr(default=None)
+    _loading: "BackgroundTask[Replicas | ModelProcess] | None" = PrivateAttr(default=None)
     _counts: Counter[str] = PrivateAttr(default_factory=Counter)
     _seconds: dict[str, float] = PrivateAttr(default_factory=lambda: defaultdict(float))
     _taken: dict[str, float] = PrivateAttr(default_factory=dict)
@@ -151,7 +147,7 @@ class PPDocLayout(LayoutDetector):
 
     @property
     def gpus(self) -> int:
-        from resources.layout.pp_doclayout.model import visible_gpus
+        from resources.layout.pp_doclayout.replicas import visible_gpus
 
         return visible_gpus(self.device)
 
@@ -164,18 +160,24 @@ class PPDocLayout(LayoutDetector):
                 return all_gpus()
             devices = [device.strip() for device in self.device.split(",")]
             indexes = {int(device.partition(":")[2] or 0) for device in devices if device.startswith("cuda")}
-            return visible(sorted(indexes), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            return named_gpus(sorted(indexes))
         except (ValueError, EngineError):
             return ()  # torch says so when the model is loaded
 
     @property
     def gpu_memory(self) -> int:
-        """A GB with the CUDA context, and what a batch took on an H200, 6 GB of 64 pages."""
+        """Bytes of GPU memory that the model takes.
+
+        One GB with the CUDA context, and what a batch took on an H200, 6 GB of 64 pages.
+        """
         return int(1e9 + 80e6 * self.batch_size) if self.gpus else 0
 
     @property
     def start_seconds(self) -> float:
-        """On an H200, with the import of PyTorch; compiling takes 60 to 75 s more at the first start."""
+        """Seconds that loading takes on an H200, with the import of PyTorch.
+
+        Compiling takes 60 to 75 s more at the first start.
+        """
         return 0.0 if self._model is not None else 17.0
 
     def not_installed(self) -> list[str]:
@@ -188,17 +190,17 @@ class PPDocLayout(LayoutDetector):
         return {self.repo: self.revision} | libraries
 
     def prepare(self) -> None:
-        """Begin to load the model; where it runs here, once its packages are imported.
+        """Begin to load the model; where it runs here, import its packages first.
 
         That takes 4 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
         """
         if self._model is None and self._loading is None:
             if not self._apart:
-                from resources.layout.pp_doclayout.model import import_packages
+                from resources.layout.pp_doclayout.replicas import import_packages
 
                 with suppress(Exception):  # whatever it is, loading says it
                     import_packages()
-            self._loading = Begun(self._load)
+            self._loading = BackgroundTask(self._load)
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         require_installed([self])
@@ -208,7 +210,7 @@ class PPDocLayout(LayoutDetector):
             figures.clear()
         self.prepare()
         try:
-            with _threads_decode():
+            with tuned_for_decoding():
                 for layout in self._stream(pages):
                     health.add(layout)
                     self._counts[f"pages_{layout.state}"] += 1
@@ -224,7 +226,7 @@ class PPDocLayout(LayoutDetector):
         health.check()
 
     def reference(self, page: Page) -> PageLayout:
-        """transformers' own forward pass in float32 on the host, and the rules of this engine."""
+        """Return the layout by transformers' own forward pass in float32 on the host."""
         from resources.layout.pp_doclayout.model import reference
 
         prepared = prepare(page, gpu_jpeg=False)
@@ -234,19 +236,20 @@ class PPDocLayout(LayoutDetector):
         return find_regions([prepared], outputs, self._page_rules())[0].layout
 
     def take_figures(self) -> dict[str, float]:
-        """Counts by label and rule, and seconds of each stage, of the pages since the last call.
+        """Return counts and seconds of the pages since the last call.
 
-        `seconds_decode` adds up all threads; the other stages run one at a time. Those of a batch go to the page
-        that comes out first after it.
+        Counts are by label and rule, seconds by stage. `seconds_decode` adds up all threads; the other stages run one
+        at a time. Those of a batch go to the page that comes out first after it.
         """
         before, self._taken = self._taken, self._sums()
         taken = {name: value - before.get(name, 0.0) for name, value in self._taken.items()}
         return {name: value for name, value in taken.items() if value}
 
     def report(self) -> dict[str, float | str]:
-        """What `take_figures` would give, with fallbacks and peak memory; at the end of a `detect` also pages/s.
+        """Return the figures not yet taken, fallbacks and peak memory.
 
-        `seconds_total`, and with it pages/s, holds the time that the caller takes for each page too.
+        At the end of a `detect` pages per second come with them. `seconds_total`, and with it pages/s, holds the time
+        that the caller takes for each page too.
         """
         model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
@@ -262,7 +265,10 @@ class PPDocLayout(LayoutDetector):
         }
 
     def release(self) -> None:
-        """Give the model's memory back, unless `keep_loaded` says otherwise; the next `detect` loads it again."""
+        """Give the model's memory back, unless `keep_loaded` is set.
+
+        The next `detect` loads it again.
+        """
         if self.keep_loaded:
             return
         if self._loading is not None:
@@ -275,7 +281,7 @@ class PPDocLayout(LayoutDetector):
             give_back()
 
     def _sums(self) -> dict[str, float]:
-        """Counts and seconds of the `detect` so far, which only grow."""
+        """Return counts and seconds of the `detect` so far, which only grow."""
         seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
         stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
         return {**{name: float(count) for name, count in self._counts.items()}, **stages}
@@ -302,9 +308,9 @@ class PPDocLayout(LayoutDetector):
             "polygons": self.polygons,
         }
         if self._apart:
-            return ModelProcess(Start(self.repo, self.revision, self.device, self._page_rules(), options))
-        from resources.layout.pp_doclayout.model import load, named_devices
-        from resources.layout.pp_doclayout.replicas import Replicas
+            return ModelProcess(ModelStart(self.repo, self.revision, self.device, self._page_rules(), options))
+        from resources.layout.pp_doclayout.network import load
+        from resources.layout.pp_doclayout.replicas import Replicas, named_devices
 
         devices = named_devices(self.device)
         return Replicas(load(self.repo, self.revision), devices, self._page_rules(), **options)
@@ -313,7 +319,7 @@ class PPDocLayout(LayoutDetector):
         tasks = tasks_by_label(self.tasks)
         return PageRules(self._rules(), tasks, frozenset(self.tasks), self.threshold, self.dtype, self.speck)
 
-    def _rules(self) -> Rules:
+    def _rules(self) -> BoxRules:
         try:
             return make_rules(
                 threshold=self.threshold,
@@ -328,9 +334,12 @@ class PPDocLayout(LayoutDetector):
             raise ConfigError(f"layout.containment or layout.unclip: {error}") from None
 
     def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        """Decode on threads, also while the model is loaded; the model and the rules run on others."""
-        waiting: deque[Prepared] = deque()
-        running: deque[_Running] = deque()
+        """Decode on threads while the model is loaded, then feed it batches.
+
+        The model and the rules run on other threads.
+        """
+        waiting: deque[PageInput] = deque()
+        running: deque[_RunningBatch] = deque()
         most = BATCHES_AHEAD * self.batch_size
         # Nobody takes what is decoded while the caller works on a batch, so the threads have as much to do meanwhile.
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads, self.batch_size)
@@ -353,48 +362,27 @@ class PPDocLayout(LayoutDetector):
                 self._submit(waiting, running, last=True)
                 yield from self._finish(running.popleft())
 
-    def _submit(self, waiting: deque[Prepared], running: deque[_Running], last: bool = False) -> None:
-        """Give the model what it has room for, in whole batches; a part of one only of the `last` pages."""
+    def _submit(self, waiting: deque[PageInput], running: deque[_RunningBatch], last: bool = False) -> None:
+        """Give the model whole batches, and of the `last` pages a part."""
         model = self._loaded()
         while len(running) < model.under_way and len(waiting) >= (1 if last else model.batch_size):
             # The model's thread may halve its batch meanwhile: then this one is larger than that.
             batch = [waiting.popleft() for _ in range(min(len(waiting), model.batch_size))]
             pixels = [page.pixels for page in batch if page.pixels is not None]
-            running.append(_Running(batch, model.submit(batch, pixels)))
+            running.append(_RunningBatch(batch, model.submit(batch, pixels)))
 
-    def _finish(self, batch: _Running) -> Iterator[PageLayout]:
+    def _finish(self, batch: _RunningBatch) -> Iterator[PageLayout]:
         try:
             found = batch.found.result()
         except RuntimeError as error:
-            raise stopped(error) from error
+            raise batch_error(error) from error
         for page, (layout, counts) in zip(batch.pages, found, strict=True):
             self._counts.update(counts)
             self._seconds["decode"] += page.seconds
             yield layout
 
 
-@contextmanager
-def _threads_decode() -> Iterator[None]:
-    """What threads that decode pages need of the process; afterwards it is as before."""
-    import cv2
-
-    # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
-    keep_blocks()
-    # A collection of garbage would go through all that is imported, 550,000 objects with PyTorch: 0.3 s in which no
-    # thread decodes.
-    gc.freeze()
-    threads, interval = cv2.getNumThreads(), sys.getswitchinterval()
-    # OpenCV's threads would wait for work, at full load, beside those that decode.
-    cv2.setNumThreads(1)
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        cv2.setNumThreads(threads)
-
-
-def _close(loaded: "Begun[Replicas | ModelProcess]") -> None:
-    """Give a model back that is there; one that could not be loaded has nothing to give back."""
+def _close(loaded: "BackgroundTask[Replicas | ModelProcess]") -> None:
+    """Close a model that is there; one that could not be loaded holds nothing."""
     with suppress(Exception):
         loaded.result().close()

@@ -1,74 +1,38 @@
-"""PP-DocLayoutV3 on its device: loading, compilation, batches, and fallbacks when memory or compiler fail."""
+"""PP-DocLayoutV3 on one device: compilation, batches, and fallbacks when memory or compiler fail."""
 
 import gc
 import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from resources.errors import EngineError, HubError
-from resources.layout.pp_doclayout.cuda_graph import CudaGraph
-from resources.layout.pp_doclayout.preprocess import SIDE
-from resources.layout.regions import LABELS
-from resources.parallel import Begun
-from resources.printable import first_line
-from resources.weights.fetch import cached_snapshot
-from resources.weights.pinned import Weights
+from resources.errors import EngineError, first_line
+from resources.layout.pp_doclayout.network import SIDE, load
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
-    from transformers import PPDocLayoutV3ForObjectDetection
+    from torch import Tensor
 
-    from resources.layout.pp_doclayout.network import Raw
+    from resources.layout.pp_doclayout.network import RawOutputs
 
     Pixels = Sequence[NDArray[np.uint8]] | NDArray[np.uint8]
     """RGB pages of (SIDE, SIDE, 3) each, as one array or as several."""
 
-_FOR_EVERY_GPU = 1
-"""`cudaHostRegisterPortable`."""
-_LOADING = threading.Lock()
-"""Of two networks that are loaded at once, transformers leaves tensors out."""
-ALL = "all"
-"""Every GPU that this process may see: as CUDA_VISIBLE_DEVICES says, where it is set."""
 _TUNING = threading.Lock()
-"""Whether cuDNN times its algorithms is a setting of the process, and tuning gives memory back, which no graph may be
-recorded beside: one device at a time."""
+"""Lets one device tune at a time. cuDNN's timing of algorithms is a setting of the process, and tuning gives memory
+back, beside which no graph may be recorded."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
 
 
-def named_devices(device: str) -> list[str]:
-    """The devices of `layout.device`: one, several with commas between them, or `ALL`.
-
-    Raises `EngineError` when all are wanted and there is none.
-    """
-    if device != ALL:
-        return [name.strip() for name in device.split(",") if name.strip()]
-    import torch
-
-    count = torch.cuda.device_count()
-    if not count:
-        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
-    return [f"cuda:{index}" for index in range(count)]
-
-
-def visible_gpus(device: str) -> int:
-    """How many GPUs the devices of `layout.device` are; 0 for all of none."""
-    try:
-        return len({name for name in named_devices(device) if name.startswith("cuda")})
-    except EngineError:
-        return 0
-
-
-def stopped(error: BaseException) -> EngineError:
-    """What to say of a batch that raised `error`: a future of `submit` holds it."""
+def batch_error(error: BaseException) -> EngineError:
+    """Return what to say of a batch that raised `error`."""
     if isinstance(error, EngineError):
         return error
     return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
@@ -80,73 +44,11 @@ def fall_back(fallbacks: list[str], what: str, why: str) -> None:
     warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
 
 
-def import_packages(devices: Sequence[str] = ()) -> None:
-    """Import what `load` needs; CUDA begins on those of `devices` that are GPUs meanwhile, which takes a second."""
-    # Collections of garbage take a quarter of the time.
-    gc.disable()
-    try:
-        import torch  # noqa: F401
-
-        for device in devices:
-            if device.startswith("cuda"):
-                Begun(partial(_begin_gpu, device))  # what goes wrong, loading says
-        from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
-    finally:
-        gc.enable()
-
-
-def _begin_gpu(device: str) -> None:
-    """Have CUDA, cuDNN and cuBLAS begin on a device."""
-    import torch
-
-    one = torch.ones(8, 8, 8, 8, dtype=torch.float16, device=device)
-    torch.nn.functional.conv2d(one, one)
-    torch.matmul(one, one)
-    torch.cuda.synchronize(device)
-
-
-def pin(memory: "NDArray[np.uint8]") -> int:
-    """Let GPUs read host memory directly; CUDA's error, or 0. Where they cannot, the driver copies it first."""
-    import torch
-
-    cudart: Any = torch.cuda.cudart()
-    # CUDA keeps an error for the thread that made it: this must not be one that runs a network.
-    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))
-
-
-def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
-    """The published network in fp32, from a folder or the Hub. Raises `EngineError` where there is none."""
-    from transformers import PPDocLayoutV3ForObjectDetection
-
-    # The annotations of transformers know neither output_loading_info nor a local folder.
-    from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
-    try:
-        folder = repo if Path(repo).is_dir() else cached_snapshot(Weights(repo, revision, ("layout",)))
-    except HubError as error:
-        raise EngineError(str(error)) from None
-    try:
-        with _LOADING:
-            network, report = from_pretrained(
-                folder,
-                id2label=dict(enumerate(LABELS)),
-                label2id={label: i for i, label in enumerate(LABELS)},
-                output_loading_info=True,
-            )
-    except (OSError, ValueError, RuntimeError) as error:
-        what = first_line(error)
-        how = "set layout.repo to a folder with config.json and model.safetensors"
-        if not Path(repo).exists():
-            how = f"run `kopub pull`, or {how}"
-        raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
-    lacking = sorted(report["missing_keys"])
-    if lacking or not network.config.mask_enhanced:
-        what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
-        raise EngineError(f"{repo} is not a whole PP-DocLayoutV3 checkpoint: {what}; download it again")
-    return network.eval()
-
-
 class Outputs(NamedTuple):
-    """A batch's outputs, see `Raw` for the shapes: fp32 on the host, but for the masks, which stay on the device."""
+    """A batch's outputs, shaped as `RawOutputs`.
+
+    All are fp32 on the host but the masks, which stay on the device.
+    """
 
     scores: "NDArray[np.float32]"
     boxes: "NDArray[np.float32]"
@@ -155,7 +57,10 @@ class Outputs(NamedTuple):
     mask_features: "torch.Tensor | None"
 
     def masks(self, page: int, queries: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """(n, 200, 200) mask logits of some queries of one page; only of a model made with `polygons`."""
+        """Return (n, 200, 200) mask logits of some queries of one page.
+
+        Only a model made with `polygons` has them.
+        """
         import torch
 
         if self.mask_queries is None or self.mask_features is None:
@@ -166,9 +71,9 @@ class Outputs(NamedTuple):
 
 
 def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
-    """transformers' own forward pass in float32 on the host, for one page, uint8 (SIDE, SIDE, 3) RGB.
+    """Run transformers' own forward pass in float32 on the host.
 
-    Raises `EngineError` where there are no weights.
+    `pixels` is one page, uint8 (SIDE, SIDE, 3) RGB. Raises `EngineError` where there are no weights.
     """
     import torch
 
@@ -180,7 +85,7 @@ def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
     return Outputs(found.logits.sigmoid().numpy(), found.pred_boxes.numpy(), votes.numpy(), None, None)
 
 
-def _joined(parts: Sequence[Outputs]) -> Outputs:
+def _join_outputs(parts: Sequence[Outputs]) -> Outputs:
     import numpy as np
 
     if len(parts) == 1:
@@ -214,10 +119,11 @@ class StageSeconds(defaultdict[str, float]):
 
 
 class PageModel:
-    """The network ready to run on batches of at most `batch_size` pages, on a GPU as one CUDA graph.
+    """The network on one device, ready for batches of at most `batch_size` pages.
 
-    `batch_size` halves when the GPU's memory does not suffice, and a network that cannot be compiled or recorded as a
-    graph runs without; `fallbacks` says what happened. `seconds` is kept by stage.
+    On a GPU a batch runs as one CUDA graph. `batch_size` halves when the GPU's memory does not suffice, and a network
+    that cannot be compiled or recorded as a graph runs without; `fallbacks` says what happened. `seconds` is kept by
+    stage.
     """
 
     def __init__(
@@ -264,14 +170,17 @@ class PageModel:
                 fall_back(self.fallbacks, "ReLU not fused", first_line(error))
 
     def _take_device(self) -> None:
-        """One of several GPUs becomes the thread's own, for what names no device."""
+        """Make one of several GPUs the thread's own, for what names no device."""
         import torch
 
         if self._on_gpu and torch.device(self._device).index is not None:
             torch.cuda.set_device(self._device)
 
     def close(self) -> None:
-        """Wait for the batches that were submitted, and give the memory back. No batch can be submitted any more."""
+        """Wait for the batches that were submitted, and give the memory back.
+
+        No batch can be submitted any more.
+        """
         import torch
 
         self._thread.shutdown(wait=True)
@@ -297,10 +206,11 @@ class PageModel:
         return self._thread.submit(self._all, pages, self.seconds)
 
     def first_pass(self) -> "Future[Any]":
-        """Begin a full batch of blank pages, so that no page waits for what the first one loads, compiles and tunes.
+        """Begin a full batch of blank pages.
 
-        On a GPU the pass is recorded then. Its outputs and seconds are dropped; what it raises, the first real batch
-        would raise too. On the host nothing is done.
+        So no page waits for what the first one loads, compiles and tunes. On a GPU the pass is recorded then. Its
+        outputs and seconds are dropped; what it raises, the first real batch would raise too. On the host nothing is
+        done.
         """
         if self._tuned and not self._records:
             nothing: Future[Any] = Future()
@@ -338,7 +248,7 @@ class PageModel:
                 done += len(batch)
                 continue
             self._halve(short)
-        return _joined(parts)
+        return _join_outputs(parts)
 
     def _halve(self, why: str) -> None:
         import torch
@@ -375,7 +285,10 @@ class PageModel:
         return outputs
 
     def _stage(self, pages: "Pixels") -> "torch.Tensor":
-        """Pages on the device. A compiled network and a graph take one shape only, so their last batch is padded."""
+        """Copy pages to the device.
+
+        A compiled network and a graph take one shape only, so their last batch is padded.
+        """
         import numpy as np
         import torch
 
@@ -390,7 +303,7 @@ class PageModel:
         return filled if any_shape else pixels
 
     def _gather(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
-        """Single pages as one array, which a GPU reads directly."""
+        """Copy single pages into one array, which a GPU reads directly."""
         import torch
 
         gathered = self._gathered
@@ -403,8 +316,11 @@ class PageModel:
             filling[i] = page
         return gathered[: len(pages)]
 
-    def run(self, pixels: "torch.Tensor") -> "Raw":
-        """One pass over a batch on the device, uint8 (B, SIDE, SIDE, 3); B is always the same where `_stage` pads."""
+    def run(self, pixels: "torch.Tensor") -> "RawOutputs":
+        """Run one pass over a batch on the device, uint8 (B, SIDE, SIDE, 3).
+
+        B is always the same where `_stage` pads.
+        """
         if self._graph is not None:
             return self._graph(pixels)
         if self._tuned:
@@ -413,8 +329,8 @@ class PageModel:
         with _TUNING:
             return self._tune(pixels)
 
-    def _tune(self, pixels: "torch.Tensor") -> "Raw":
-        """The first pass, in which cuDNN times its convolution algorithms.
+    def _tune(self, pixels: "torch.Tensor") -> "RawOutputs":
+        """Run the first pass, in which cuDNN times its convolution algorithms.
 
         What it chooses unasked took 1.7 ms instead of 0.4 for each 48-channel convolution, 52 ms
         instead of 43 for the network (H200, 64 pages); trying takes 3 s. An algorithm may ask for any
@@ -437,16 +353,16 @@ class PageModel:
             torch.cuda.empty_cache()
         return self._forward(pixels)
 
-    def _forward(self, pixels: "torch.Tensor") -> "Raw":
+    def _forward(self, pixels: "torch.Tensor") -> "RawOutputs":
         import torch
 
-        from resources.layout.pp_doclayout.network import ReluNotFused, unfuse_relu
+        from resources.layout.pp_doclayout.network import ReluFusionError, unfuse_relu
 
         try:
             return self._run(pixels)
         except torch.OutOfMemoryError:
             raise
-        except ReluNotFused as error:
+        except ReluFusionError as error:
             # One small convolution was tried at the start; cuDNN may still refuse another shape.
             unfuse_relu(self._network)
             fall_back(self.fallbacks, "ReLU not fused", first_line(error))
@@ -462,7 +378,7 @@ class PageModel:
         return self._eager(pixels)
 
     def _now(self) -> float:
-        """The time once the device has done what it was given."""
+        """Return the time once the device has done what it was given."""
         import torch
 
         if self._on_gpu:
@@ -471,3 +387,34 @@ class PageModel:
             done.record(torch.cuda.current_stream(self._device))
             done.synchronize()
         return time.perf_counter()
+
+
+class CudaGraph:
+    """The kernels of `run` for one shape of batch, recorded once and launched as one.
+
+    Run one by one they are launched by the interpreter, which the threads that decode pages want too. `run` has made a
+    pass over a batch of this shape before, so that what it loads and chooses the first time is not recorded. `pixels`
+    are the graph's own from then on. Raises what torch raises where the pass cannot be recorded.
+    """
+
+    def __init__(self, run: "Callable[[Tensor], RawOutputs]", pixels: "Tensor") -> None:
+        import torch
+
+        self._pixels = pixels
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may use their device meanwhile: what they do is no part of this.
+        stream = torch.cuda.Stream(pixels.device)
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+            self._raw = run(self._pixels)
+
+    def __call__(self, pixels: "Tensor") -> "RawOutputs":
+        """Run one pass over a batch of the recorded shape.
+
+        The next one overwrites all outputs but the masks'.
+        """
+        self._pixels.copy_(pixels)
+        self._graph.replay()
+        raw = self._raw
+        if raw.mask_queries is None or raw.mask_features is None:
+            return raw
+        return raw._replace(mask_queries=raw.mask_queries.clone(), mask_features=raw.mask_features.clone())

@@ -1,4 +1,4 @@
-"""PP-DocLayoutV3's forward pass, reduced to what boxes, labels and reading order need.
+"""PP-DocLayoutV3's network, and its forward pass reduced to boxes, labels and reading order.
 
 Runs the sub-modules of transformers' `PPDocLayoutV3ForObjectDetection`. Left out: the masks of the
 decoder layers, the heads of all but the last layer, and box proposals that the masks of the
@@ -6,16 +6,27 @@ encoder replace. Added: boxes are refined in fp32 whatever the precision of the 
 deformable attention (Zhu et al., 2021) gathers rows of the feature map instead of `grid_sample`.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from resources.errors import EngineError, HubError, first_line
+from resources.layout.regions import LABELS
+from resources.weights.fetch import cached_snapshot
+from resources.weights.hub import Weights
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
     from transformers import PPDocLayoutV3ForObjectDetection
 
+SIDE = 800
+"""Side of the model's square input in pixels; the aspect ratio is not kept."""
+_LOADING = threading.Lock()
+"""Guards loading: of two networks that are loaded at once, transformers leaves tensors out."""
 Module = Any
 """An `nn.Module` of transformers; type checkers take the children of one for tensors."""
 
@@ -33,8 +44,11 @@ class Memory(NamedTuple):
     """(levels, 1) where each map begins in `rows`, as int32 on the device."""
 
 
-class Raw(NamedTuple):
-    """Outputs for a batch, all fp32 but the last two, which are None unless polygons are wanted."""
+class RawOutputs(NamedTuple):
+    """Outputs for a batch, all fp32 but the masks.
+
+    Both are None unless polygons are wanted.
+    """
 
     scores: "Tensor"
     """(B, Q, C) probabilities."""
@@ -48,7 +62,41 @@ class Raw(NamedTuple):
     """(B, P, 200, 200)."""
 
 
-def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygons: bool) -> Raw:
+def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
+    """Load the published network in fp32, from a folder or the Hub.
+
+    Raises `EngineError` where there is none.
+    """
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    # The annotations of transformers know neither output_loading_info nor a local folder.
+    from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
+    try:
+        folder = repo if Path(repo).is_dir() else cached_snapshot(Weights(repo, revision, ("layout",)))
+    except HubError as error:
+        raise EngineError(str(error)) from None
+    try:
+        with _LOADING:
+            network, report = from_pretrained(
+                folder,
+                id2label=dict(enumerate(LABELS)),
+                label2id={label: i for i, label in enumerate(LABELS)},
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        what = first_line(error)
+        how = "set layout.repo to a folder with config.json and model.safetensors"
+        if not Path(repo).exists():
+            how = f"run `kopub pull`, or {how}"
+        raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
+    lacking = sorted(report["missing_keys"])
+    if lacking or not network.config.mask_enhanced:
+        what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
+        raise EngineError(f"{repo} is not a whole PP-DocLayoutV3 checkpoint: {what}; download it again")
+    return network.eval()
+
+
+def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygons: bool) -> RawOutputs:
     """Detect on `pixels`, uint8 (B, SIDE, SIDE, 3) RGB."""
     import torch
 
@@ -71,7 +119,7 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
 
     out = model.decoder_norm(hidden)
     order = model.decoder_global_pointer(model.decoder_order_head[-1](out))
-    return Raw(
+    return RawOutputs(
         torch.sigmoid(model.decoder.class_embed(out).float()),
         boxes,
         _order_votes(order.float()),
@@ -81,7 +129,7 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
 
 
 def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Tensor, Tensor]":
-    """`sizes` and `starts` of a `Memory`.
+    """Return `sizes` and `starts` of a `Memory`.
 
     Filled in on the device: a copy of numbers from the host would wait until the device has nothing else to do.
     """
@@ -96,7 +144,7 @@ def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Te
 
 
 def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple[Tensor, Tensor]":
-    """The Q best positions of the feature maps and the box around the mask of each."""
+    """Return the Q best positions of the feature maps, with boxes around their masks."""
     import torch
 
     rows = memory.rows
@@ -112,7 +160,10 @@ def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple
 
 
 def _boxes_around(masks: "Tensor") -> "Tensor":
-    """(B, Q, 4) centre and size, 0 to 1, of what is positive in (B, H, W, Q); zeros where nothing is."""
+    """Return the boxes (B, Q, 4) around what is positive in (B, H, W, Q).
+
+    Centre and size, 0 to 1; zeros where nothing is.
+    """
     import torch
 
     def extent(line: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -148,7 +199,7 @@ def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: 
 
 
 def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor") -> "Tensor":
-    """Weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
+    """Return the weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
 
     `value` is (B, S, heads, dim), the feature maps of `memory` one after the other; `places` are
     (B, Q, heads, levels, points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
@@ -167,7 +218,7 @@ def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor"
 
 
 def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
-    """The four pixels around each place: their rows in the memory, and their part of the weight."""
+    """Yield the four pixels around each place: their rows and their part of the weight."""
     import torch
 
     width, height = memory.sizes.unbind(-1)
@@ -183,7 +234,10 @@ def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[t
 
 
 def _order_votes(logits: "Tensor") -> "Tensor":
-    """(B, Q) how many queries each one comes after; `logits[i, j]`, i < j, says that i comes before j."""
+    """Count the queries that each one comes after, (B, Q).
+
+    `logits[i, j]`, i < j, says that i comes before j.
+    """
     before = logits.sigmoid()
     after = 1 - before.transpose(1, 2)
     return before.triu(1).sum(1) + after.tril(-1).sum(1)
@@ -194,7 +248,10 @@ def _logit(share: "Tensor") -> "Tensor":
 
 
 def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
-    """Fold every batch norm into its convolution, and RepVGG's two branches into one (Ding et al., 2021)."""
+    """Fold each batch norm into its convolution, and RepVGG's two branches into one.
+
+    Ding et al., 2021.
+    """
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_weights
     from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLayoutV3RepVggBlock
@@ -219,16 +276,16 @@ def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
                 setattr(parent, name, nn.Sequential(wide, block.activation))
 
 
-class ReluNotFused(RuntimeError):
+class ReluFusionError(RuntimeError):
     """cuDNN has no kernel for a convolution with bias and ReLU of some shape."""
 
 
 def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
-    """Let the backbone's convolutions add their bias and cut at zero themselves, where cuDNN can (after `fuse`).
+    """Let the backbone's convolutions add their bias and cut at zero themselves.
 
-    Neither eager mode nor the compiler does it: each writes the convolution's output and reads it
-    again. Raises `RuntimeError` and changes nothing where cuDNN has no such kernel. A network raises
-    `ReluNotFused` where cuDNN refuses one of its shapes when it runs: see `unfuse_relu`.
+    It comes after `fuse`, and holds where cuDNN can. Neither eager mode nor the compiler does it: each writes the
+    convolution's output and reads it again. Raises `RuntimeError` and changes nothing where cuDNN has no such kernel. A
+    network raises `ReluFusionError` where cuDNN refuses one of its shapes when it runs: see `unfuse_relu`.
     """
     import torch
     from torch import nn
@@ -268,7 +325,10 @@ def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
 
 @cache
 def _conv_relu() -> "Callable[..., Tensor]":
-    """cuDNN's convolution with bias and ReLU as an operator that the compiler can look through for its shape."""
+    """Return cuDNN's convolution with bias and ReLU as one operator.
+
+    The compiler can look through it for its shape.
+    """
     import torch
     from torch.nn.functional import conv2d
 
@@ -280,7 +340,7 @@ def _conv_relu() -> "Callable[..., Tensor]":
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            raise ReluNotFused(str(error)) from error
+            raise ReluFusionError(str(error)) from error
 
     operator = torch.library.custom_op("kopub::conv_relu", conv_relu, mutates_args=())
 

@@ -1,32 +1,128 @@
-"""The regions of a batch's pages, from the model's outputs."""
+"""A page before the model, decoded and shrunk, and its regions after it."""
 
+import io
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from resources.layout.ink import has_writing, ink_share
-from resources.layout.pp_doclayout.health import NO_REGION
-from resources.layout.pp_doclayout.postprocess import Detections, Rules, holding, postprocess
-from resources.layout.pp_doclayout.preprocess import Prepared
+from resources.errors import EngineError, UndecodableImage
+from resources.layout.ink import blank_reason, has_writing, ink_share
+from resources.layout.pp_doclayout.network import SIDE
+from resources.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
 from resources.layout.regions import LABELS, PageLayout, Region, Task
+from resources.pages.page import Page, decode
 from resources.states import State
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
     from resources.layout.pp_doclayout.model import Outputs
 
+_JPEG_START = b"\xff\xd8\xff"
+_EXIF_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class PageInput:
+    """A page as the model takes it.
+
+    `pixels` is RGB uint8 (SIDE, SIDE, 3), None when `state` says that it failed.
+    """
+
+    page_id: str
+    width: int
+    height: int
+    pixels: "np.ndarray | None"
+    seconds: float
+    state: State = State.OK
+    reason: str | None = None
+
+
+def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
+    """Decode and shrink one page; what goes wrong is its state, never an exception."""
+    started = time.perf_counter()
+    try:
+        pixels, width, height = (
+            _decode_and_shrink_on_gpu(page.data)
+            if gpu_jpeg and _plain_jpeg(page.data)
+            else _decode_and_shrink(page.data)
+        )
+    except UndecodableImage as error:
+        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
+    except Exception as error:
+        reason = f"preparing the page failed: {type(error).__name__}: {error}"
+        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)
+    return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
+
+
+def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+    import cv2
+
+    image = decode(data)
+    height, width = image.shape[:2]
+    return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), width, height
+
+
+def _plain_jpeg(data: bytes | memoryview) -> bool:
+    """Return whether a page is an upright RGB or grey JPEG.
+
+    The rest (CMYK, EXIF rotation) is Pillow's work.
+    """
+    from PIL import Image
+
+    if bytes(data[:3]) != _JPEG_START:
+        return False
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        return image.mode in {"RGB", "L"} and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
+
+
+def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+    """Decode and shrink by nvJPEG.
+
+    A file that nvJPEG refuses is decoded on the host, which also knows the reason.
+    """
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg  # pyright: ignore[reportMissingImports]
+
+    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    with torch.inference_mode(), torch.cuda.stream(_decode_stream()):
+        try:
+            image = decode_jpeg(encoded, mode=ImageReadMode.RGB, device="cuda")
+        except RuntimeError:
+            return _decode_and_shrink(data)
+        height, width = image.shape[-2:]
+        small = torch.nn.functional.interpolate(
+            image[None].float(), size=(SIDE, SIDE), mode="bicubic", align_corners=False
+        )
+        pixels = small[0].round_().clamp_(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().cpu()
+    return pixels.numpy(), width, height
+
+
+@cache
+def _decode_stream() -> "torch.cuda.Stream":
+    """Return a CUDA stream apart from the model's: a decoded page waits for no batch."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
 _REFERENCES = "reference"
+NO_REGION = "no region was found on a page with ink"
 
 
 @dataclass(frozen=True, slots=True)
 class PageRules:
-    """What becomes of the model's boxes: the rules for them, and the task of each label.
+    """The rules for the model's boxes, and each label's task.
 
     `named` are the labels whose task the settings say, `dtype` is the precision of the model, `outline` the probability
     from which a pixel belongs to a region with a mask, and `speck` the share of the page that is no writing yet.
     """
 
-    boxes: Rules
+    boxes: BoxRules
     tasks: Mapping[str, Task]
     named: frozenset[str]
     outline: float
@@ -34,15 +130,15 @@ class PageRules:
     speck: float
 
 
-class Found(NamedTuple):
-    """A page's layout, with how many boxes each rule dropped and how many regions have each label."""
+class PageFindings(NamedTuple):
+    """A page's layout, with counts of dropped boxes by rule and of regions by label."""
 
     layout: PageLayout
     counts: Counter[str]
 
 
-def find_regions(pages: Sequence[Prepared], outputs: "Outputs", rules: PageRules) -> list[Found]:
-    """What is found on each of some decoded pages, whose outputs are in the same order."""
+def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRules) -> list[PageFindings]:
+    """Find the regions of decoded pages, whose outputs are in the same order."""
     found = []
     for i, page in enumerate(pages):
         counts: Counter[str] = Counter()
@@ -51,11 +147,11 @@ def find_regions(pages: Sequence[Prepared], outputs: "Outputs", rules: PageRules
         except Exception as error:
             # One page must not fail the shard; its row has the reason.
             layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
-        found.append(Found(layout, counts))
+        found.append(PageFindings(layout, counts))
     return found
 
 
-def _layout(page: Prepared, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
+def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
     import numpy as np
 
     scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
@@ -65,17 +161,15 @@ def _layout(page: Prepared, i: int, outputs: "Outputs", rules: PageRules, counts
     detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
     counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
     if len(detections) == 0:
-        return _empty(page, rules.speck)
+        return _layout_without_regions(page, rules.speck)
     regions = _regions(detections, page, outputs, i, rules)
     counts.update(f"label_{region.label}" for region in regions)
     return PageLayout(page.page_id, State.OK, regions=regions)
 
 
-def _regions(found: Detections, page: Prepared, outputs: "Outputs", i: int, rules: PageRules) -> tuple[Region, ...]:
-    from resources.layout.pp_doclayout.polygons import outline
-
+def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rules: PageRules) -> tuple[Region, ...]:
     masks = outputs.masks(i, found.queries) if outputs.mask_queries is not None else None
-    alone = ~holding(found.boxes)
+    alone = ~boxes_with_inner(found.boxes)
     regions = []
     for index, (label_id, score, box) in enumerate(
         zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
@@ -83,7 +177,7 @@ def _regions(found: Detections, page: Prepared, outputs: "Outputs", i: int, rule
         label, bbox = LABELS[label_id], (box[0], box[1], box[2], box[3])
         polygon = None
         if masks is not None:
-            polygon = outline(masks[index], bbox, page.width, page.height, rules.outline)
+            polygon = trace_outline(masks[index], bbox, page.width, page.height, rules.outline)
         task = rules.tasks[label]
         if label == _REFERENCES and task is Task.ABANDON and label not in rules.named and alone[index]:
             # Its entries are not regions of their own, so nothing else has their text.
@@ -92,7 +186,7 @@ def _regions(found: Detections, page: Prepared, outputs: "Outputs", i: int, rule
     return tuple(regions)
 
 
-def _empty(page: Prepared, speck: float) -> PageLayout:
+def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
     """Return a page without regions: blank where nothing is written on it, else failed."""
     import cv2
     import numpy as np
@@ -101,4 +195,31 @@ def _empty(page: Prepared, speck: float) -> PageLayout:
     gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
     if has_writing(gray, speck):
         return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink_share(gray):.2%})")
-    return PageLayout(page.page_id, State.BLANK)
+    return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
+
+
+class Health:
+    """Tells a model that fails on every page from single pages that fail."""
+
+    def __init__(self) -> None:
+        self._worked = False
+        self._failed: list[PageLayout] = []
+
+    def add(self, layout: PageLayout) -> None:
+        self._worked |= layout.state in {State.OK, State.BLANK}
+        if layout.state is State.FAILED and not self._worked:
+            self._failed.append(layout)
+
+    def check(self) -> None:
+        """Raise `EngineError` when pages failed and none came out.
+
+        One page without regions may be unusual; several mean that the model finds nothing.
+        """
+        if self._worked or not self._failed:
+            return
+        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
+        if len(self._failed) > 1 or NO_REGION not in str(reason):
+            raise EngineError(
+                f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
+                "check the weights, layout.dtype and layout.threshold"
+            )

@@ -1,4 +1,4 @@
-"""From the model's raw boxes to a page's regions: pure numpy, every rule on whole arrays.
+"""From the model's raw boxes to a page's detections, every rule on whole arrays.
 
 The rules are those of PaddleX's layout post-processing as the GLM-OCR SDK configures them.
 Ties are broken the same way everywhere: reading order, then score, then label.
@@ -30,7 +30,7 @@ _INLINE_SHARED = 0.5
 
 
 class Containment(StrEnum):
-    """Which box is kept when one lies inside another."""
+    """The choice of a box when one lies inside another."""
 
     LARGE = "large"
     """The boxes inside a box of this label go."""
@@ -40,7 +40,7 @@ class Containment(StrEnum):
     """Both stay."""
 
 
-class Rules(NamedTuple):
+class BoxRules(NamedTuple):
     """The rules as arrays over the class ids."""
 
     thresholds: "NDArray[np.float64]"
@@ -60,7 +60,10 @@ class Rules(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """A page's regions in reading order. `dropped` counts the boxes each rule took away."""
+    """A page's detections in reading order.
+
+    `dropped` counts the boxes each rule took away.
+    """
 
     boxes: "NDArray[np.float64]"
     """(n, 4) x1, y1, x2, y2 in pixels of the page."""
@@ -83,10 +86,10 @@ def make_rules(
     containment: Mapping[str, Containment],
     unclip: Mapping[str, tuple[float, float]],
     overlap: float | None = None,
-) -> Rules:
-    """Rules from settings by label; a label that is not named has the threshold, `large` and no unclip."""
+) -> BoxRules:
+    """Make rules from settings; other labels get the threshold, `large` and no unclip."""
     modes = [containment.get(label, Containment.LARGE) for label in LABELS]
-    return Rules(
+    return BoxRules(
         thresholds=np.array([thresholds.get(label, threshold) for label in LABELS]),
         nms_same=nms_same,
         nms_different=nms_different,
@@ -103,9 +106,9 @@ def postprocess(
     votes: "NDArray[np.float32]",
     width: int,
     height: int,
-    rules: Rules,
+    rules: BoxRules,
 ) -> Detections:
-    """Regions of a page of `width` x `height` pixels.
+    """Turn the model's boxes into detections on a page of `width` x `height` pixels.
 
     `scores` (Q, C) are probabilities, `boxes` (Q, 4) centre and size relative to the page, `votes`
     (Q,) grow along the reading order. At most Q pairs of query and label are looked at, best first.
@@ -130,14 +133,14 @@ def postprocess(
         kept = step(found)
         dropped[name] = len(kept) - int(np.count_nonzero(kept))
         if dropped[name]:
-            found = _take(found, kept)
-    return _on_page(found, page, rules.unclip, dropped)
+            found = _select(found, kept)
+    return _clip_to_page(found, page, rules.unclip, dropped)
 
 
 def _candidates(
     scores: "NDArray[np.float32]", votes: "NDArray[np.float32]", thresholds: "NDArray[np.float64]"
 ) -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
-    """(query, label) pairs over their threshold, in reading order."""
+    """Return (query, label) pairs over their threshold, in reading order."""
     n_queries, n_labels = scores.shape
     flat = scores.ravel()
     pairs = np.flatnonzero(flat >= thresholds.min())
@@ -152,8 +155,11 @@ def _candidates(
     return queries[order], labels[order]
 
 
-def _not_overlapped(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
-    """Greedy non-maximum suppression; IoU counts pixels, so a box is one pixel wider than its coordinates."""
+def _not_overlapped(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
+    """Keep what greedy non-maximum suppression leaves.
+
+    IoU counts pixels, so a box is one pixel wider than its coordinates.
+    """
     by_score = np.argsort(-found.scores, kind="stable")
     boxes, labels = found.boxes[by_score], found.labels[by_score]
     shared = _intersections(boxes, 1.0)
@@ -171,7 +177,7 @@ def _not_overlapped(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
 
 
 def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.bool_]":
-    """All boxes but images as large as the page, unless nothing else would be left."""
+    """Keep all but images as large as the page, unless nothing else is left."""
     limit = PAGE_IMAGE_LANDSCAPE if width > height else PAGE_IMAGE_PORTRAIT
     inside = np.clip(found.boxes, 0.0, [width, height, width, height])
     areas = (inside[:, 2] - inside[:, 0]) * (inside[:, 3] - inside[:, 1])
@@ -179,15 +185,15 @@ def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.b
     return kept if kept.any() else ~kept
 
 
-def holding(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
-    """(n,) which of the boxes (n, 4) have another one inside."""
+def boxes_with_inner(boxes: "NDArray[np.float64]") -> "NDArray[np.bool_]":
+    """Mark the boxes (n, 4) that have another one inside, (n,)."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     inside = _intersections(boxes, 0.0) >= CONTAINED_SHARE * areas[:, None]
     np.fill_diagonal(inside, False)
     return np.asarray(inside.any(axis=0))
 
 
-def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
+def _not_contained(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
     boxes, labels = found.boxes, found.labels
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     candidates = (areas > 0) & ~_NEVER_CONTAINED[labels]
@@ -202,9 +208,10 @@ def _not_contained(found: Detections, rules: Rules) -> "NDArray[np.bool_]":
 
 
 def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]":
-    """Of two boxes that share more than `overlap` of the smaller one, the smaller goes; of equal ones the later.
+    """Drop the smaller of two boxes that share more than `overlap` of it.
 
-    A picture and a box of another label both stay. A formula within a line goes from half of the smaller box on.
+    Of equal ones the later goes. A picture and a box of another label both stay. A formula within a line goes from half
+    of the smaller box on.
     """
     kept = np.ones(len(found), bool)
     if overlap is None:
@@ -227,17 +234,17 @@ def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]
 
 
 def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.float64]":
-    """(n, n) areas that boxes share, each side `extra` longer than its coordinates say."""
+    """Return the (n, n) areas that boxes share, each side grown by `extra`."""
     x1, y1, x2, y2 = boxes.T
     across = np.minimum(x2[:, None], x2) - np.maximum(x1[:, None], x1) + extra
     down = np.minimum(y2[:, None], y2) - np.maximum(y1[:, None], y1) + extra
     return np.maximum(across, 0.0) * np.maximum(down, 0.0)
 
 
-def _on_page(
+def _clip_to_page(
     found: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
 ) -> Detections:
-    """Unclip about the centre, clamp to the page, and leave out what has no area there."""
+    """Unclip about the centre, clamp to the page, and drop what has no area."""
     low, high = found.boxes[:, :2], found.boxes[:, 2:]
     centre, half = (low + high) / 2, (high - low) * unclip[found.labels] / 2
     boxes = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
@@ -246,5 +253,36 @@ def _on_page(
     return Detections(boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept], dropped)
 
 
-def _take(found: Detections, kept: "NDArray[np.bool_]") -> Detections:
+def _select(found: Detections, kept: "NDArray[np.bool_]") -> Detections:
     return Detections(found.boxes[kept], found.labels[kept], found.scores[kept], found.queries[kept])
+
+
+DETAIL = 0.004
+"""Douglas-Peucker tolerance as a share of the outline's length, as PaddleX has it."""
+
+
+def trace_outline(
+    logits: "NDArray[np.float32]", bbox: tuple[float, float, float, float], width: int, height: int, threshold: float
+) -> tuple[tuple[float, float], ...] | None:
+    """Return the corners of the largest part of a mask (h, w) inside its box.
+
+    They are in page pixels; None where it is no area. `logits` cover the whole page of `width` x `height` pixels; a
+    pixel is set from the probability `threshold` on.
+    """
+    import cv2
+
+    rows, columns = logits.shape
+    scale = np.array([width / columns, height / rows])
+    left, top = np.floor(np.array(bbox[:2]) / scale).astype(int)
+    right, bottom = np.ceil(np.array(bbox[2:]) / scale).astype(int)
+    part = logits[top:bottom, left:right] > np.log(threshold / (1 - threshold))
+    contours, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    if not contours:
+        return None
+    largest = max(contours, key=cv2.contourArea)
+    corners = cv2.approxPolyDP(largest, DETAIL * cv2.arcLength(largest, True), True)[:, 0]
+    if len(corners) < 3:
+        return None
+    # A contour runs through pixel centres.
+    placed = np.clip((corners + (left, top) + 0.5) * scale, bbox[:2], bbox[2:])
+    return tuple((float(x), float(y)) for x, y in placed)

@@ -1,15 +1,18 @@
-"""PP-DocLayoutV3 on several devices at once: a replica on each, batches to whichever is free, regions out."""
+"""PP-DocLayoutV3 on several devices: a replica on each, batches to whichever is free."""
 
 import copy
+import gc
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, fall_back, pin
-from resources.layout.pp_doclayout.page_regions import Found, PageRules, find_regions
-from resources.layout.pp_doclayout.preprocess import Prepared
+from resources.errors import EngineError
+from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, fall_back
+from resources.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules, find_regions
+from resources.parallel import BackgroundTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,11 +21,18 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.model import Pixels
 
 
-class Replicas:
-    """A `PageModel` on each of some devices, used as one: batches go to whichever is free, in their order.
+_FOR_EVERY_GPU = 1
+"""CUDA's `cudaHostRegisterPortable`."""
+ALL = "all"
+"""Stands for every GPU that this process may see, as CUDA_VISIBLE_DEVICES says."""
 
-    `network` is used up; the others run copies of it. `options` are those of `PageModel`. Their first passes begin
-    at once. A thread finds the regions in the outputs of a batch while the devices run the next ones.
+
+class Replicas:
+    """A `PageModel` on each of some devices, used as one.
+
+    Batches go to whichever is free, in their order. `network` is used up; the others run copies of it. `options` are
+    those of `PageModel`. Their first passes begin at once. A thread finds the regions in the outputs of a batch while
+    the devices run the next ones.
     """
 
     def __init__(self, network: Any, devices: Sequence[str], rules: PageRules, **options: Any) -> None:
@@ -44,7 +54,10 @@ class Replicas:
 
     @property
     def under_way(self) -> int:
-        """Batches that keep all busy: one in each device, one that waits for it, one whose regions are found."""
+        """Batches that keep all busy.
+
+        One is in each device, one waits for it, and the regions of one are found.
+        """
         return len(self._models) + 2
 
     @property
@@ -54,7 +67,7 @@ class Replicas:
 
     @property
     def fallbacks(self) -> list[str]:
-        """What happened on the devices, by device where there are several."""
+        """Return what happened on the devices, by device where there are several."""
         one = len(self._models) == 1
         return self._not_pinned + [
             what if one else f"{device}: {what}"
@@ -64,7 +77,7 @@ class Replicas:
 
     @property
     def memory_peak(self) -> int:
-        """Most bytes of memory that were allocated on one GPU at once; 0 without a GPU."""
+        """Most bytes that were allocated on one GPU at once; 0 without a GPU."""
         return max(model.memory_peak for model in self._models)
 
     def pin(self, memory: "NDArray[np.uint8]") -> None:
@@ -72,14 +85,14 @@ class Replicas:
         if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
             fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
-    def submit(self, pages: Sequence[Prepared], pixels: "Pixels") -> Future[list[Found]]:
-        """What is found on decoded pages, by the device that is free first.
+    def submit(self, pages: Sequence[PageInput], pixels: "Pixels") -> Future[list[PageFindings]]:
+        """Find the regions of decoded pages on the device that is free first.
 
         `pixels` are those of the pages, see `PageModel.submit`. The future holds what the model raised.
         """
         return self._finder.submit(self._found, pages, self._threads.submit(self._run, pixels))
 
-    def _found(self, pages: Sequence[Prepared], outputs: Future[Outputs]) -> list[Found]:
+    def _found(self, pages: Sequence[PageInput], outputs: Future[Outputs]) -> list[PageFindings]:
         made = outputs.result()
         started = time.perf_counter()
         found = find_regions(pages, made, self._rules)
@@ -100,3 +113,66 @@ class Replicas:
         self._finder.shutdown(wait=True, cancel_futures=True)
         for model in self._models:
             model.close()
+
+
+def named_devices(device: str) -> list[str]:
+    """Return the devices that `layout.device` names.
+
+    It is one, several with commas between them, or `ALL`. Raises `EngineError` when all are wanted and there is none.
+    """
+    if device != ALL:
+        return [name.strip() for name in device.split(",") if name.strip()]
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+    return [f"cuda:{index}" for index in range(count)]
+
+
+def visible_gpus(device: str) -> int:
+    """Count the GPUs among the devices of `layout.device`; 0 for all of none."""
+    try:
+        return len({name for name in named_devices(device) if name.startswith("cuda")})
+    except EngineError:
+        return 0
+
+
+def import_packages(devices: Sequence[str] = ()) -> None:
+    """Import what `load` needs, and begin CUDA on the GPUs of `devices` meanwhile.
+
+    CUDA takes a second to begin.
+    """
+    # Collections of garbage take a quarter of the time.
+    gc.disable()
+    try:
+        import torch  # noqa: F401
+
+        for device in devices:
+            if device.startswith("cuda"):
+                BackgroundTask(partial(_begin_gpu, device))  # what goes wrong, loading says
+        from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
+    finally:
+        gc.enable()
+
+
+def _begin_gpu(device: str) -> None:
+    """Have CUDA, cuDNN and cuBLAS begin on a device."""
+    import torch
+
+    one = torch.ones(8, 8, 8, 8, dtype=torch.float16, device=device)
+    torch.nn.functional.conv2d(one, one)
+    torch.matmul(one, one)
+    torch.cuda.synchronize(device)
+
+
+def pin(memory: "NDArray[np.uint8]") -> int:
+    """Let GPUs read host memory directly; return CUDA's error, or 0.
+
+    Where they cannot, the driver copies it first.
+    """
+    import torch
+
+    cudart: Any = torch.cuda.cudart()
+    # CUDA keeps an error for the thread that made it: this must not be one that runs a network.
+    return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))

@@ -15,7 +15,7 @@ import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing.connection import Connection
@@ -23,18 +23,21 @@ from pathlib import Path
 from threading import Lock, Thread
 from types import ModuleType
 
-from resources.child_process import how_it_ended, start_child
-from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage
-from resources.pages.documents import hwp
-from resources.pages.documents.made_page import Failed
-from resources.printable import counted, first_line, visible
+from filelock import FileLock, Timeout
+
+from resources.errors import UndecodableImage, counted, first_line, visible
+from resources.fingerprints import CodeVersion
+from resources.pages.documents import hwp, office
+from resources.pages.documents.text_layer import Failed
+from resources.processes import how_it_ended, start_child
 
 CODE = CodeVersion("pages.conversion", {1: "the first release"})
 """A new version converts every document again."""
 
 SECONDS = 180.0
 """Longest time for one document: those of offices take one to ten seconds."""
+_POLL_SECONDS = 1.0
+"""Between two looks whether a conversion that waits for another one is still wanted."""
 _MEMORY = 4 << 30
 """Bytes that one conversion may reserve."""
 _MOST_WRITTEN = 1 << 30
@@ -52,17 +55,17 @@ _TELLING = 8
 
 def suffixes() -> frozenset[str]:
     """Return the suffixes of files that are converted."""
-    return hwp.SUFFIXES
+    return hwp.SUFFIXES | office.SUFFIXES
 
 
 def is_converted(path: "os.PathLike[str] | str") -> bool:
-    """Whether a file is one that becomes a PDF first, by its suffix."""
+    """Return whether a file is converted to PDF first, by its suffix."""
     return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
 
 
 def lacks(suffix: str) -> str | None:
     """Say what this machine lacks to convert files of a suffix, with the package; None when nothing."""
-    return _format(suffix).lacks()
+    return office.lacks(suffix) if suffix in office.SUFFIXES else hwp.lacks()
 
 
 def all_lacking() -> list[str]:
@@ -83,7 +86,7 @@ def converter(suffix: str) -> str | None:
 
 @cache
 def has_korean_font() -> bool:
-    """Whether fontconfig, which every converter asks, knows a font with Hangul."""
+    """Return whether fontconfig, which every converter asks, knows a font with Hangul."""
     if sys.platform == "darwin":
         return True  # it comes with one
     import ctypes
@@ -100,7 +103,7 @@ def has_korean_font() -> bool:
 
 
 def _format(suffix: str) -> ModuleType:
-    return hwp
+    return office if suffix in office.SUFFIXES else hwp
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +140,24 @@ class Conversions:
         with task.lock:
             if task.result is None:
                 folder = Path(tempfile.mkdtemp(dir=self._folder))
-                task.result = self._convert(path, folder)
+                is_office = path.suffix.lower() in office.SUFFIXES
+                with self._only_one() if is_office else nullcontext():
+                    task.result = self._convert(path, folder)
             return task.result
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Wait for every other LibreOffice of this user: one takes as much memory as all else together."""
+        user = os.getuid() if hasattr(os, "getuid") else ""
+        lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
+        while not self._cancelled:
+            with suppress(Timeout):
+                lock.acquire()
+                break
+        try:
+            yield
+        finally:
+            lock.release()
 
     def cancel(self) -> None:
         """Kill every conversion that runs; no other starts."""
@@ -278,7 +297,8 @@ def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
 
 
 def _letters(text: str) -> str:
-    return "".join(letter for letter in unicodedata.normalize("NFKC", text) if letter.isalnum())
+    """Return letters and digits in lower case, as styles print texts in capitals."""
+    return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
 
 
 def _groups(letters: str) -> Iterator[str]:
@@ -286,7 +306,7 @@ def _groups(letters: str) -> Iterator[str]:
 
 
 def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
-    """The page, from one on if there is such, on which all groups of letters stand."""
+    """Return the page, from one on if there is such, on which all groups of letters stand."""
     pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
     return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
 

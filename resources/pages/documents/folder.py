@@ -1,32 +1,32 @@
-"""The documents of a folder in their order, and the ids of their pages. No file is opened."""
+"""The documents of a folder in natural order, and the ids of pages. No file is opened."""
 
 import hashlib
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 
-from resources.errors import SourceError
-from resources.pages import ids
+from resources.errors import SourceError, spelt
 from resources.pages.documents import conversion, pdf, pictures
 from resources.pages.documents.pdf import is_pdf
-from resources.pages.names import natural
-from resources.pages.places.object_paths import ObjectPath, SourcePath, sha256_of
-from resources.printable import spelt
+from resources.pages.places import ObjectPath, SourcePath, sha256_of
 
-_OFFICE = frozenset([".doc", ".docx", ".odp", ".ods", ".odt", ".pages", ".ppt", ".pptx", ".rtf", ".xls", ".xlsx"])
+MAX_BYTES = 200
+"""Longest id in UTF-8. File systems take names of 255 bytes; the rest is room for an index and an extension."""
+_OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
 _JOINT = "__"
 """Separates folders and file in an id, which must not hold a slash."""
 _HASH = 8
 """Hex digits that tell apart two documents of the same id."""
-_LONGEST = ids.MAX_BYTES - len("_9999999")
+_LONGEST = MAX_BYTES - len("_9999999")
 """Bytes of an id before the number of the page."""
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DocumentFile:
     """A PDF, an image, or a file that becomes a PDF.
 
     `place` is its path below the folder as the storage spells it, `name` for people.
@@ -39,7 +39,7 @@ class Document:
     id: str
 
     def sha256(self) -> str:
-        """The SHA-256 of the file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
+        """Return the SHA-256 of the file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
         return sha256_of(self.path)
 
 
@@ -54,14 +54,14 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a folder holds, both in natural order of folders and names."""
+    """The documents of a folder and the files left out, both in natural order of folders and names."""
 
-    documents: list[Document]
+    documents: list[DocumentFile]
     left_out: list[LeftOut]
 
 
 def find_documents(source: SourcePath) -> Found:
-    """Every document in or below a folder, or the one that `source` is.
+    """Return every document in or below a folder, or the one that `source` is.
 
     Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
     """
@@ -73,7 +73,7 @@ def find_documents(source: SourcePath) -> Found:
     # An image that comes to a PDF of its name does not change the ids of the PDF's pages.
     stems_of_pdfs = Counter(_stem(place) for path, place in found if is_pdf(path))
     documents = [
-        Document(
+        DocumentFile(
             path,
             place,
             name=_name(place) if names[_name(place)] == 1 else spelt(place),
@@ -101,7 +101,7 @@ def _no_document(path: SourcePath) -> str | None:
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
-    """All files below a folder, or the one that `source` is, each with its place."""
+    """Yield all files below a folder, or the one that `source` is, each with its place."""
     if isinstance(source, ObjectPath):
         paths = [source] if source.is_file() else _walk_listed(source)
         yield from ((path, path.relative_to(source)) for path in paths)
@@ -112,7 +112,7 @@ def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
 
 
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
-    """As `_walk`, of object storage."""
+    """Do as `_walk` does, on object storage."""
     for each in folder.iterdir():
         if each.is_file() or each.name[0] == ".":
             yield each
@@ -121,7 +121,7 @@ def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """All files below a folder, and the hidden folders, which are not entered."""
+    """Yield all files below a folder, and the hidden folders, which are not entered."""
     seen = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
         # A link may lead back to a folder that it lies in.
@@ -138,19 +138,19 @@ def _refuse(error: OSError) -> None:
 
 
 def _id(stem: str, place: str, shared: bool) -> str:
-    """The stem; when it is too long or `shared`, as much of its end as fits and a hash of the place."""
+    """Return the stem; when it is too long or `shared`, as much of its end as fits and a hash of the place."""
     return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
 
 
 def marked(stem: str, place: str) -> str:
-    """As much of the end of a stem as fits into an id, and a hash of what tells it from another of the same stem."""
+    """Return as much of the end of a stem as fits into an id, with a hash that tells equal stems apart."""
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
 
 
 def _stem(place: str) -> str:
-    """The place without its suffix, in characters that an id may hold."""
+    """Return the place without its suffix, in characters that an id may hold."""
     text = _composed(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
 
@@ -162,3 +162,26 @@ def _name(place: str) -> str:
 def _composed(text: str) -> str:
     """`text` in NFC: macOS, and archives made there, store Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
+
+
+def problem_with(page_id: str) -> str | None:
+    """Why `page_id` cannot be used, as the end of a sentence that begins with the id; None when it can."""
+    tests = (
+        (not page_id, "is empty"),
+        (len(page_id.encode("utf-8", "surrogatepass")) > MAX_BYTES, f"is longer than {MAX_BYTES} bytes"),
+        (not page_id.isprintable(), "has characters that cannot be printed"),
+        ("/" in page_id or "\\" in page_id, "has a slash"),
+        (page_id in {".", ".."}, "names a folder"),
+        (page_id != page_id.strip(), "begins or ends with a blank"),
+    )
+    return next((problem for failed, problem in tests if failed), None)
+
+
+def stand_in(shard_key: str, row: int) -> str:
+    """Return the id of a row without a usable one. It holds a slash, so no usable id is equal to it."""
+    return f"{shard_key}/row_{row}"
+
+
+def natural(name: str) -> list[str | int]:
+    """Sort key that puts part-2 before part-10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]

@@ -14,8 +14,7 @@ from pathlib import Path
 from shutil import which
 from typing import IO, Any
 
-from resources.errors import UndecodableImage
-from resources.printable import first_line, visible
+from resources.errors import UndecodableImage, first_line, visible
 
 SUFFIXES = frozenset({".hwp", ".hwpx"})
 RENDERER = "rsvg-convert"
@@ -98,7 +97,7 @@ def paragraphs(path: Path) -> list[str]:
 
 
 def _in_hwp5(file: Any) -> Iterator[str]:
-    """The paragraphs of an HWP 5 file, which is a compound file of streams of records."""
+    """Yield the paragraphs of an HWP 5 file, which is a compound file of streams of records."""
     header = _stream(file, ["FileHeader"])
     if len(header) < _HEADER_SIZE or not header.startswith(b"HWP Document File"):
         raise UndecodableImage("the file is damaged or no HWP document: it has no header")
@@ -129,7 +128,7 @@ def _stream(file: Any, name: list[str]) -> bytes:
 
 
 def _of_records(section: bytes) -> Iterator[str]:
-    """The text of a section's paragraphs, without comments that are not printed."""
+    """Yield the text of a section's paragraphs, without comments that are not printed."""
     at, hidden = 0, None
     while at + 4 <= len(section):
         (head,) = struct.unpack_from("<I", section, at)
@@ -151,7 +150,7 @@ def _of_records(section: bytes) -> Iterator[str]:
 
 
 def _text(content: bytes) -> str:
-    """The letters of a paragraph, cut by a line end where an object as a table stands in it."""
+    """Return the letters of a paragraph, cut by a line end where an object as a table stands in it."""
     units = struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])
     letters = bytearray()
     at = 0
@@ -163,7 +162,7 @@ def _text(content: bytes) -> str:
 
 
 def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """The paragraphs of an HWPX file, which is an archive of XML."""
+    """Yield the paragraphs of an HWPX file, which is an archive of XML."""
     require_bounded(archive)
     names = set(archive.namelist())
     manifest = "META-INF/manifest.xml"
@@ -186,15 +185,18 @@ def require_bounded(archive: zipfile.ZipFile) -> None:
         raise _too_large()
 
 
-def xml_paragraphs(xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The text of an XML file: of its elements called `text`, joined within each element called `paragraph`.
+def xml_paragraphs(
+    xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset(), hides: str | None = None
+) -> Iterator[str]:
+    """Yield the text of an XML file: of its elements called `text`, joined within each element called `paragraph`.
 
     A paragraph is cut where another stands within it. Names have no namespaces. No entity is resolved and nothing is
-    fetched. What is `unprinted` is left out.
+    fetched. What is `unprinted` is left out, and texts whose element holds one that `hides` them.
     """
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     open_paragraphs: list[list[str]] = []
+    hidden_by = hides and f"{{*}}rPr/{{*}}{hides}"
     skipped = 0
     options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
     for event, element in etree.iterparse(xml, events=("start", "end"), **options):
@@ -208,6 +210,8 @@ def xml_paragraphs(xml: IO[bytes], paragraph: str, text: str, unprinted: frozens
                 around.append("\n")
             open_paragraphs.append([])
         elif event == "end" and name == text and not skipped and open_paragraphs:
+            if hidden_by and element.getparent().find(hidden_by) is not None:
+                continue
             open_paragraphs[-1].append("".join(element.itertext()))
         elif event == "end" and name == paragraph and open_paragraphs:
             yield from "".join(open_paragraphs.pop()).split("\n")

@@ -5,22 +5,21 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage, is_of_machine
-from resources.pages.documents.made_page import MadePage, PageCount
-from resources.pages.pixels.images import MAX_PIXELS, jpeg_damage
-from resources.printable import first_line
+from resources.errors import UndecodableImage, first_line, is_of_machine
+from resources.fingerprints import CodeVersion
+from resources.pages.documents.text_layer import MadePage, PageCount
+from resources.pages.page import MAX_PIXELS, jpeg_damage
 
 if TYPE_CHECKING:
     import numpy as np
     from pypdfium2 import PdfDocument, PdfPage
 
-    from resources.pages.places.object_paths import SourcePath
+    from resources.pages.places import SourcePath
 
 SUFFIX = ".pdf"
 DPI = 300
@@ -30,7 +29,9 @@ _POINTS = 72
 _MAX_SIDE = 1_000_000
 """Longest side of a PNG in pixels that libpng takes."""
 
-_JPEG = "DCTDecode"
+_JPEG, _FLATE = "DCTDecode", "FlateDecode"
+_MOST_INFLATED = 64 << 20
+"""Bytes of a compressed stream that are looked at: the pixels of an A3 page in colour at 300 dpi, or a bomb."""
 _APART = 61
 """Pixels between two that are looked at first: less than a line of text is high at 300 dpi."""
 _MOST_PICTURES = 100
@@ -42,6 +43,9 @@ _CONTENTS = re.compile(rb"/Contents\s*(\[[^\]]*\]|\d+ \d+ R)")
 _REFERENCE = re.compile(rb"(\d+ \d+) R")
 _FILTER = re.compile(rb"/(\w+)Decode\b")
 _COMMENT = re.compile(rb"%[^\r\n]*")
+_FORM = re.compile(rb"/Subtype\s*/Form\b")
+_ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
+"""Bytes before and after what is deflated."""
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
 
 CODE = CodeVersion(
@@ -50,20 +54,21 @@ CODE = CodeVersion(
         1: "the first release",
         2: "damaged pictures of a page are said",
         3: "a page whose content cannot be read is none, and pages that are only counted are none",
+        4: "content and pictures that are damaged in their middle are said",
     },
 )
 """A new version renders every page again."""
 
 
 def version() -> str:
-    """What the pixels of a page depend on, besides its PDF, the resolution, and fonts that the PDF does not embed."""
+    """Return the versions that pixels depend on, besides the PDF, the resolution, and fonts that are not embedded."""
     from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
 
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
 
 
 def is_pdf(path: "SourcePath") -> bool:
-    """Whether a path is that of a PDF, by its suffix."""
+    """Return whether a path is that of a PDF, by its suffix."""
     return path.suffix.lower() == SUFFIX
 
 
@@ -79,7 +84,7 @@ class Pdfs:
         self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
-        """The number of pages of a PDF. Raises `UndecodableImage` when it cannot be opened or has none."""
+        """Return the number of pages of a PDF. Raises `UndecodableImage` when it cannot be opened or has none."""
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
@@ -89,7 +94,10 @@ class Pdfs:
         return said if said - found <= _MOST_MISSING else found
 
     def count(self, path: Path) -> PageCount:
-        """The number of pages, of attached files, and of pages that are only counted. Raises `UndecodableImage`."""
+        """Return the number of pages, of attached files, and of pages that are only counted.
+
+        Raises `UndecodableImage`.
+        """
         pages, document = self.pages(path), self._opened(path)
         return PageCount(pages, document.count_attachments(), len(document) - pages)
 
@@ -101,7 +109,7 @@ class Pdfs:
         return self._made(path, page, dpi, with_text=False).data
 
     def make(self, path: Path, page: int, dpi: int) -> MadePage:
-        """The page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
+        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
         return self._made(path, page, dpi, with_text=True)
 
     def _made(self, path: Path, page: int, dpi: int, with_text: bool) -> MadePage:
@@ -113,9 +121,7 @@ class Pdfs:
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
             layer = _stored_layer(opened, pixels) if with_text else None
-            damage = _damage(opened, pixels) if with_text else None
-            if with_text and (lost := self._lost_content(path, page, opened, pixels)):
-                raise UndecodableImage(f"the page's content is damaged: {lost}")
+            damage = self._damage(path, page, opened, pixels) if with_text else None
             opened.close()
             return MadePage(_png(pixels), layer, damage)
         except (PdfiumError, cv2.error) as error:
@@ -124,12 +130,18 @@ class Pdfs:
             _require_readable(path)
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
-    def _lost_content(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
-        """Return why nothing of a page was drawn although it has content; None for one that is empty, or was drawn."""
-        if not _is_empty(pixels) or next(iter(opened.get_objects()), None) is not None:
-            return None
-        if streams := _streams_of(opened.pdf, page):
-            return _stream_damage(streams)
+    def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
+        """Return what PDFium left out of a page without a word. Raises `UndecodableImage` where that is all of it."""
+        contents, forms = _streams_of(opened.pdf, page)
+        nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
+        lost = _stream_damage([*contents, *forms])
+        if nothing_drawn and not lost:
+            lost = _why_nothing(contents) if contents else self._missing(path)
+        if lost and nothing_drawn:
+            raise UndecodableImage(f"the page's content is damaged: {lost}")
+        return f"the page's content is damaged: {lost}" if lost else _picture_damage(opened, pixels)
+
+    def _missing(self, path: Path) -> str | None:
         if self._lacks_contents is None:
             self._lacks_contents = _lacks_contents(path)
         return "it is missing from the file" if self._lacks_contents else None
@@ -169,29 +181,36 @@ def _require_readable(path: Path) -> None:
     file_sha256(path)
 
 
-def _damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """Return what is wrong with the first damaged picture of a page, which PDFium leaves out or draws in part.
 
-    A JPEG says it itself. Other pictures are tried where nothing of the page was drawn.
+    JPEGs and deflated pictures say it themselves. Others are tried where nothing was drawn in their place: of CCITT,
+    JBIG2 and JPEG 2000 data that goes on after its damage, PDFium does not tell.
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
+    from resources.pages.documents.text_layer import pixels_of
+
     for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
         assert isinstance(picture, PdfImage)
-        kind = (picture.get_filters() or ["no filter"])[-1]
+        filters = picture.get_filters() or ["no filter"]
+        damage = None
         try:
-            damage = jpeg_damage(bytes(picture.get_data(decode_simple=True))) if kind == _JPEG else None
-            if kind != _JPEG and _is_empty(pixels):
+            if filters[-1] == _JPEG:
+                damage = jpeg_damage(bytes(picture.get_data(decode_simple=True)))
+            elif filters == [_FLATE]:
+                damage = _inflated(bytes(picture.get_data()))[1]
+            elif _is_empty(pixels_of(picture, page, pixels)):
                 picture.get_bitmap()
         except (PdfiumError, ValueError) as error:
-            return f"a picture of the page cannot be drawn ({kind}: {first_line(error)})"
+            return f"a picture of the page cannot be drawn ({filters[-1]}: {first_line(error)})"
         if damage:
             return f"a picture of the page is damaged: {damage}"
     return None
 
 
 def _last_page(document: "PdfDocument") -> int:
-    """The number of the last page that can be found, from 1; 0 where there is none."""
+    """Return the number of the last page that can be found, from 1; 0 where there is none."""
     from pypdfium2 import raw
 
     for number in range(len(document), 0, -1):
@@ -201,8 +220,12 @@ def _last_page(document: "PdfDocument") -> int:
     return 0
 
 
-def _streams_of(document: "PdfDocument", page: int) -> list[tuple[bytes, bytes]]:
-    """The dictionary and the bytes of each content stream of a page.
+_Stream = tuple[bytes, bytes]
+"""The dictionary and the bytes of a stream."""
+
+
+def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream]]:
+    """Return the content streams of a page, and those of the forms that it draws.
 
     PDFium hands out none: they are looked up in a copy of the page, which it writes in a plain form.
     """
@@ -214,50 +237,72 @@ def _streams_of(document: "PdfDocument", page: int) -> list[tuple[bytes, bytes]]
     copy.close()
     written = file.getvalue()
     named = _CONTENTS.search(written)
+    contents = _REFERENCE.findall(named[1]) if named else []
+    starts = (written.rfind(b"\n", 0, written.rfind(b" obj", 0, found.start())) for found in _FORM.finditer(written))
+    forms = [written[start + 1 : written.find(b" obj", start)] for start in starts]
+    return _streams(written, contents), _streams(written, forms)
+
+
+def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
     streams = []
-    for number in _REFERENCE.findall(named[1]) if named else ():
-        found = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % number, written, re.DOTALL)
+    for number in numbers:
+        found = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % re.escape(number), written, re.DOTALL)
         length = found and re.search(rb"/Length (\d+)", found[1])
         if found and length:
             streams.append((found[1], written[found.end() : found.end() + int(length[1])]))
     return streams
 
 
-def _stream_damage(streams: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return what is wrong with content streams of which nothing was drawn; None where they may well draw nothing."""
-    content = b""
-    for dictionary, data in streams:
-        filters = _FILTER.findall(dictionary)
-        if filters not in ([], [b"Flate"]) or b"/DecodeParms" in dictionary:
+def _stream_damage(streams: Sequence[_Stream]) -> str | None:
+    """Return what is wrong with the first deflated stream that is damaged; nothing is known of other filters."""
+    return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflated(stream[1])[1])), None)
+
+
+def _is_deflated(stream: _Stream) -> bool:
+    return _FILTER.findall(stream[0]) == [b"Flate"] and b"/DecodeParms" not in stream[0]
+
+
+def _inflated(data: bytes) -> tuple[bytes, str | None]:
+    """Inflate a stream as far as it goes: its content, and what is wrong with it. One without its checksum is whole."""
+    inflated = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        content = inflated.decompress(data[_ZLIB_HEADER:], _MOST_INFLATED)
+    except zlib.error as error:
+        return b"", first_line(error)
+    if not inflated.eof:
+        return content, None if inflated.unconsumed_tail else "it is cut off"
+    checksum = inflated.unused_data[:_ZLIB_CHECKSUM]
+    is_whole = len(checksum) < _ZLIB_CHECKSUM or checksum == zlib.adler32(content).to_bytes(_ZLIB_CHECKSUM)
+    return content, None if is_whole else "its checksum is that of other bytes"
+
+
+def _why_nothing(contents: Sequence[_Stream]) -> str | None:
+    """Return why sound content streams draw nothing; None where they may well do so, or their filter is another."""
+    whole = b""
+    for stream in contents:
+        if _FILTER.search(stream[0]) and not _is_deflated(stream):
             return None
-        inflated = zlib.decompressobj()
-        try:
-            content += inflated.decompress(data) if filters else data
-        except zlib.error as error:
-            return first_line(error)
-        if filters and not inflated.eof:
-            return "it is cut off"
-    content = _COMMENT.sub(b"", content)
-    if not content.isascii() or b"\0" in content:
+        whole += _inflated(stream[1])[0] if _is_deflated(stream) else stream[1]
+    whole = _COMMENT.sub(b"", whole)
+    if not whole.isascii() or b"\0" in whole:
         return "it is no page description"
-    return "what it draws is missing from the file" if _DRAWN_OBJECT.search(content) else None
+    return "what it draws is missing from the file" if _DRAWN_OBJECT.search(whole) else None
 
 
 def _lacks_contents(path: Path) -> bool:
-    """Whether a page of a file names content that is not in the file."""
+    """Return whether a page names content that is missing from its file."""
     content = path.read_bytes()
     named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
     return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
 
 
 def _is_empty(pixels: "np.ndarray") -> bool:
-    """Whether all pixels are of one colour; a few tell of nearly every page that they are not."""
-    return all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
+    """Return whether all pixels have one colour; for nearly every page a few of them show that they do not."""
+    return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
 def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
-    from resources.pages.documents.pdf_text import read_layer
-    from resources.pages.documents.text_layer import TextLayer
+    from resources.pages.documents.text_layer import TextLayer, read_layer
 
     try:
         layer = read_layer(page, pixels)

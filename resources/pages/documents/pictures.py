@@ -5,11 +5,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage, is_of_machine
-from resources.pages.documents.made_page import MadePage, PageCount
-from resources.pages.pixels.images import tiff_frames
-from resources.printable import first_line, visible
+from resources.errors import UndecodableImage, first_line, is_of_machine, visible
+from resources.fingerprints import CodeVersion
+from resources.pages.documents.text_layer import MadePage, PageCount
+from resources.pages.page import tiff_frames
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,7 +54,10 @@ class Pictures:
         self._frames: list[int] = []
 
     def pages(self, path: Path) -> int:
-        """The number of pages: those of a TIFF, 1 of any other file. Raises `UndecodableImage` for a damaged TIFF."""
+        """Return the number of pages: those of a TIFF, 1 of any other file.
+
+        Raises `UndecodableImage` for a damaged TIFF.
+        """
         if path.suffix.lower() not in TIFF:
             return 1
         try:
@@ -67,11 +69,11 @@ class Pictures:
         return len(self._frames)
 
     def count(self, path: Path) -> PageCount:
-        """As `pages`: nothing is attached to an image."""
+        """Return the count of `pages`; nothing is attached to an image."""
         return PageCount(self.pages(path))
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
-        """The page, counted from 0, encoded; `dpi` plays no part. Raises `UndecodableImage`.
+        """Return the page, counted from 0, encoded; `dpi` plays no part. Raises `UndecodableImage`.
 
         Whether bytes that are taken as they are can be decoded is for `raw_pages` to say.
         """
@@ -96,7 +98,7 @@ class Pictures:
             raise _unusable(error) from None
 
     def make(self, path: Path, page: int, dpi: int) -> MadePage:
-        """The page as `render` gives it: an image has no text layer. Raises `UndecodableImage`."""
+        """Return the page as `render` gives it: an image has no text layer. Raises `UndecodableImage`."""
         return MadePage(self.render(path, page, dpi))
 
     def _open(self, path: Path) -> None:
@@ -115,7 +117,7 @@ class Pictures:
 
 
 def heif_installed() -> bool:
-    """Whether HEIC files can be read: the extra `heic` is installed."""
+    """Return whether HEIC files can be read, which needs the extra `heic`."""
     try:
         import pillow_heif
     except ModuleNotFoundError:

@@ -1,35 +1,37 @@
-"""A pool of processes that make pages of documents; a file that crashes its process costs one page.
+"""A pool of processes that make the pages of documents, and the ranges of pages that it is given.
 
-`concurrent.futures` has no such pool: a crash breaks all of it, and a task has no time limit. Here
-every process has a pipe of its own, and one thread waits for one answer.
+A file that crashes its process costs one page. `concurrent.futures` has no such pool: a crash breaks all of it, and a
+task has no time limit. Here every process has a pipe of its own, and one thread waits for one answer.
 """
 
 import os
 import signal
 import subprocess
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from multiprocessing.connection import Connection
+from pathlib import Path, PurePosixPath
 from queue import LifoQueue
 from typing import Any, Self
 
-from resources.child_process import end_child, how_it_ended, start_child
-from resources.errors import UndecodableImage
-from resources.pages.documents.conversion import Conversions, is_converted
-from resources.pages.documents.made_page import Failed, MadePage, PageCount
+from resources.errors import UndecodableImage, counted, first_line
+from resources.pages.documents.conversion import Conversions, converter, is_converted
+from resources.pages.documents.folder import DocumentFile, LeftOut, marked
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
-from resources.pages.places.object_paths import SourcePath, on_disk
-from resources.printable import first_line
+from resources.pages.documents.text_layer import Failed, MadePage, PageCount
+from resources.pages.places import SourcePath, on_disk
+from resources.parallel import ordered_map
+from resources.processes import end_child, how_it_ended, start_child
 
 PAGE_SECONDS = 600.0
 """Longest time for one page. Dense maps take seconds; a file that loops would hold up all others."""
 _ATTEMPTS = 2
-"""How often a page is tried whose process crashed: the first time the machine may have run out of memory."""
+"""Attempts at a page whose process crashes: the first time the machine may have run out of memory."""
 _MOST = 16
 """More processes are no faster: one process writes what they all make."""
 _AHEAD = 2
@@ -63,11 +65,11 @@ class DocumentPool:
         self._conversions.end()
 
     def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failed]:
-        """The number of pages of each document, in order. Raises what fetching one raises."""
+        """Return the number of pages of each document, in order. Raises what fetching one raises."""
         return self._answers(("count", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failed]:
-        """Each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
+        """Return each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -166,3 +168,240 @@ def work(connection: Connection) -> None:
                 reason = first_line(error) or type(error).__name__
                 answer = Failed(f"it cannot be made into pages: {reason}", may_pass=True)
             connection.send(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRange:
+    """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
+
+    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` when
+    it is not in its bytes. `place` and `name` are those of its `DocumentFile`; its pages' ids begin with `id`.
+    `converter` made a PDF of it first. `missing` pages are only counted in the file.
+    """
+
+    place: str
+    name: str
+    id: str
+    sha256: str
+    first: int
+    count: int
+    pages: int
+    problem: str | None = None
+    may_pass: bool = False
+    attachments: int = 0
+    converter: str | None = None
+    missing: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Names the range; it stays the same when the document changes or moves."""
+        return self.id, self.first
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the range as it is stored; what the first release did not know is there where it says something."""
+        later = {
+            field.name: field.default
+            for field in fields(self)
+            if field.name in ("may_pass", "attachments", "converter", "missing")
+        }
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
+
+
+def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
+    """Yield the ranges up to `most` pages; the last one may be cut."""
+    for each in ranges:
+        if most <= 0:
+            return
+        yield replace(each, count=min(each.count, most))
+        most -= each.count
+
+
+def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
+    """Return the ranges of every shard, given those that the shards had `before`. No range has more than `most` pages.
+
+    A range stays in its shard, also when its document changed, unless the shard grows beyond twice
+    `most` pages. All others fill new shards of at most `most` pages, in their order. A new shard takes the place of one
+    that lost all ranges, or else comes last; one that nothing takes the place of is empty.
+    """
+    wanted = {each.key: each for each in ranges}
+    shards = [_kept(old, wanted, 2 * most) for old in before]
+    fresh = deque(_packed(wanted.values(), most))
+    shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
+    return [*shards, *fresh]
+
+
+def _kept(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
+    """Return the ranges that stay in a shard; they are removed from `wanted`."""
+    room = most - sum(each.count for each in old if wanted.get(each.key) == each)
+    kept = []
+    for each in old:
+        now = wanted.get(each.key)
+        if now is None or (now != each and now.count > room):
+            continue
+        room -= 0 if now == each else now.count
+        kept.append(wanted.pop(each.key))
+    return kept
+
+
+def _packed(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
+    """Return the ranges in their order, as many in each shard as fit."""
+    shards: list[list[PageRange]] = []
+    room = 0
+    for each in ranges:
+        if each.count > room:
+            shards.append([])
+            room = most
+        shards[-1].append(each)
+        room -= each.count
+    return shards
+
+
+_FETCHED_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The names of documents, and the beginnings of page ids, that other sources of the corpus have."""
+
+    names: Collection[str] = ()
+    ids: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRanges:
+    """The ranges of a source's documents, and what is left out; `copies_of` are the sources that have some of it."""
+
+    ranges: list[PageRange] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    copies_of: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Facts about a document's file; one that cannot be opened has a `problem` and no `pages`."""
+
+    sha256: str
+    pages: int
+    problem: str | None = None
+    may_pass: bool = False
+    attachments: int = 0
+    converter: str | None = None
+    missing: int = 0
+
+
+def ranges_of(
+    documents: Sequence[DocumentFile],
+    source: str,
+    before: Iterable[PageRange],
+    known: Iterable[PageRange],
+    elsewhere: Mapping[str, tuple[str, str]],
+    taken: Taken,
+    pool: DocumentPool,
+    most: int,
+) -> SourceRanges:
+    """Return the ranges of all documents of a source, in order and of at most `most` pages, and what is left out.
+
+    Left out are documents that are `elsewhere`, by SHA-256 their source and name there, and files that are attached to
+    one. A document keeps the id that it had `before`, also when its file was renamed. Of a document in a `known` range
+    the file is hashed and not opened.
+    """
+    result = SourceRanges()
+    ranges, left_out = result.ranges, result.left_out
+    facts = dict(zip((each.place for each in documents), _facts(documents, pool, known), strict=True))
+    own: list[DocumentFile] = []
+    for document in documents:
+        found = facts[document.place]
+        if other := elsewhere.get(found.sha256):
+            source_of, name = other
+            result.copies_of.add(source_of)
+            left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
+            continue
+        own.append(document)
+        if found.attachments:
+            reason = f"{counted(found.attachments, 'attached file')} in it: save them as files of their own"
+            left_out.append(LeftOut(document.path, document.name, reason))
+        if found.missing:
+            reason = f"it says that it has {found.pages + found.missing:,} pages, of which {found.pages:,} can be found"
+            left_out.append(LeftOut(document.path, document.name, reason))
+    ids = _ids(own, source, before, {place: found.sha256 for place, found in facts.items()}, taken)
+    for document in own:
+        found, page_id = facts[document.place], ids[document.place]
+        name = f"{source}/{document.name}" if document.name in taken.names else document.name
+        for first in range(0, found.pages or 1, most):
+            count = min(most, (found.pages or 1) - first)
+            of_file = (
+                found.pages,
+                found.problem,
+                found.may_pass,
+                found.attachments,
+                found.converter,
+                found.missing,
+            )
+            ranges.append(PageRange(document.place, name, page_id, found.sha256, first, count, *of_file))
+    return result
+
+
+def _ids(
+    documents: Sequence[DocumentFile],
+    source: str,
+    before: Iterable[PageRange],
+    sha256: Mapping[str, str],
+    taken: Taken,
+) -> dict[str, str]:
+    """Return the prefix of the ids of each document's pages: as before, or else its stem, or with a hash."""
+    had = {each.place: each for each in before}
+    ids = {each.place: had[each.place].id for each in documents if each.place in had}
+    gone: dict[str, deque[str]] = defaultdict(deque)
+    for each in had.values():
+        if each.place not in ids and each.sha256:
+            gone[each.sha256].append(each.id)
+    for document in documents:
+        if document.place not in ids and (left := gone.get(sha256[document.place])):
+            ids[document.place] = left.popleft()
+    used = {*ids.values(), *taken.ids}
+    for document in documents:
+        if document.place not in ids:
+            own = document.id if document.id not in used else marked(document.id, f"{source}\0{document.place}")
+            ids[document.place] = own
+            used.add(own)
+    return ids
+
+
+def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
+    """Return the facts about each document, in order."""
+    # Bytes are a PDF or an image by the suffix of their file; other PDFs come of other converters.
+    before = {(each.sha256, _suffix(each.place), each.converter): each for each in known if not each.may_pass}
+    converters = [converter(_suffix(document.place)) for document in documents]
+    # Of files on this disk one is read at a time; others are fetched.
+    local = all(isinstance(document.path, Path) for document in documents)
+    hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
+    facts = [
+        None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
+        for document, sha256, made_by in zip(documents, hashes, converters, strict=True)
+    ]
+    new = (
+        document.path
+        for document, sha256, found in zip(documents, hashes, facts, strict=True)
+        if found is None and isinstance(sha256, str)
+    )
+    counts = pool.count(new)
+    for sha256, found, made_by in zip(hashes, facts, converters, strict=True):
+        if isinstance(sha256, OSError):
+            yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
+        elif found is not None:
+            yield _Facts(sha256, found.pages, found.problem, False, found.attachments, made_by, found.missing)
+        elif isinstance(count := next(counts), Failed):
+            yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
+        else:
+            yield _Facts(sha256, count.pages, None, False, count.attachments, made_by, count.missing)
+
+
+def _suffix(place: str) -> str:
+    return PurePosixPath(place).suffix.lower()
+
+
+def _sha256(document: DocumentFile) -> str | OSError:
+    try:
+        return document.sha256()
+    except OSError as error:
+        return error

@@ -6,26 +6,91 @@ continues at the first shard that is missing.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
-from resources.errors import SourceError
+from resources.errors import SourceError, StoreError, counted, first_line
+from resources.files import cannot_write, replace_file
 from resources.fingerprints import fingerprint
 from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
-from resources.pages.documents import conversion, pdf, pdf_text, pictures
-from resources.pages.documents.folder import Document, LeftOut
-from resources.pages.documents.made_page import Failed, MadePage
-from resources.pages.documents.packing import PageRange, first_pages, pack
-from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.ranges import Taken, ranges_of
-from resources.pages.documents.rendered import NAMES, Rendered
-from resources.pages.places.object_paths import SourcePath, on_disk
-from resources.printable import counted, first_line
+from resources.pages.documents import conversion, pdf, pictures, text_layer
+from resources.pages.documents.folder import DocumentFile, LeftOut
+from resources.pages.documents.pool import DocumentPool, PageRange, Taken, first_pages, pack, ranges_of
+from resources.pages.documents.text_layer import Failed, MadePage
+from resources.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
+
+FOLDER = "rendered"
+NAMES = "pages-*.parquet"
+_MADE = "made.parquet"
+"""A shard that was just made and has no name yet."""
+
+
+class Rendered:
+    """The folder of shards beside an index."""
+
+    def __init__(self, index: CorpusPlace) -> None:
+        self._own = (index.home if index.remote else index.folder) / FOLDER
+        """For files that are being made, and for the lock."""
+        self._folder: SourcePath = self._own
+        if index.remote:
+            self._folder = ObjectPath.listed(f"{index.url}/{FOLDER}", index.fetched)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Yield a lock: one process at a time renders, and at its end removes the shards that are not needed.
+
+        Raises `SourceError` when another process has it, and `StoreError` when the folder cannot be written.
+        """
+        lock = FileLock(self._own / ".lock", timeout=0)
+        try:
+            self._own.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            raise SourceError(
+                f"another `kopub index` makes pages in {self._own.parent}: wait for it, or end it"
+            ) from None
+        except OSError as error:
+            raise StoreError(cannot_write(self._own, error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def found(self) -> list[SourcePath]:
+        """Return the shards that are there, by their names."""
+        paths: Iterable[SourcePath] = self._folder.iterdir() if self._folder.is_dir() else ()
+        return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
+
+    def write(self, write: Callable[[Path], str]) -> SourcePath:
+        """Let `write` make a shard and say its name; it is there whole or not at all. Raises `StoreError`."""
+        names: list[str] = []
+        made = self._own / _MADE
+        try:
+            replace_file(made, lambda temporary: names.append(write(temporary)))
+            path = self._folder / names[-1]
+            if isinstance(path, Path):
+                made.replace(path)
+            else:
+                path.put(made)
+            return path
+        except OSError as error:
+            raise StoreError(cannot_write(self._own, error)) from error
+        finally:
+            made.unlink(missing_ok=True)
+
+    def clear(self, keep: Iterable[SourcePath]) -> None:
+        """Remove all other shards, and the temporary files of an `index` that was killed."""
+        for path in [*set(self.found()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
+            path.unlink()
+
 
 SHARD_PAGES = 500
 
@@ -53,7 +118,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RenderedShard:
-    """What a file holds; `renderer` is the resolution and the versions that its pages were made with.
+    """The content of a file; `renderer` is the resolution and the versions that its pages were made with.
 
     `failed` are the rows of pages that could not be made and are to be tried again, `quarantined` those whose bytes
     cannot be used.
@@ -73,23 +138,23 @@ class RenderedShard:
         return sum(each.count for each in self.ranges)
 
     def metadata(self) -> str:
-        """As JSON in ASCII, because names of files may hold bytes that are no UTF-8."""
+        """Return it as JSON in ASCII, because names of files may hold bytes that are not UTF-8."""
         lost = {"failed": self.failed, "quarantined": self.quarantined}
         said = {name: rows for name, rows in lost.items() if rows}
         return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
 
     def failed_in(self, pages: PageRange) -> set[int]:
-        """The rows of a range that are to be tried again, counted from its first."""
+        """Return the rows of a range that are to be tried again, counted from its first."""
         start = self.start_of(pages)
         return {row - start for row in self.failed if start <= row < start + pages.count}
 
     def start_of(self, pages: PageRange) -> int:
-        """The row at which a range begins."""
+        """Return the row at which a range begins."""
         return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
 
     @classmethod
     def of(cls, path: SourcePath) -> "RenderedShard | None":
-        """The shard in a file; None when it is no such file, or damaged."""
+        """Return the shard in a file; None when it is no such file, or damaged."""
         try:
             with path.open("rb") as opened:
                 return cls.read(opened)
@@ -98,7 +163,7 @@ class RenderedShard:
 
     @classmethod
     def read(cls, opened: BinaryIO) -> "RenderedShard | None":
-        """The shard in an opened file; None when it is no such file, or damaged. Raises `OSError`."""
+        """Return the shard in an opened file; None when it is no such file, or damaged. Raises `OSError`."""
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
@@ -129,7 +194,7 @@ class Rendering:
 
 
 def render(
-    documents: Sequence[Document],
+    documents: Sequence[DocumentFile],
     source: str,
     rendered: Rendered,
     before: Sequence[tuple[str, str]],
@@ -146,7 +211,7 @@ def render(
     their names and ids. Only the first `most` pages are made where that is given. A document or a page that cannot be
     made is a row without bytes and with a problem. One process at a time may call it. Raises `StoreError`.
     """
-    renderer = f"{dpi} dpi, {pdf.version()}, text {pdf_text.CODE.number}, pictures {pictures.CODE.number}"
+    renderer = f"{dpi} dpi, {pdf.version()}, text {text_layer.TEXT_CODE.number}, pictures {pictures.CODE.number}"
     stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
     by_place = {str(path): shard.ranges for path, shard in stored.items()}
     had = [by_place.get(file, ()) for _, file in before]
@@ -187,7 +252,7 @@ def render(
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
-    """What became of the pages that a shard lacks, a line each; of those that may still be made the first few."""
+    """Return a line for each page that a shard lacks; of those that may still be made the first few."""
     if not (shard.failed or shard.quarantined):
         return
     with on_disk(path) as file:
@@ -200,7 +265,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
 
 @dataclass
 class _Lost:
-    """What becomes of a shard's rows while they are written: pages that are made, and rows that are lost."""
+    """Counts of a shard's rows while they are written: pages that were made, and rows that were lost."""
 
     made: int = 0
     failed: list[int] = field(default_factory=list)
@@ -236,7 +301,10 @@ class _Making:
         self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
 
     def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
-        """The file of the ranges, and how many of its pages were made for it; None where it was there already."""
+        """Return the file of the ranges, and how many of its pages were made for it.
+
+        None where it was there already.
+        """
         if ranges in self._whole:
             return *self._whole[ranges], None
         lost = _Lost()
@@ -253,7 +321,7 @@ class _Making:
         return self._rendered.write(write), written[0], lost.made
 
     def _wanted(self, pages: PageRange) -> list[int]:
-        """The pages of a range that are to be made, counted from its first."""
+        """Return the pages of a range that are to be made, counted from its first."""
         if pages.problem is not None:
             return []
         if pages not in self._made:
@@ -276,7 +344,7 @@ class _Making:
 
 
 def _numbers(pages: PageRange) -> list[int | None]:
-    """The numbers of the pages, from 1; that of a document which cannot be opened is None."""
+    """Return the numbers of the pages, from 1; that of a document which cannot be opened is None."""
     return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
 
 
@@ -298,7 +366,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
 
 
 def _copied(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
-    """The rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
+    """Yield the rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:

@@ -1,30 +1,34 @@
-"""The text layer of a page: what its PDF says is written on it, word by word, and where. Pure.
+"""The text layer of a page, word by word with its places, and how it is read from a PDF.
 
-It holds facts alone. Whether they can be believed is judged by whoever reads them, so that another judgement needs
-no PDF.
+It holds facts alone; whoever reads them judges whether they can be believed, so another judgement needs no PDF.
+The types load nothing of a PDF's library.
 """
 
 import base64
+import ctypes
 import json
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import IntFlag
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from resources.fingerprints import fingerprint
-from resources.printable import first_line
+import numpy as np
+
+from resources.errors import SourceError, first_line, quoted
+from resources.fingerprints import CodeVersion, fingerprint
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+    from pypdfium2 import PdfObject, PdfPage
 
 Box = tuple[int, int, int, int]
 """(x1, y1, x2, y2) in pixels of the upright page."""
 
 
 class Mark(IntFlag):
-    """What is known of a word besides its text and its place."""
+    """Properties of a word besides its text and place."""
 
     INVISIBLE = 1
     """Drawn without a stroke or a fill, as an OCR program writes its text over a scan."""
@@ -73,7 +77,7 @@ class TextLayer:
 
     @classmethod
     def failed(cls, why: str) -> Self:
-        """A layer that cannot be read."""
+        """Return a layer that cannot be read."""
         import numpy as np
 
         return cls(0, 0, (), 0, 1, np.zeros((0, 0), bool), why)
@@ -84,7 +88,7 @@ class TextLayer:
         return sum(len(word.text) for word in self.words)
 
     def to_json(self) -> str:
-        """The layer as it is stored."""
+        """Return the layer as it is stored."""
         import numpy as np
 
         if self.failure:
@@ -107,7 +111,10 @@ class TextLayer:
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
-        """The layer that `to_json` made; one that failed for anything else, so that only its page is without it."""
+        """Return the layer that `to_json` made.
+
+        One that failed for anything else, so that only its page is without it.
+        """
         import numpy as np
 
         try:
@@ -136,5 +143,347 @@ class TextLayer:
 
 
 def layer_id(stored: str | None) -> str | None:
-    """What tells a stored layer from another; None where there is none."""
+    """Return the hash of a stored layer; None where there is none."""
     return None if stored is None else fingerprint([stored])
+
+
+class StoredLayers:
+    """The text layers of one shard, by row; `stored` are those that its file holds now."""
+
+    def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
+        self._place = place
+        self._shard_key = shard_key
+        self._stored = stored
+
+    def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
+        """Return the layer at `row`, from 0, of which `raw_pages` has the id; None where that is None.
+
+        Raises `SourceError` when the row holds another one.
+        """
+        if text_layer_id is None:
+            return None
+        stored = self._stored[row] if row < len(self._stored) else None
+        if stored is None or layer_id(stored) != text_layer_id:
+            raise SourceError(
+                f"{self._place}: row {row} does not hold the text layer that raw_pages saw of {quoted(page_id)}: "
+                f"materialize raw_pages of {self._shard_key} again"
+            )
+        return TextLayer.from_json(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class MadePage:
+    """The encoded image, and the text layer of a PDF's page as it is stored; None where there is none.
+
+    `damage` says what of the page could not be drawn.
+    """
+
+    data: bytes
+    text_layer: str | None = None
+    damage: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageCount:
+    """The pages of a document, its attached files, and the pages that it only claims to have."""
+
+    pages: int
+    attachments: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task without a result, and why; a reason that `may_pass` says nothing about the bytes."""
+
+    reason: str
+    may_pass: bool = False
+
+
+TEXT_CODE = CodeVersion(
+    "pages.pdf_text",
+    {
+        1: "the first release",
+        2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
+    },
+)
+"""A new version reads every layer again; the pages are drawn for it, and come out the same."""
+
+_DIVIDED = 0x02
+"""The character that PDFium returns for a hyphen at the end of a line within a word."""
+_HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
+"""The two halves of a character beyond the first 65,536."""
+_SUBPIXELS = 64
+"""PDFium places points on whole pixels: of a page this many times as large, so that boxes lie where they should."""
+_CELLS = 256
+"""Squares along the longer side of a page for its bare ink: three to a line of 10 points on A4."""
+_INK = 32
+"""Grey levels between the lightest and the darkest pixel of a place with print; more than JPEG noise."""
+_LOOKED_AT = 6
+"""Pixels of a square's side that are looked at: every other one at 300 dpi."""
+_MARGIN = 0.25
+"""Share of a word's height around its box that is covered too: accents, smoothing and glyphs that leave their boxes."""
+_SAME = 0.3
+"""Share of its height by which a word that is drawn twice, to look bold, may be moved."""
+_MOST = 200_000
+"""Characters of a page, more than print has room for; a layer that has more is not read."""
+_OPAQUE = 250
+"""Alpha, of 255, from which a pixel of a picture hides what lies below it."""
+_MOST_CLEAR = 0.5
+"""Share of a picture's pixels that may let through what lies below; a stamp or a watermark is mostly clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placement:
+    """The transform from points of a PDF to pixels of the upright page, by its rotation and crop box."""
+
+    matrix: "NDArray[np.float64]"
+    offset: "NDArray[np.float64]"
+
+    @classmethod
+    def of(cls, page: "PdfPage", width: int, height: int) -> "_Placement":
+        from pypdfium2 import raw
+
+        x, y = ctypes.c_int(), ctypes.c_int()
+
+        def pixel(across: float, up: float) -> "NDArray[np.float64]":
+            size = (width * _SUBPIXELS, height * _SUBPIXELS)
+            raw.FPDF_PageToDevice(page.raw, 0, 0, *size, 0, across, up, x, y)
+            return np.array((x.value, y.value), np.float64) / _SUBPIXELS
+
+        reach = 100.0
+        origin = pixel(0, 0)
+        matrix = np.column_stack(((pixel(reach, 0) - origin) / reach, (pixel(0, reach) - origin) / reach))
+        return cls(matrix, origin)
+
+    def box(self, left: float, bottom: float, right: float, top: float) -> tuple[float, float, float, float]:
+        corners = self.matrix @ np.array(((left, right), (bottom, top))) + self.offset[:, None]
+        (x1, x2), (y1, y2) = np.sort(corners, axis=1)
+        return float(x1), float(y1), float(x2), float(y2)
+
+
+def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
+    """The layer of an open page, drawn as `pixels` (height, width) or (height, width, BGR); None where it has no text.
+
+    Raises `PdfiumError`.
+    """
+    import cv2
+
+    height, width = pixels.shape[:2]
+    text = page.get_textpage()
+    try:
+        count = text.count_chars()
+        if count > _MOST:
+            return TextLayer.failed(f"it has {count:,} characters")
+        placement = _Placement.of(page, width, height)
+        found = list(_words(text.raw, count, placement, _Pictures(page, placement)))
+    finally:
+        text.close()
+    if not found:
+        return None
+    grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
+    within = [word for word in found if _is_within(word.box, (0, 0, width, height))]
+    words = tuple(_held_against(word, grey) for word in _drawn_once(within))
+    # What a crop box cuts away is on the sheet all the same.
+    sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
+    outside = sum(len(word.text) for word in found if not _is_within(word.box, sheet))
+    cell = max(1, -(-max(width, height) // _CELLS))
+    return TextLayer(width, height, words, outside, cell, _bare(grey, words, cell))
+
+
+class _Pending:
+    """The characters of a word so far."""
+
+    def __init__(self, marks: Mark) -> None:
+        self.text = ""
+        self.marks = marks
+        self.boxes: list[tuple[float, float, float, float]] = []
+        self.first = 0
+
+    def add(self, index: int, letter: str, box: tuple[float, float, float, float], unmapped: bool) -> None:
+        if not self.text:
+            self.first = index
+        self.text += letter
+        self.boxes.append(box)
+        if unmapped:
+            self.marks |= Mark.UNMAPPED
+
+    def word(self) -> Word:
+        (x1, y1, _, _), (_, _, x2, y2) = (tuple(map(pick, zip(*self.boxes, strict=True))) for pick in (min, max))
+        return Word(self.text, (round(x1), round(y1), round(x2), round(y2)), self.marks | self._direction())
+
+    def _direction(self) -> Mark:
+        """Return the vector from the first character to the last; one character alone has no direction."""
+        first, last = self.boxes[0], self.boxes[-1]
+        across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
+        if abs(down) <= abs(across):
+            return NO_MARK
+        return Mark.DOWN if down > 0 else Mark.UP
+
+
+class _Pictures:
+    """The pictures of a page, which hide the text that was drawn before them, as scanners write their reading."""
+
+    def __init__(self, page: "PdfPage", placement: _Placement) -> None:
+        from pypdfium2 import raw
+
+        self._order: dict[int, int] = {}
+        """Return the place of each text object in the order of drawing, by its address."""
+        self._found: list[tuple[int, Box, PdfObject]] = []
+        self._hides: dict[int, bool] = {}
+        for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
+            if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
+                self._order[_address(drawn.raw)] = at
+            elif self._order:
+                x1, y1, x2, y2 = placement.box(*_bounds(drawn))
+                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+
+    def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
+        """Return whether a picture that is drawn later covers the middle of a word of a text object."""
+        if not self._found or (drawn := self._order.get(_address(text))) is None:
+            return False
+        return any(
+            at > drawn and _is_within(box, around) and self._is_opaque(at, picture)
+            for at, around, picture in self._found
+        )
+
+    def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        if at not in self._hides:
+            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+        return self._hides[at]
+
+
+def _address(drawn: object) -> int:
+    return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
+
+
+def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
+    """(left, bottom, right, top) on the page: PDFium says where an object of a form stands in the form."""
+    left, bottom, right, top = drawn.get_bounds()
+    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
+    form = drawn.container
+    while form is not None:
+        matrix = form.get_matrix()
+        corners = [matrix.on_point(x, y) for x, y in corners]
+        form = form.container
+    xs, ys = zip(*corners, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Return the part of a drawn page in which one of its objects stands; it is empty beyond the sheet."""
+    height, width = pixels.shape[:2]
+    left, top, right, bottom = _Placement.of(page, width, height).box(*_bounds(drawn))
+    return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
+
+
+def _clear_share(picture: "PdfObject") -> float:
+    """Return the part of a picture, 0 to 1, that shows what lies below it."""
+    from pypdfium2 import PdfImage, PdfiumError
+
+    assert isinstance(picture, PdfImage)
+    try:
+        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+    except PdfiumError:
+        return 1.0  # it is not drawn
+    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
+
+
+def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
+    """Yield the words in the order of the PDF; PDFium adds the blanks and line ends that the print shows."""
+    from pypdfium2 import raw
+
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    pending = _Pending(Mark.LINE)
+    for index in range(count):
+        code = raw.FPDFText_GetUnicode(page, index)
+        if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
+            continue
+        letter = _letter(code, raw.FPDFText_GetUnicode(page, index + 1) if code in _HIGH and index + 1 < count else 0)
+        divided = code == _DIVIDED
+        if not (divided or letter.isspace()):
+            raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
+            box = placement.box(left.value, bottom.value, right.value, top.value)
+            pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
+            continue
+        ends_line = divided or letter in "\r\n"
+        if pending.text:
+            if divided:
+                pending.marks |= Mark.HYPHEN
+            yield _finished(page, pending, pictures)
+            pending = _Pending(NO_MARK)
+        if ends_line:
+            pending.marks |= Mark.LINE
+    if pending.text:
+        yield _finished(page, pending, pictures)
+
+
+def _finished(page: ctypes.c_void_p, pending: _Pending, pictures: _Pictures) -> Word:
+    from pypdfium2 import raw
+
+    word = pending.word()
+    drawn = raw.FPDFText_GetTextObject(page, pending.first)
+    if not drawn:
+        return word
+    mode = raw.FPDFTextObj_GetTextRenderMode(drawn)
+    hidden = (
+        mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE
+        or (mode == raw.FPDF_TEXTRENDERMODE_FILL and _is_clear(drawn))
+        or pictures.hide(drawn, word.box)
+    )
+    return replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
+
+
+def _is_clear(text: ctypes.c_void_p) -> bool:
+    from pypdfium2 import raw
+
+    red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
+    return bool(raw.FPDFPageObj_GetFillColor(text, red, green, blue, alpha)) and alpha.value == 0
+
+
+def _letter(code: int, after: int) -> str:
+    """Return a character of one or two UTF-16 units."""
+    if code in _HIGH and after in _LOW:
+        return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
+    # What no string can hold still stands on the page.
+    return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
+
+
+def _is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
+
+
+def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
+    """Without the words that stand where the same word stood just before: print is made bold so."""
+    last: dict[str, Box] = {}
+    for word in words:
+        before, last[word.text] = last.get(word.text), word.box
+        near = _SAME * min(word.box[2] - word.box[0], word.box[3] - word.box[1])
+        if before is None or max(abs(a - b) for a, b in zip(word.box, before, strict=True)) > near:
+            yield word
+
+
+def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
+    x1, y1, x2, y2 = word.box
+    printed = grey[max(0, y1) : max(1, y2 + 1), max(0, x1) : max(1, x2 + 1)]
+    return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
+
+
+def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
+    """(rows, columns) of squares of `cell` pixels: those with ink that no word covers."""
+    height, width = grey.shape
+    rows, columns = -(-height // cell), -(-width // cell)
+    # A stroke of print is wider than the pixels that are passed over.
+    step = max(1, cell // _LOOKED_AT)
+    grey = np.ascontiguousarray(grey[::step, ::step])
+    tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
+    darkest = np.minimum.reduceat(np.minimum.reduceat(grey, tops, axis=0), lefts, axis=1)
+    lightest = np.maximum.reduceat(np.maximum.reduceat(grey, tops, axis=0), lefts, axis=1)
+    bare = lightest.astype(np.int16) - darkest >= _INK
+    for word in words:
+        x1, y1, x2, y2 = word.box
+        margin = _MARGIN * min(x2 - x1, y2 - y1)
+        top, left = (max(0, int((edge - margin) // cell)) for edge in (y1, x1))
+        bare[top : int((y2 + margin) // cell) + 1, left : int((x2 + margin) // cell) + 1] = False
+    return bare

@@ -1,1 +1,1 @@
-"""Tesseract 5 with Korean and English data; tables by their cells."""
+"""Recognition by Tesseract 5 on the CPU."""

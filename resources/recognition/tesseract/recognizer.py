@@ -1,42 +1,68 @@
-"""Tesseract 5 on the CPU: Korean and English, or other languages that it has data of; tables cell by cell."""
+"""The recognizer of the cpu profile: Tesseract 5, in Korean and English or other languages."""
 
+import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from resources.code_version import CodeVersion
-from resources.errors import UndecodableImage
-from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level
-from resources.layout.lighting import readable_grey
+from resources.errors import EngineError, UndecodableImage, did_you_mean
+from resources.fingerprints import CodeVersion, file_sha256
+from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
 from resources.layout.regions import Region, Task
-from resources.layout.working_copy import working_scale
 from resources.pages.page import Page
 from resources.parallel import bounded_map, of_two_cores
 from resources.recognition.base import Recognizer
-from resources.recognition.crops import cut_pictures, region_pixels
-from resources.recognition.readings import PageReading, RegionText, page_reading, skipped
+from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, region_pixels, skipped
 from resources.recognition.step_times import timed
-from resources.recognition.tesseract.bilingual import CERTAIN, Word, mean_confidence
-from resources.recognition.tesseract.reader import BlockText, Reader
-from resources.recognition.tesseract.tessdata import (
-    LANGUAGES,
-    data_files,
-    identity,
-    no_data,
-    scripts_of,
-    tessdata_folder,
-)
+from resources.recognition.tesseract.reader import LANGUAGES, BlockText, Reader
+from resources.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
 from resources.states import State
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+PLACES = (
+    f"{sys.prefix}/usr/share/tesseract-ocr/5/tessdata",
+    "/usr/share/tesseract-ocr/5/tessdata",
+    "/usr/share/tesseract-ocr/4.00/tessdata",
+    "/usr/share/tessdata",
+    "/usr/share/tesseract/tessdata",
+    "/usr/local/share/tessdata",
+    "/opt/homebrew/share/tessdata",
+    "/home/linuxbrew/.linuxbrew/share/tessdata",
+    "/opt/local/share/tessdata",
+)
+"""The virtual environment, where `make setup` unpacks Debian's packages without root; Debian and Ubuntu; Arch; Fedora;
+source builds and Homebrew on Intel; Homebrew on Apple; Linuxbrew; MacPorts."""
+
+SCRIPTS = {
+    "kor": {"HANGUL"},
+    "kor_vert": {"HANGUL"},
+    "jpn": {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
+    "jpn_vert": {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
+    "chi_sim": {"CJK"},
+    "chi_sim_vert": {"CJK"},
+    "chi_tra": {"CJK"},
+    "chi_tra_vert": {"CJK"},
+    "rus": {"CYRILLIC"},
+    "ukr": {"CYRILLIC"},
+    "bul": {"CYRILLIC"},
+    "ara": {"ARABIC"},
+    "fas": {"ARABIC"},
+    "heb": {"HEBREW"},
+    "hin": {"DEVANAGARI"},
+    "tha": {"THAI"},
+}
+"""Scripts of languages besides Latin and Greek, which any page may have."""
 _UNSURE = 60
 """Mean confidence of a page below which its text is in doubt: upright pages have 70 and more, turned ones below 55."""
 _FEWEST_LETTERS = 20
@@ -45,7 +71,7 @@ _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
 class TesseractRecognizer(Recognizer):
-    """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept as crops."""
+    """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.tesseract",
@@ -84,6 +110,12 @@ class TesseractRecognizer(Recognizer):
     def expected_scripts(self) -> frozenset[str]:
         return scripts_of(self.languages)
 
+    def remedy(self, script: str) -> str:
+        named = [language for language, scripts in SCRIPTS.items() if script in scripts and "_vert" not in language]
+        missing = [language for language, path in data_files(named).items() if path is None]
+        data = f"; Tesseract lacks its data: {install(missing)}" if missing else ""
+        return f"add {' or '.join(named) or 'its language'} to recognition.languages{data}"
+
     def weights(self) -> dict[str, str]:
         return identity(self.languages)
 
@@ -92,7 +124,7 @@ class TesseractRecognizer(Recognizer):
 
     def lacks(self) -> list[str]:
         missing = [name for name, path in data_files(self.languages).items() if path is None]
-        return [no_data(missing)] if missing else []
+        return [missing_data_message(missing)] if missing else []
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         folder = tessdata_folder(self.languages)
@@ -114,7 +146,7 @@ class TesseractRecognizer(Recognizer):
 
 
 def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
-    """The texts of a page's regions; one that fails leaves the others.
+    """Read the regions of a page; one that fails leaves the others.
 
     A region in which Tesseract finds no text is `ok` and empty: no second reading would confirm that it is blank.
     """
@@ -127,11 +159,11 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
         return PageReading(page.page_id, error.state, str(error))
     if not regions:
         return PageReading(page.page_id, State.BLANK)
-    return page_reading(page.page_id, _doubted([_read_region(reader, gray, region) for region in regions]), crops)
+    return page_reading(page.page_id, _mark_doubts([_read_region(reader, gray, region) for region in regions]), crops)
 
 
-def _doubted(read: Sequence[tuple[RegionText, Sequence[Word]]]) -> list[RegionText]:
-    """The texts of a page's regions; where Tesseract is unsure of the page, those it is unsure of say so.
+def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
+    """Mark the texts that Tesseract is unsure of, on a page it is unsure of.
 
     A turned or mirrored page, or one that is out of focus, gives words of which it is unsure.
     """
@@ -149,7 +181,7 @@ def _doubted(read: Sequence[tuple[RegionText, Sequence[Word]]]) -> list[RegionTe
     ]
 
 
-def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[Word]]:
+def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[OcrWord]]:
     if region.task in (Task.SKIP, Task.ABANDON):
         return skipped(region.index, region.label), ()
     start = time.perf_counter()
@@ -174,11 +206,11 @@ def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float
 def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
     """Read a formula as plain text, row by row: Tesseract knows no LaTeX."""
     read = reader.block(gray)
-    return read if read.text else reader.block(_without_tall_signs(gray))
+    return read if read.text else reader.block(_erase_tall_signs(gray))
 
 
-def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """A formula without the brackets, sums and roots that span several of its rows and make one of them."""
+def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Erase the brackets, sums and roots that make one row of several."""
     import cv2
 
     plain = gray.copy()
@@ -190,3 +222,60 @@ def _without_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
         tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
         plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
     return plain
+
+
+def scripts_of(languages: Iterable[str]) -> frozenset[str]:
+    """Return the scripts of pages in these languages, named as by `script_of`."""
+    return frozenset({"LATIN", "GREEK"}.union(*(SCRIPTS.get(language, set()) for language in languages)))
+
+
+def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
+    """Return the traineddata file of each language, all from one folder.
+
+    None for a language that is missing there.
+    """
+    found = [{name: place / f"{name}.traineddata" for name in languages} for place in _places()]
+    best = max(found, key=lambda files: sum(path.is_file() for path in files.values()))
+    return {name: path if path.is_file() else None for name, path in best.items()}
+
+
+def tessdata_folder(languages: Sequence[str] = LANGUAGES) -> str:
+    """Return the folder of all languages' data, or raise `EngineError` with the remedy."""
+    files = data_files(languages)
+    missing = [name for name, path in files.items() if path is None]
+    if missing:
+        raise EngineError(missing_data_message(missing))
+    return f"{next(path for path in files.values() if path).parent}{os.sep}"
+
+
+def missing_data_message(missing: Sequence[str]) -> str:
+    """Say that data of these languages is missing, and how to get it."""
+    there = sorted({path.stem for place in _places() for path in place.glob("*.traineddata")})
+    guess = "".join(did_you_mean(name, [*SCRIPTS, *there]) for name in missing if name not in SCRIPTS)
+    lacks = f"Tesseract has no {' and '.join(missing)} data{guess}"
+    return f"{lacks}: {install(missing)}; or set TESSDATA_PREFIX to its folder"
+
+
+def install(languages: Sequence[str] = LANGUAGES) -> str:
+    """Return the commands that install the data of these languages."""
+    debian = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in languages)
+    fedora = " ".join(f"tesseract-langpack-{name}" for name in languages)
+    return (
+        f"apt-get install {debian} (Debian, Ubuntu), dnf install {fedora} (Fedora) or "
+        "brew install tesseract tesseract-lang (macOS)"
+    )
+
+
+def identity(languages: Sequence[str] = LANGUAGES) -> dict[str, str]:
+    """Return the engine's version and each language's hash, or `missing`."""
+    try:
+        engine = version("tesserocr")
+    except PackageNotFoundError:
+        engine = "missing"
+    hashes = {name: file_sha256(path) if path else "missing" for name, path in data_files(languages).items()}
+    return {"tesserocr": engine, **hashes}
+
+
+def _places() -> list[Path]:
+    prefix = os.environ.get("TESSDATA_PREFIX")
+    return [Path(prefix), Path(prefix) / "tessdata"] if prefix else [Path(place) for place in PLACES]

@@ -1,1 +1,1 @@
-"""Vision-language models on a model server: each region of a page is one request."""
+"""Recognition by vision-language models on a model server: each region is one request."""

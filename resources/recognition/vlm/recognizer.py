@@ -1,4 +1,4 @@
-"""The common part of the recognizers on a model server: their fields, and how pages get to the client processes."""
+"""The common part of the recognizers on a model server."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from resources.code_version import CodeVersion
-from resources.engine import releases
-from resources.fingerprints import fingerprint
+from resources.engine import ProfileOnly, releases
+from resources.fingerprints import CodeVersion, fingerprint
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
-from resources.recognition.readings import PageReading
-from resources.recognition.vlm.answers import as_written
-from resources.recognition.vlm.chat_requests import VERSION as REQUESTS
-from resources.recognition.vlm.page_reader import PageJob, RequestSettings, VlmReader
-from resources.recognition.vlm.region_images import ImageMaker, in_one
-from resources.resource import ProfileOnly
+from resources.recognition.regions import PageReading
+from resources.recognition.vlm.client.answers import as_written
+from resources.recognition.vlm.client.chat_requests import VERSION as REQUESTS
+from resources.recognition.vlm.client.reader import PageJob, RequestSettings, VlmReader
+from resources.recognition.vlm.client.region_images import ImageMaker, count_one_part
 from resources.states import State
 from resources.vllm.served_engine import ServedEngine
 
@@ -29,13 +27,14 @@ if TYPE_CHECKING:
 
 
 class VlmRecognizer(ServedEngine, Recognizer):
-    """Text, tables as HTML, formulas as LaTeX; pictures are kept as crops. A subclass is one family of models.
+    """A recognizer on a model server; a subclass is one family of models.
 
-    It declares a field `prompts` with a default for each task that is read.
+    It reads text, tables as HTML, formulas as LaTeX; pictures are kept as crops. It declares a field `prompts` with a
+    default for each task that is read.
     """
 
     image_version: ClassVar[CodeVersion]
-    """Of the code that makes the image of a region. The code that judges answers judges cached ones too."""
+    """Version of the code that makes the image of a region. The code that judges answers judges cached ones too."""
     default_prompts: ClassVar[Mapping[Any, str]]
     """The prompts that the model was trained with: by task for each that is read, by label where one has its own."""
     default_sampling: ClassVar[Mapping[str, Any]] = {}
@@ -43,7 +42,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
     first_answer: ClassVar[int | None] = None
     """Most tokens of a first answer; None for what its image can hold."""
     typical_seconds: ClassVar[float] = 0.04
-    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.recognition.vlm.page_reader")
+    worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.recognition.vlm.client.reader")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"reuse_folder", "reuse_answers"}
 
     prompts: dict[str, str] = Field(description="The prompt of each task.")
@@ -84,7 +83,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         return by_name(cls.default_prompts) | prompts
 
     def recipe(self) -> dict[str, Any]:
-        """Also the room that answers have: a longer one is cut off, and its region failed."""
+        """Add the room for answers: a longer one is cut off, and its region failed."""
         return {**super().recipe(), "max_model_len": self.server.max_model_len}
 
     def weights(self) -> dict[str, str]:
@@ -92,33 +91,46 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         jobs = (PageJob(page.page_id, bytes(page.data), tuple(regions)) for page, regions in pages)
-        yield from self.run_jobs(jobs, partial(VlmReader, self._settings()), _lost)
+        yield from self.run_jobs(jobs, partial(VlmReader, self.request_settings()), _lost)
 
     @property
     def expected_scripts(self) -> frozenset[str]:
         return frozenset(self.scripts)
 
+    def remedy(self, script: str) -> str:
+        return f"add {script} to recognition.scripts"
+
     @abstractmethod
     def most_image_tokens(self) -> int:
-        """Most tokens of one region's image."""
+        """Return the most tokens of one region's image."""
 
     @abstractmethod
     def image_maker(self) -> ImageMaker:
-        """The function that makes the image of a crop. Client processes import it: no Dagster there."""
+        """Return the function that makes the image of a crop.
+
+        Client processes import it: no Dagster there.
+        """
 
     def picture_settings(self) -> list[Any]:
-        """What of the settings shapes the images of a region."""
+        """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
     def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
-        """The function that says in how many strips a crop is read at first. Client processes import it too."""
-        return in_one
+        """Return the function that says in how many strips a crop is read at first.
+
+        Client processes import it too.
+        """
+        return count_one_part
 
     def answer_cleaner(self) -> Callable[[str, Task], str]:
-        """The function that takes the model's own marks out of an answer. Client processes import it too."""
+        """Return the function that takes the model's own marks out of an answer.
+
+        Client processes import it too.
+        """
         return as_written
 
-    def _settings(self) -> RequestSettings:
+    def request_settings(self) -> RequestSettings:
+        """Return what requests hold and how answers are judged."""
         sampling = {**self.default_sampling, **self.sampling}
         versions = [self.image_version.number, REQUESTS.number]
         common = [sampling, *self.picture_settings(), self.weights(), *versions]
@@ -142,7 +154,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
 
 def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
-    """Prompts as a profile writes them."""
+    """Return prompts as a profile writes them."""
     return {str(name): prompt for name, prompt in prompts.items()}
 
 

@@ -1,6 +1,6 @@
-"""The HTTP client of model servers: it bounds the requests in flight and the retries, and is fair between jobs.
+"""The HTTP client of model servers: bounded requests in flight, retries, fairness between jobs.
 
-An error is the request's own fault (`Refused`), a fault that may pass (retried here), or a server that is gone.
+An error is the request's own fault (`RefusedRequest`), a fault that may pass (retried here), or a server that is gone.
 In the last case the client gets a new endpoint and sends the request again. When one of several replicas is gone,
 the client reports it and uses the others until it answers.
 """
@@ -20,10 +20,15 @@ import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 from tenacity.wait import wait_random_exponential
 
-from resources.vllm.client.fair_queue import FairQueue
-from resources.vllm.client.requests import AnswerTimeout, ServerGone, TransientError, Unanswered, check
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.supervisor.probe import Target, is_alive
+from resources.vllm.client.requests import (
+    AnswerTimeout,
+    FairQueue,
+    LostServer,
+    TransientError,
+    UnansweredRequest,
+    check,
+)
+from resources.vllm.endpoint import Endpoint, Target, is_alive
 
 Answer = TypeVar("Answer")
 
@@ -42,7 +47,7 @@ _RECOVERY_SECONDS = 5.0
 """Between two probes of a replica that is gone; its restart takes a minute."""
 
 
-class Server(Protocol):
+class ModelServer(Protocol):
     """Starts and restarts model servers.
 
     `lease` and `restart` raise `EngineError` when no server can be had.
@@ -80,7 +85,10 @@ class EndpointSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`seconds` for one answer, `attempts` in all, and `wait` seconds before the first retry."""
+    """The limits of one request.
+
+    `seconds` for one answer, `attempts` in all, and `wait` seconds before the first retry.
+    """
 
     seconds: float = 600.0
     attempts: int = 5
@@ -112,16 +120,16 @@ class _Replica:
         await self._session.close()
 
     async def post(self, path: str, body: bytes, seconds: float) -> tuple[int, Any, bytes]:
-        """Status, headers and body of the answer. Raises `ServerGone` or `TransientError`."""
+        """Return status, headers and body of the answer. Raises `LostServer` or `TransientError`."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=_CONNECT_SECONDS)
         try:
             async with self._session.post(self.target.url + path, data=io.BytesIO(body), timeout=timeout) as response:
                 return response.status, response.headers, await response.read()
         except aiohttp.ClientConnectorError as error:
             reason = error.os_error.strerror or error.os_error
-            raise ServerGone(f"nobody listens at {self.target.url}: {reason}") from error
+            raise LostServer(f"nobody listens at {self.target.url}: {reason}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            raise ServerGone(f"{self.target.url} takes no connection") from error
+            raise LostServer(f"{self.target.url} takes no connection") from error
         except TimeoutError as error:
             raise AnswerTimeout(f"no answer within {seconds:.0f} s") from error
         except aiohttp.ClientError as error:
@@ -159,10 +167,10 @@ class Client:
     async def post(
         self, path: str, body: bytes, read: Callable[[Any], Answer], flow: Hashable, cost: float
     ) -> tuple[Answer, float]:
-        """Send `body` and return what `read` makes of the JSON answer, with the seconds that it took.
+        """Send `body` and return what `read` makes of the answer, with its seconds.
 
         `read` raises `LookupError`, `TypeError` or `ValueError` for an answer of another shape; the request is then
-        sent again. Raises `Refused`, `Unanswered`, or `EngineError` when no request can be answered.
+        sent again. Raises `RefusedRequest`, `UnansweredRequest`, or `EngineError` when no request can be answered.
         """
         async with self.queue.slot(flow, cost):
             started = time.perf_counter()
@@ -170,30 +178,30 @@ class Client:
                 generation, endpoint = await self._source.current()
                 self._follow(generation, endpoint)
                 try:
-                    answer = await self._retried(path, body, read)
+                    answer = await self._send_with_retries(path, body, read)
                     return answer, time.perf_counter() - started
-                except ServerGone as error:
+                except LostServer as error:
                     self._retries += 1
                     await self._source.renew(generation, str(error))
-            raise Unanswered(f"the server died {_MAX_DEATHS} times while it worked on this")
+            raise UnansweredRequest(f"the server died {_MAX_DEATHS} times while it worked on this")
 
     def take_retries(self) -> int:
-        """Number of requests that were sent again since the last call."""
+        """Return the number of requests that were sent again since the last call."""
         taken, self._retries = self._retries, 0
         return taken
 
     def _follow(self, generation: int, endpoint: Endpoint) -> None:
-        """Use the replicas of a new endpoint.
-
-        Requests in flight at the former ones end by themselves.
-        """
+        """Use a new endpoint's replicas; requests at the former ones end by themselves."""
         if generation != self._generation:
             self._generation = generation
             self._former += self._replicas
             self._replicas = [_Replica(target) for target in endpoint.targets]
 
-    async def _retried(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
-        """Raises `ServerGone` when no replica is left, else `Refused` or `Unanswered`."""
+    async def _send_with_retries(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        """Send a request until it is answered or its attempts are used up.
+
+        Raises `LostServer` when no replica is left, else `RefusedRequest` or `UnansweredRequest`.
+        """
         may_pass = retry_if_exception_type(TransientError)
         attempts = AsyncRetrying(retry=may_pass, stop=self._enough, wait=self._wait, reraise=True)
         try:
@@ -201,11 +209,11 @@ class Client:
                 with attempt:
                     if attempt.retry_state.attempt_number > 1:
                         self._retries += 1
-                    return await self._once(path, body, read)
+                    return await self._send_once(path, body, read)
         except TransientError as error:
-            if not any([await self._is_alive(replica) for replica in self._up()]):
-                raise ServerGone(str(error)) from error
-            raise Unanswered(f"{error} (after {self._limit(error)} attempts)") from error
+            if not any([await self._is_alive(replica) for replica in self._usable()]):
+                raise LostServer(str(error)) from error
+            raise UnansweredRequest(f"{error} (after {self._limit(error)} attempts)") from error
         raise AssertionError("tenacity ends with an answer or an error")
 
     def _limit(self, error: BaseException | None) -> int:
@@ -220,19 +228,19 @@ class Client:
             return min(error.retry_after, _MAX_RETRY_AFTER)
         return wait_random_exponential(self._retry.wait, max=20.0)(state)
 
-    def _up(self) -> list[_Replica]:
+    def _usable(self) -> list[_Replica]:
         return [replica for replica in self._replicas if replica.up]
 
-    async def _once(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
-        replica = min(self._up(), key=lambda replica: replica.in_flight, default=None)
+    async def _send_once(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
+        replica = min(self._usable(), key=lambda replica: replica.in_flight, default=None)
         if replica is None:
-            raise ServerGone("none of the servers answers")
+            raise LostServer("none of the servers answers")
         replica.in_flight += 1
         try:
-            status, headers, content = await self._watched(replica, path, body)
-        except ServerGone as error:
+            status, headers, content = await self._send_watched(replica, path, body)
+        except LostServer as error:
             self._set_aside(replica, str(error))
-            if not self._up():
+            if not self._usable():
                 raise
             raise TransientError(str(error)) from error
         finally:
@@ -244,7 +252,7 @@ class Client:
         except (ValueError, LookupError, TypeError) as error:
             raise TransientError(f"the answer is not whole: {type(error).__name__}: {error}") from error
 
-    async def _watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
+    async def _send_watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
         """Wait for an answer, and probe a replica that answers nothing meanwhile."""
         exchange = asyncio.create_task(replica.post(path, body, self._retry.seconds))
         silence = min(_SILENT_SECONDS, self._retry.seconds)
@@ -256,25 +264,22 @@ class Client:
                     return exchange.result()
                 silent = late or time.monotonic() - replica.last_answer >= silence
                 if replica.hangs.done() or (silent and not await self._is_alive(replica)):
-                    raise ServerGone(f"{replica.target.url} hangs: it generates nothing")
+                    raise LostServer(f"{replica.target.url} hangs: it generates nothing")
                 if late:
                     return exchange.result()
         finally:
             exchange.cancel()
 
     def _set_aside(self, replica: _Replica, reason: str) -> None:
-        """Use the other replicas until this one answers again.
-
-        One of a former endpoint is not used again.
-        """
+        """Use the other replicas until this one, unless it is a former one, answers."""
         if replica.up and replica in self._replicas:
             replica.up = False
             replica.recovery = asyncio.create_task(self._await_recovery(replica, reason))
 
     async def _await_recovery(self, replica: _Replica, reason: str) -> None:
-        """Report a replica until it answers, because one report may be lost in a restart; then use it again."""
+        """Report a replica until it answers, as one report may be lost, then use it."""
         while replica in self._replicas:
-            if self._up():
+            if self._usable():
                 self._source.report_unhealthy(self._generation, replica.target.url, reason)
             await asyncio.sleep(min(_RECOVERY_SECONDS, self._retry.seconds))
             if await self._is_alive(replica):
@@ -282,10 +287,7 @@ class Client:
                 return
 
     async def _is_alive(self, replica: _Replica) -> bool:
-        """Return whether a replica generates anything.
-
-        Requests that ask at the same time share one probe.
-        """
+        """Return whether a replica generates anything; requests that ask together share one probe."""
         if replica.probe is None or replica.probe.done():
             replica.probe = asyncio.create_task(self._probe(replica))
         return await asyncio.shield(replica.probe)

@@ -1,13 +1,19 @@
-"""Requests with a picture, and what the answers of a server to requests mean."""
+"""Requests with a picture, the queue that bounds them, and the meaning of their answers."""
 
+import asyncio
 import base64
+import heapq
+import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from resources.errors import EngineError
+
+Answer = TypeVar("Answer")
 
 _IMAGE = "\0"
 """Stands for the image while the rest is encoded; no prompt holds it."""
@@ -27,28 +33,100 @@ def request_frame(body: Mapping[str, Any]) -> Frame:
     return start.encode(), end.encode()
 
 
-def framed(frame: Frame, image: bytes) -> bytes:
+def fill_frame(frame: Frame, image: bytes) -> bytes:
     """Return the whole request with an encoded image in its place."""
     start, end = frame
     return b"".join((start, base64.b64encode(image), end))
 
 
+async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
+    """Return all answers, or raise the first error, once every request has ended.
+
+    No request goes on for a job that is done.
+    """
+    ended = await asyncio.gather(*requests, return_exceptions=True)
+    answers: list[Answer] = []
+    for each in ended:
+        if isinstance(each, BaseException):
+            raise each
+        answers.append(each)
+    return answers
+
+
+class FairQueue:
+    """A queue that bounds requests in flight and is fair between flows.
+
+    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request starts once the others have had as much
+    as it had. A flow of many or costly requests delays itself only, and none starves.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._virtual_time = 0.0
+        self._finish: dict[Hashable, float] = {}
+        """Virtual time at which a flow's last request ends."""
+        self._open: dict[Hashable, int] = {}
+        """Requests of a flow that wait or are in flight."""
+        self._shrunk = asyncio.Event()
+
+    async def wait_below(self, limit: int) -> None:
+        """Return once fewer than `limit` requests wait for a slot."""
+        while len(self._waiting) >= limit:
+            self._shrunk.clear()
+            await self._shrunk.wait()
+
+    @asynccontextmanager
+    async def slot(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
+        """Hold a slot; `cost` is in any unit that is the same for all flows."""
+        start = max(self._virtual_time, self._finish.get(flow, 0.0))
+        self._finish[flow] = start + cost
+        self._open[flow] = self._open.get(flow, 0) + 1
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (start, next(self._numbers), granted))
+        self._grant()
+        try:
+            await granted
+            yield
+        finally:
+            if granted.done() and not granted.cancelled():
+                self._free += 1
+            self._open[flow] -= 1
+            if not self._open[flow]:
+                del self._open[flow], self._finish[flow]
+            self._grant()
+
+    def _grant(self) -> None:
+        while self._free and self._waiting:
+            start, _, granted = heapq.heappop(self._waiting)
+            self._shrunk.set()
+            if granted.done():
+                continue
+            self._virtual_time = start
+            self._free -= 1
+            granted.set_result(None)
+
+
 _SERVER_ERRORS = 500
 _SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
-"""In the messages of vLLM 0.32 for a prompt longer than the context, and a picture larger than the encoder's budget."""
+"""Parts of vLLM 0.32's messages for a prompt longer than the context, and a picture above the encoder's budget."""
 _MESSAGE = 300
 """Characters of a server's message that are kept in a reason."""
 
 
-class Refused(Exception):
-    """The server will not take this request (HTTP 400, 413, 422), however often it is sent."""
+class RefusedRequest(Exception):
+    """The server will never take this request: HTTP 400, 413 or 422."""
 
 
-class TooLarge(Refused):
-    """A smaller request would be taken: HTTP 413, or vLLM's message for a prompt or picture of too many tokens."""
+class OversizedRequest(RefusedRequest):
+    """The server would take a smaller request.
+
+    HTTP 413, or vLLM's message for a prompt or picture of too many tokens.
+    """
 
 
-class Unanswered(Exception):
+class UnansweredRequest(Exception):
     """The attempts are used up, although the server is alive."""
 
 
@@ -67,7 +145,7 @@ class AnswerTimeout(TransientError):
     """No answer within the seconds of the retry policy."""
 
 
-class ServerGone(Exception):
+class LostServer(Exception):
     """The server does not listen, or hangs."""
 
 
@@ -83,11 +161,11 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
     if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS) or status >= _SERVER_ERRORS:
         raise TransientError(message, _seconds(headers.get("Retry-After")))
     too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _SIZE.search(message)
-    raise TooLarge(message) if too_large else Refused(message)
+    raise OversizedRequest(message) if too_large else RefusedRequest(message)
 
 
 def _message(content: bytes) -> str:
-    """Return the message in an error of the OpenAI form, else the start of the body; one line."""
+    """Return the message of an OpenAI error, else the body, in one line."""
     text = content.decode("utf-8", "replace")
     try:
         answer = json.loads(text)
@@ -98,10 +176,7 @@ def _message(content: bytes) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return a `Retry-After` in seconds.
-
-    The form with a date is left to the usual wait.
-    """
+    """Return a `Retry-After` in seconds; the form with a date is ignored."""
     try:
         return max(0.0, float(retry_after or ""))
     except ValueError:

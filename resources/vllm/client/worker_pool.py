@@ -1,9 +1,8 @@
 """A pool of client processes, so that Python never starves a GPU.
 
-Jobs go in lazily, and results come out as they are made.
-
-The pool holds the server's lease and gives endpoints to its workers; a worker prepares jobs in threads and sends
-requests from one event loop. No server is started before the first request is ready.
+Jobs go in lazily, and results come out as they are made. The pool holds the server's lease and gives endpoints to its
+workers; a worker prepares jobs in threads and sends requests from one event loop. No server is started before the first
+request is ready.
 """
 
 import logging
@@ -20,28 +19,27 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
-from resources.child_process import STOP_SECONDS, end_child, start_child
 from resources.errors import EngineError
-from resources.vllm.client.client import RetryPolicy, Server
-from resources.vllm.client.messages import (
+from resources.processes import STOP_SECONDS, end_child, start_child
+from resources.vllm.client.client import ModelServer, RetryPolicy
+from resources.vllm.client.worker_process import (
     EndpointRequest,
     FromWorker,
     Handler,
-    JobDone,
-    JobLost,
     JobRequest,
+    JobResult,
+    LostJob,
     NewEndpoint,
     NewJob,
-    Start,
     ToWorker,
     UnhealthyReport,
     WarmUp,
-    WorkerFailed,
+    WorkerFailure,
     WorkerSettings,
+    WorkerStart,
+    run_worker,
 )
-from resources.vllm.client.worker_process import run_worker
-from resources.vllm.endpoint import Endpoint, Meter
-from resources.vllm.supervisor.probe import BadProbe, NotListening
+from resources.vllm.endpoint import BadProbe, Endpoint, Meter, UnreachableServer
 
 Make = Callable[[], Handler[Any, Any, Any]]
 
@@ -50,21 +48,21 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
 
 
 class Worker:
-    """`jobs` are the numbers of the jobs that the worker has."""
+    """A worker as the pool sees it; `jobs` are the numbers of its jobs."""
 
     def __init__(self, connection: Connection, runner: "threading.Thread | subprocess.Popen[bytes]") -> None:
         self.connection = connection
         self.jobs: set[int] = set()
         self.isolated = False
-        """Whether its one job may have killed a worker, so that it gets no other beside it."""
+        """Whether its one job may have killed a worker before, so that it gets no second job."""
         self._runner = runner
 
     def receive(self) -> FromWorker:
         """Return the next message. Raises `EOFError` or `OSError` when the worker has ended."""
         return self.connection.recv()
 
-    def send(self, message: WarmUp | Start | ToWorker) -> None:
-        """Send a message. A worker that died is noticed when its end of the pipe is read."""
+    def send(self, message: WarmUp | WorkerStart | ToWorker) -> None:
+        """Send a message; a dead worker is noticed when its pipe is read."""
         try:
             self.connection.send(message)
         except OSError:
@@ -101,14 +99,14 @@ def start_thread(make: Make, settings: WorkerSettings) -> Worker:
 
 
 def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) -> Worker:
-    """Return a worker in a process of its own: one of the `spares`, or a new one."""
+    """Return a worker in a process: one of the `spares`, or a new one."""
     worker = spares.pop() if spares else boot_process()
-    worker.send(Start(make, settings))
+    worker.send(WorkerStart(make, settings))
     return worker
 
 
 def boot_process() -> Worker:
-    """Return a process that waits for its `Start`, and for what it may do before.
+    """Return a process that waits for its `WorkerStart`, and for what it may do before.
 
     It ends when its pipe is closed. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends
     it.
@@ -130,7 +128,7 @@ _JOBS_PER_DEATH = 100
 
 
 def process_count(wanted: int) -> int:
-    """Client processes: as many as wanted, for 0 one for every four cores."""
+    """Return the number of client processes: `wanted`, or one for every four cores."""
     return wanted or max(1, (os.cpu_count() or 1) // _CORES_PER_PROCESS)
 
 
@@ -145,7 +143,7 @@ class WorkerPool(Generic[Job, Ready, Result]):
     for the threads.
     """
 
-    server: Server
+    server: ModelServer
     make: Callable[[], Handler[Job, Ready, Result]]
     lost: Callable[[Job, str], Result]
     slots: int
@@ -158,7 +156,7 @@ class WorkerPool(Generic[Job, Ready, Result]):
     _metrics: dict[str, float | str] = field(default_factory=dict, init=False)
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Result]:
-        """One result for each job, in order of completion.
+        """Yield one result for each job, in order of completion.
 
         Raises `EngineError` when no server can be had. `jobs` may go on for as long as there is work: they are taken as
         workers have room for them. Whoever takes a result may `add` a job that follows from it.
@@ -171,43 +169,37 @@ class WorkerPool(Generic[Job, Ready, Result]):
             start = partial(start_process, self.make, settings, self.spares)
         with ExitStack() as lease:
             run = self._run = PoolRun(self.server, lease, iter(jobs), self.lost, start)
-            through = False
+            finished = False
             try:
                 yield from run.results(processes)
                 self.metrics()
-                through = True
+                finished = True
             finally:
                 self._run = None
                 leaving = run.stop()
-                if through:
+                if finished:
                     self.leaving[:] = [*(thread for thread in self.leaving if thread.is_alive()), leaving]
                 else:
                     leaving.join()
 
     def add(self, job: Job) -> None:
-        """A further job for the run under way.
-
-        It is given to a worker before those that were not taken yet.
-        """
+        """Add a job to the run under way, before those that were not taken yet."""
         assert self._run is not None
         self._run.add(job)
 
     def metrics(self) -> dict[str, float | str]:
-        """Return the server's own figures since they were last asked for.
-
-        After the run, those of its end.
-        """
+        """Return the server's own figures since the last call; after the run, its last ones."""
         if self._run is not None:
             self._metrics = self._run.metrics()
         return self._metrics
 
 
 class PoolRun(Generic[Job, Result]):
-    """One run of a pool: its workers, the jobs they have, and the endpoint they use."""
+    """One run of a pool: its workers, their jobs, and the endpoint they use."""
 
     def __init__(
         self,
-        server: Server,
+        server: ModelServer,
         lease: ExitStack,
         jobs: Iterator[Job],
         lost: Callable[[Job, str], Result],
@@ -228,7 +220,7 @@ class PoolRun(Generic[Job, Result]):
         self._processes = self._deaths = self._done = 0
 
     def results(self, processes: int) -> Iterator[Result]:
-        """Start the workers when there is a first job, and yield results until there is no job left."""
+        """Start the workers with the first job, and yield results until none is left."""
         first = next(self._jobs, None)
         if first is None:
             return
@@ -252,20 +244,20 @@ class PoolRun(Generic[Job, Result]):
                 match message:
                     case JobRequest():
                         idle.append(worker)
-                    case JobDone(number, result):
+                    case JobResult(number, result):
                         self._take_job_from(worker, number)
                         yield result
-                    case JobLost(number, reason):
+                    case LostJob(number, reason):
                         yield self._lost(self._take_job_from(worker, number), reason)
                     case EndpointRequest(generation, reason):
                         self._renew_endpoint(generation, reason)
                     case UnhealthyReport(generation, url, reason):
                         self._restart_replica(generation, url, reason)
-                    case WorkerFailed(reason):
+                    case WorkerFailure(reason):
                         raise EngineError(reason)
 
     def add(self, job: Job) -> None:
-        """A further job, which is given before those that were not taken yet."""
+        """Add a job, which is given before those that were not taken yet."""
         self._added.append((next(self._numbers), job))
 
     def metrics(self) -> dict[str, float | str]:
@@ -276,9 +268,9 @@ class PoolRun(Generic[Job, Result]):
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
 
     def stop(self) -> threading.Thread:
-        """End all workers, whatever they are at.
+        """End all workers, and return a thread that waits for them.
 
-        Returns a thread that waits for them: that takes 0.1 s and more.
+        To wait takes 0.1 s and more.
         """
         for worker in self._workers:
             worker.close()
@@ -329,7 +321,7 @@ class PoolRun(Generic[Job, Result]):
             self._endpoint = self._lease.enter_context(self._server.lease())
             try:
                 self._meter = Meter(self._endpoint)
-            except (NotListening, BadProbe, TimeoutError) as error:
+            except (UnreachableServer, BadProbe, TimeoutError) as error:
                 # It has no figures, or died since: the requests will tell.
                 _log.warning("the server's figures are not available: %s", error)
         else:
@@ -353,10 +345,7 @@ class PoolRun(Generic[Job, Result]):
             worker.send(NewEndpoint(self._generation, self._endpoint))
 
     def _replace_dead_worker(self, worker: Worker) -> Iterator[Result]:
-        """Replace a worker that died. Its jobs go to the others.
-
-        One that was alone in it is lost.
-        """
+        """Replace a worker that died; others get its jobs, unless it had one alone."""
         self._workers.remove(worker)
         worker.close()
         worker.join()

@@ -1,4 +1,4 @@
-"""A worker process: its start, its loop over the jobs of the pool, and its end."""
+"""A worker process of a pool: its messages, its handler, and its loop over jobs."""
 
 import asyncio
 import os
@@ -9,38 +9,142 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from resources.errors import EngineError
-from resources.freed_memory import keep_blocks
-from resources.vllm.client.client import Client
-from resources.vllm.client.messages import (
-    EndpointRequest,
-    FromWorker,
-    Handler,
-    JobDone,
-    JobLost,
-    JobRequest,
-    NewEndpoint,
-    NewJob,
-    Start,
-    ToWorker,
-    UnhealthyReport,
-    WarmUp,
-    WorkerFailed,
-    WorkerSettings,
-)
+from resources.processes import keep_blocks
+from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.endpoint import Endpoint
+
+Job_contra = TypeVar("Job_contra", contravariant=True)
+Ready = TypeVar("Ready")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Handler(Protocol[Job_contra, Ready, Result_co]):
+    """Prepares jobs and finishes them with requests; each worker makes and closes its own."""
+
+    def prepare(self, job: Job_contra) -> Ready:
+        """Return the work before the first request; runs in one of the worker's threads.
+
+        `EngineError` ends the run.
+        """
+        ...
+
+    async def finish(self, ready: Ready, client: Client) -> Result_co:
+        """Send the job's requests and return its result.
+
+        All requests of one job share a flow of the queue.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """The settings of a worker: `slots` requests in flight, `threads` that prepare jobs."""
+
+    slots: int
+    retry: RetryPolicy
+    threads: int
+
+
+# --- from the pool to a worker ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """Calls that a process makes, if it can, before its `WorkerStart`."""
+
+    calls: tuple[Callable[[], object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """The handler and settings that make a process a worker."""
+
+    make: Callable[[], Handler[Any, Any, Any]]
+    settings: WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job for the worker; `number` identifies it in the answers."""
+
+    number: int
+    job: Any
+
+
+@dataclass(frozen=True, slots=True)
+class NewEndpoint:
+    """The endpoint to use from now on. Each new one has a higher `generation`."""
+
+    generation: int
+    endpoint: Endpoint
+
+
+# --- from a worker to the pool ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """The worker has room for one more job."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of a job."""
+
+    number: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LostJob:
+    """The job could not be done; the run goes on."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRequest:
+    """The worker needs an endpoint newer than `generation`."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnhealthyReport:
+    """The replica at `url` is gone or hangs, while other replicas of `generation` answer."""
+
+    generation: int
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailure:
+    """The run cannot go on; `reason` is one line for a person."""
+
+    reason: str
+
+
+ToWorker = NewJob | NewEndpoint
+FromWorker = JobRequest | JobResult | LostJob | EndpointRequest | UnhealthyReport | WorkerFailure
 
 
 def main(connection: Connection) -> None:
-    """Warm up, then work for the pool at the other end of the pipe until it closes the pipe."""
+    """Warm up, then work for the pool until it closes the pipe."""
     # The pool decides when a worker ends, and closes the pipe then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Its threads decode pages: each frees three blocks as large as one.
     keep_blocks()
-    start = _started(connection)
+    start = _wait_for_start(connection)
     if start is not None:
         run_worker(connection, start.make, start.settings)
     sys.stdout.flush()
@@ -49,19 +153,19 @@ def main(connection: Connection) -> None:
     os._exit(0)
 
 
-def _started(connection: Connection) -> Start | None:
-    """Return the `Start`, once it comes; None where none can come any more."""
+def _wait_for_start(connection: Connection) -> WorkerStart | None:
+    """Return the `WorkerStart`, once it comes; None where none can come any more."""
     while True:
         try:
-            message: WarmUp | Start = pickle.loads(connection.recv_bytes())
+            message: WarmUp | WorkerStart = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
             return None  # the pool has ended meanwhile
         except Exception as error:
             reason = f"a client process cannot load its handler ({type(error).__name__}: {error})"
             with suppress(OSError):
-                connection.send(WorkerFailed(f"{reason}; define it in a module that can be imported, not in a script"))
+                connection.send(WorkerFailure(f"{reason}; define it in a module that can be imported, not in a script"))
             return None
-        if isinstance(message, Start):
+        if isinstance(message, WorkerStart):
             return message
         for call in message.calls:
             # What is missing or broken is told by the job that needs it.
@@ -80,10 +184,10 @@ def run_worker(connection: Connection, make: Callable[[], Handler[Any, Any, Any]
             finally:
                 handler.close()
         except EngineError as error:
-            loop.send(WorkerFailed(str(error)))
+            loop.send(WorkerFailure(str(error)))
         except Exception as error:
             reason = f"a client process failed ({type(error).__name__}: {error}); this is a bug in it"
-            loop.send(WorkerFailed(reason))
+            loop.send(WorkerFailure(reason))
 
 
 class WorkerLoop:
@@ -100,7 +204,7 @@ class WorkerLoop:
         self._moved: asyncio.Condition
 
     def send(self, message: FromWorker) -> None:
-        """Hand a message to the thread that writes to the pipe."""
+        """Send a message to the pool from the thread that writes to the pipe."""
         self._outbox.submit(self._send, message)
 
     def _send(self, message: FromWorker) -> None:
@@ -110,7 +214,7 @@ class WorkerLoop:
             return  # the pool has ended; the listener ends the worker then
         except Exception as error:
             reason = f"a result cannot be handed over ({type(error).__name__}: {error}); this is a bug in its handler"
-            self._connection.send(WorkerFailed(reason))
+            self._connection.send(WorkerFailure(reason))
 
     async def run(self, handler: Handler[Any, Any, Any]) -> None:
         """Work until the pool closes the pipe. Raises what ends all work."""
@@ -164,8 +268,10 @@ class WorkerLoop:
         except (EOFError, OSError):
             pass
         except Exception as error:
+            if self._connection.closed:
+                return  # this worker has ended, and closed the pipe that was read
             reason = f"a job cannot be loaded ({type(error).__name__}: {error}); this is a bug in its handler"
-            self.send(WorkerFailed(reason))
+            self.send(WorkerFailure(reason))
             return
         try:
             loop.call_soon_threadsafe(closed.set)
@@ -189,7 +295,7 @@ class WorkerLoop:
             except EngineError:
                 raise  # it would be the same for every job
             except Exception as error:
-                self.send(JobLost(job.number, f"preparing it failed: {type(error).__name__}: {error}"))
+                self.send(LostJob(job.number, f"preparing it failed: {type(error).__name__}: {error}"))
                 continue
             task = asyncio.create_task(self._finish(handler, client, job.number, ready))
             finishing.add(task)
@@ -199,9 +305,9 @@ class WorkerLoop:
 
     async def _finish(self, handler: Handler[Any, Any, Any], client: Client, number: int, ready: Any) -> None:
         try:
-            self.send(JobDone(number, await handler.finish(ready, client)))
+            self.send(JobResult(number, await handler.finish(ready, client)))
         except EngineError as error:
             if not self._failure.done():
                 self._failure.set_exception(error)
         except Exception as error:
-            self.send(JobLost(number, f"{type(error).__name__}: {error}"))
+            self.send(LostJob(number, f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""A vLLM plugin that gives GLM-OCR and PaddleOCR-VL vision encoders which the host never waits for.
+"""A vLLM plugin with vision encoders for GLM-OCR and PaddleOCR-VL that never block the host.
 
 vLLM finds it by the entry point `vllm.general_plugins` of this project and calls `register` in each of
 its processes. It changes nothing unless the server's environment asks for it. A flag of DeepSeek-OCR's server has
@@ -6,10 +6,10 @@ vLLM load `ngram_guard` by its name.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from resources.code_version import CodeVersion
+from resources.fingerprints import CodeVersion
 
 GLM_OCR = "KOPUB_GLM_OCR_ENCODER"
 PADDLEOCR_VL = "KOPUB_PADDLEOCR_VL_ENCODER"
@@ -20,14 +20,14 @@ VERSIONS: Mapping[str, CodeVersion] = MappingProxyType(
         PADDLEOCR_VL: CodeVersion("vllm.paddleocr_vl_encoder", {1: "the first release"}),
     }
 )
-"""By switch, of what computes in place of vLLM's own encoder when it is on."""
+"""The entry points that replace vLLM's own encoder, by switch."""
 _MODELS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         GLM_OCR: ("GlmOcrForConditionalGeneration", "resources.vllm.plugin.glm_ocr:GlmOcr"),
         PADDLEOCR_VL: ("PaddleOCRVLForConditionalGeneration", "resources.vllm.plugin.paddleocr_vl:PaddleOcrVl"),
     }
 )
-"""By switch, vLLM's name of the model and the class that takes its place."""
+"""vLLM's name of the model and the class that replaces it, by switch."""
 
 
 def encoders(environment: Mapping[str, str]) -> str:
@@ -46,3 +46,24 @@ def register() -> None:
     for architecture, ours in wanted:
         # By name: importing the model here would start CUDA in processes that fork.
         ModelRegistry.register_model(architecture, ours)
+
+
+def find_repeating(tokens: list[int], size: int, window: int, allowed: Collection[int]) -> set[int]:
+    """Return the next tokens that would repeat `size` tokens within the last `window`.
+
+    Those of `allowed` are never among them. As vLLM defines it, nothing repeats where `size` is 1 or exceeds `window`.
+    """
+    found: set[int] = set()
+    length = len(tokens)
+    if length < size or size < 2:
+        return found
+    first, last = tokens[1 - size], tokens[-1]
+    place = max(0, length - window) + size - 2
+    # Asked for each request in each step: two calls into C find the few places where the last token stood before.
+    for _ in range(tokens[place : length - 1].count(last)):
+        place = tokens.index(last, place) + 1
+        token, begin = tokens[place], place + 1 - size
+        new = tokens[begin] == first and token not in allowed and token not in found
+        if new and tokens[begin:place] == tokens[1 - size :]:
+            found.add(token)
+    return found

@@ -18,8 +18,14 @@ from vllm.model_executor.models.glm_ocr import (  # noqa: TID253
     GlmOcrVisionTransformer,
 )
 
-from resources.vllm.plugin.pinned_copy import Grid, PlacesFromHost, ends, on_device, positions
-from resources.vllm.plugin.rope import norm_rope
+from resources.vllm.plugin.encoder_steps import (
+    Grid,
+    HostImagePlaces,
+    norm_rope,
+    on_device,
+    patch_positions,
+    sequence_ends,
+)
 
 _log = init_logger(f"vllm.{__name__}")
 
@@ -30,41 +36,44 @@ class Encoder(GlmOcrVisionTransformer):
     def forward(
         self, x: torch.Tensor, grid_thw: torch.Tensor | list[list[int]], encoder_metadata: None = None
     ) -> torch.Tensor:
-        """Tokens (patches / merged, width) of the pictures' patches `x`, one after the other."""
+        """Return the tokens (patches / merged, width) of all pictures' patches `x`."""
         sizes = grid_thw if isinstance(grid_thw, list) else grid_thw.tolist()
         grids: list[Grid] = [(frames, rows, columns) for frames, rows, columns in sizes]
-        boundaries = ends(grids)
+        boundaries = sequence_ends(grids)
         # Of a tensor on the host, so that reading it in every layer waits for nothing.
         longest = self.compute_attn_mask_seqlen(torch.from_numpy(boundaries))
         cosines, sines = self._rotation(grids)
         sequences = on_device(boundaries, self.device)
-        x = self.patch_embed(self._normalised(x))
+        x = self.patch_embed(self._normalise(x))
         residual = x
         x = self.blocks[0].norm1(x)
         # The norm after a layer is the first of the next one: together with the addition before it, one kernel.
         norms = [*(block.norm1 for block in self.blocks[1:]), self.post_layernorm]
         for block, following in zip(self.blocks, norms, strict=True):
-            x = self._attended(block.attn, x, cosines, sines, sequences, longest)
+            x = self._attend(block.attn, x, cosines, sines, sequences, longest)
             x, residual = block.norm2(x, residual=residual)
             x, residual = following(block.mlp(x), residual=residual)
         x = x.view(-1, self.spatial_merge_size, self.spatial_merge_size, x.shape[-1]).permute(0, 3, 1, 2)
         return self.merger(self.downsample(x).view(-1, self.out_hidden_size))
 
-    def _normalised(self, x: torch.Tensor) -> torch.Tensor:
-        """Pixels in the weights' type; a vLLM that sends them as bytes brings the layer that normalises them."""
+    def _normalise(self, x: torch.Tensor) -> torch.Tensor:
+        """Return pixels in the weights' type.
+
+        A vLLM that sends them as bytes brings the layer that normalises them.
+        """
         if hasattr(self, "input_norm"):
             return self.input_norm(x.to(self.device, non_blocking=True), self.dtype)
         return x.to(self.device, self.dtype, non_blocking=True)
 
     def _rotation(self, grids: Sequence[Grid]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines for each patch, (patches, half a head)."""
-        places = np.concatenate([positions(grid, self.spatial_merge_size) for grid in grids])
+        """Return cosines and sines for each patch, (patches, half a head)."""
+        places = np.concatenate([patch_positions(grid, self.spatial_merge_size) for grid in grids])
         cosines, sines = self.rotary_pos_emb.get_cos_sin(max(max(grid[1:]) for grid in grids))
         index = on_device(places, cosines.device)
         return cosines[index].flatten(1), sines[index].flatten(1)
 
     @staticmethod
-    def _attended(
+    def _attend(
         attention: GlmOcrVisionAttention,
         x: torch.Tensor,
         cosines: torch.Tensor,
@@ -80,7 +89,7 @@ class Encoder(GlmOcrVisionTransformer):
         return attention.proj(context.reshape(len(x), -1))[0]
 
 
-class GlmOcr(PlacesFromHost, GlmOcrForConditionalGeneration):
+class GlmOcr(HostImagePlaces, GlmOcrForConditionalGeneration):
     """GLM-OCR with this encoder; everything else is vLLM's."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:

@@ -1,4 +1,4 @@
-"""DeepSeek-OCR's guard against loops for vLLM, with the results of vLLM's own at less of the host's time.
+"""DeepSeek-OCR's guard against loops for vLLM, cheaper for the host than vLLM's own.
 
 vLLM's compares every n-gram of the window for each request and token, and takes each request's row of logits, banned
 tokens or not. Here a request's window is searched for its last token, and the logits are written once in a step, if at
@@ -18,11 +18,11 @@ from vllm.sampling_params import SamplingParams  # noqa: TID253
 from vllm.v1.sample.logits_processor import BatchUpdate  # noqa: TID253
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # noqa: TID253
 
-from resources.vllm.plugin.pinned_copy import on_device
-from resources.vllm.plugin.repeated_ngrams import repeating
+from resources.vllm.plugin import find_repeating
+from resources.vllm.plugin.encoder_steps import on_device
 
 _Guarded = tuple[NoRepeatNGramLogitsProcessor, list[int]]
-"""What a request asked for, and the tokens of its answer: the list itself, which vLLM appends to."""
+"""The parameters of a request, and the tokens of its answer: the list itself, which vLLM appends to."""
 
 
 class NGramGuard(NGramPerReqLogitsProcessor):
@@ -37,11 +37,11 @@ class NGramGuard(NGramPerReqLogitsProcessor):
         process_dict_updates(self._guarded, batch_update, self._new_guarded)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """`logits` (requests, vocabulary), in which the tokens that would repeat an n-gram are minus infinity."""
+        """Set the `logits` (requests, vocabulary) of tokens that repeat an n-gram to minus infinity."""
         rows: list[int] = []
         columns: list[int] = []
         for row, (asked, tokens) in self._guarded.items():
-            banned = repeating(tokens, asked.ngram_size, asked.window_size, asked.whitelist_token_ids)
+            banned = find_repeating(tokens, asked.ngram_size, asked.window_size, asked.whitelist_token_ids)
             rows += [row] * len(banned)
             columns += banned
         if rows:

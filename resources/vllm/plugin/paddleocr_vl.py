@@ -1,4 +1,4 @@
-"""PaddleOCR-VL's vision encoder for vLLM: all pictures of a step in one pass, and the host ahead of the GPU.
+"""PaddleOCR-VL's vision encoder for vLLM, with all pictures of a step in one pass.
 
 vLLM's own encodes one picture after the other, interpolates the learned positions for each, computes cosines and
 sines in each of 27 layers and asks the GPU for the longest sequence there. Here the pictures are packed, everything
@@ -23,8 +23,15 @@ from vllm.model_executor.models.paddleocr_vl import (  # noqa: TID253
 )
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: TID253
 
-from resources.vllm.plugin.pinned_copy import KNOWN_GRIDS, Grid, PlacesFromHost, ends, on_device, positions
-from resources.vllm.plugin.rope import rope
+from resources.vllm.plugin.encoder_steps import (
+    KNOWN_GRIDS,
+    Grid,
+    HostImagePlaces,
+    on_device,
+    patch_positions,
+    rope,
+    sequence_ends,
+)
 
 _log = init_logger(f"vllm.{__name__}")
 
@@ -36,7 +43,7 @@ _NEED_LONGEST = frozenset(
 
 @lru_cache(maxsize=KNOWN_GRIDS)
 def neighbours(length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each of `length` patches along a side, two of `side` learned positions and the weight of the second.
+    """Return two of `side` learned positions for each patch, and the second's weight.
 
     (length, 2) and (length,): bilinear interpolation, pixels as areas, as `torch.nn.functional.interpolate` has it.
     """
@@ -47,17 +54,17 @@ def neighbours(length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=KNOWN_GRIDS)
-def raster(grid: Grid, merge: int) -> np.ndarray:
-    """Return where the patches of a picture, in the order of `positions`, are among its rows of patches; (patches,)."""
+def raster_indexes(grid: Grid, merge: int) -> np.ndarray:
+    """Return the row-major index of each patch in the order of `patch_positions`; (patches,)."""
     frames, rows, columns = grid
-    places = positions(grid, merge).astype(np.int64)
+    places = patch_positions(grid, merge).astype(np.int64)
     frame = np.repeat(np.arange(frames), rows * columns)
     return (frame * rows + places[:, 0]) * columns + places[:, 1]
 
 
-def learned(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the four of `side` x `side` learned positions around each patch and their weights, (patches, 4) each."""
-    places = positions(grid, merge)
+def learned_positions(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the four learned positions around each patch and their weights, (patches, 4) each."""
+    places = patch_positions(grid, merge)
     (rows, down), (columns, across) = neighbours(grid[1], side), neighbours(grid[2], side)
     row, column = rows[places[:, 0]], columns[places[:, 1]]
     lower, right = down[places[:, 0]], across[places[:, 1]]
@@ -69,38 +76,40 @@ def learned(grid: Grid, merge: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 def encode(
     tower: SiglipVisionTransformer, projector: Projector, pictures: Sequence[torch.Tensor], grids: Sequence[Grid]
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tokens (patches / 4, width) of each picture, given as its patches (patches, 3, 14, 14)."""
+    """Return the tokens (patches / 4, width) of pictures of patches (patches, 3, 14, 14)."""
     merge, _ = projector.merge_kernel_size
     device = tower.embeddings.patch_embedding.weight.device
-    sequences = ends(grids)
+    sequences = sequence_ends(grids)
     # On the host, so that reading it in every layer waits for nothing.
     longest = None
     if tower.encoder.attn_backend in _NEED_LONGEST:
         longest = torch.from_numpy(np.diff(sequences)).max()
-    places = on_device(np.concatenate([positions(grid, merge) for grid in grids]), device)
+    places = on_device(np.concatenate([patch_positions(grid, merge) for grid in grids]), device)
     angles = tower.encoder.rotary_pos_emb(max(max(grid[1:]) for grid in grids))[places].flatten(1).float()
     rotation = angles.cos(), angles.sin()
     ends_there = on_device(sequences, device)
-    x = _embedded(tower.embeddings, pictures, grids, merge)
+    x = _embed(tower.embeddings, pictures, grids, merge)
     for layer in tower.encoder.layers:
-        x = x + _attended(layer.self_attn, layer.layer_norm1(x), rotation, ends_there, longest)
+        x = x + _attend(layer.self_attn, layer.layer_norm1(x), rotation, ends_there, longest)
         x = x + layer.mlp(layer.layer_norm2(x))
     x = projector.pre_norm(tower.post_layernorm(x)).view(-1, projector.hidden_size)
     x = projector.linear_2(projector.act(projector.linear_1(x)))
     return x.split([frames * rows * columns // merge**2 for frames, rows, columns in grids])
 
 
-def _embedded(
+def _embed(
     embeddings: SiglipVisionEmbeddings, pictures: Sequence[torch.Tensor], grids: Sequence[Grid], merge: int
 ) -> torch.Tensor:
-    """The patches of all pictures in the order of `positions`, with their learned positions; (patches, width)."""
+    """Return all patches in the order of `patch_positions`, with learned positions; (patches, width)."""
     patch, table = embeddings.patch_embedding, embeddings.position_embedding.weight
     pixels = torch.cat(tuple(pictures)).to(table.device, table.dtype, non_blocking=True).flatten(1)
     counts = np.cumsum([0, *(frames * rows * columns for frames, rows, columns in grids)])
-    order = np.concatenate([start + raster(grid, merge) for start, grid in zip(counts, grids, strict=False)])
+    order = np.concatenate([start + raster_indexes(grid, merge) for start, grid in zip(counts, grids, strict=False)])
     pixels = pixels.index_select(0, on_device(order, table.device))
     side = round(len(table) ** 0.5)
-    corners, weights = (np.concatenate(each) for each in zip(*(learned(g, merge, side) for g in grids), strict=True))
+    corners, weights = (
+        np.concatenate(each) for each in zip(*(learned_positions(g, merge, side) for g in grids), strict=True)
+    )
     around = functional.embedding_bag(
         on_device(corners, table.device),
         table.float(),
@@ -110,7 +119,7 @@ def _embedded(
     return functional.linear(pixels, patch.weight.flatten(1), patch.bias) + around.to(table.dtype)
 
 
-def _attended(
+def _attend(
     attention: SiglipAttention,
     x: torch.Tensor,
     rotation: tuple[torch.Tensor, torch.Tensor],
@@ -125,7 +134,7 @@ def _attended(
     return attention.out_proj(context.reshape(len(x), -1))[0]
 
 
-class PaddleOcrVl(PlacesFromHost, PaddleOCRVLForConditionalGeneration):
+class PaddleOcrVl(HostImagePlaces, PaddleOCRVLForConditionalGeneration):
     """PaddleOCR-VL with this encoder; everything else is vLLM's."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:

@@ -1,1 +1,1 @@
-"""What owns a model server: a detached process, standard library only."""
+"""The detached processes that own a model server. Standard library only."""

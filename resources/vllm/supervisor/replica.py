@@ -1,15 +1,23 @@
-"""One `vllm serve` with everything it starts, as its supervisor handles it. Standard library only."""
+"""One `vllm serve` with everything it starts, and NVIDIA's Multi-Process Service that replicas of a server share.
+
+Standard library only. Without MPS, processes take turns on a GPU. With it, their kernels run there at the same time:
+what a replica's step leaves free, the other's takes. The control daemon is the supervisor's own: it ends with the
+server, and no other process of the machine is its client.
+"""
 
 import os
+import shutil
 import socket
+import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from resources.lasting_caches import beside_program, lasting_caches
-from resources.vllm.supervisor.guard import GuardedProcess
-from resources.vllm.supervisor.probe import BadProbe, NotListening, Target, probe, version
+from resources.processes import beside_program, lasting_caches
+from resources.vllm.endpoint import BadProbe, FirstRequests, Target, UnreachableServer, probe, version, warm_up
+from resources.vllm.supervisor.process_guard import GuardedProcess
 from resources.vllm.supervisor.server_log import likely_cause, memory_lacked, port_taken, stages
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
@@ -19,7 +27,7 @@ _FAULT = 500
 """First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
 
 
-class ServerFailed(Exception):
+class ServerFailure(Exception):
     """The server cannot be brought to work; the log of `replica` tells most about it."""
 
     def __init__(self, reason: str, replica: int = 0) -> None:
@@ -27,11 +35,14 @@ class ServerFailed(Exception):
         self.replica = replica
 
 
-class MemoryLacked(ServerFailed):
-    """It ended for want of GPU memory, which may be another start's doing: vLLM measures what is free."""
+class OutOfGpuMemory(ServerFailure):
+    """The replica ended for want of GPU memory.
+
+    Another start may be the reason, since vLLM measures what is free.
+    """
 
 
-class PortLost(Exception):
+class PortConflict(Exception):
     """Another process took the port between its choice and its use."""
 
 
@@ -64,7 +75,7 @@ class Replica:
 
     @property
     def target(self) -> Target:
-        """What to probe."""
+        """The server to probe."""
         specification = self._specification
         return Target(self.url, self._api_key, specification.model, specification.runner, specification.images)
 
@@ -87,12 +98,12 @@ class Replica:
 
     @property
     def cause(self) -> str:
-        """Why it ended, or does not come up, as far as its log and exit status tell."""
+        """The likely cause of its end, by its log and exit status."""
         return likely_cause(self._log_tail, self._server.status if self._server else None)
 
     @property
     def stages(self) -> str:
-        """How long each stage of its start took that has just ended."""
+        """The seconds of each stage of its last start."""
         return stages(self._log_lines, self._began, time.time())
 
     @property
@@ -106,13 +117,15 @@ class Replica:
     def start(self, kept: tuple[int, ...]) -> None:
         """Start it; the locks `kept` stay held until its last process is gone."""
         if self._specification.port and not _is_free(self.port):
-            raise ServerFailed(f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index)
+            raise ServerFailure(
+                f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index
+            )
         command = [*self._specification.command, "--port", str(self.port)]
         self._began = time.time()
         with self._new_log() as log:
             self._server = GuardedProcess(self._folder.path, command, self._environment(), log, kept)
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self._server is not None and self._server.status is not None
 
     def stop(self, at_once: bool = False) -> None:
@@ -122,26 +135,27 @@ class Replica:
             self._server = None
 
     def wait_ready(self, deadline: float) -> None:
-        """Return when it has generated something.
+        """Wait until the replica has generated something, and has met requests of real size.
 
-        Raises `PortLost` for a port that others took, or `ServerFailed`, which is `MemoryLacked` for that cause.
+        Raises `PortConflict` for a port that others took, or `ServerFailure`, which is `OutOfGpuMemory` for that cause.
         """
         seconds = self._specification.start_timeout
         problem = "it did not open its port"
         while time.monotonic() < deadline:
-            if self.ended():
+            if self.has_ended():
                 if port_taken(self._log_tail) and not self._specification.port:
-                    raise PortLost
-                failure = MemoryLacked if memory_lacked(self._log_tail) else ServerFailed
+                    raise PortConflict
+                failure = OutOfGpuMemory if memory_lacked(self._log_tail) else ServerFailure
                 raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
                 # A first answer may include minutes of compiling, so it gets all the time there is.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
-            except NotListening:
+                self._warm_up(max(1.0, deadline - time.monotonic()))
+            except UnreachableServer:
                 time.sleep(POLL)
             except BadProbe as error:
                 if error.status < _FAULT:
-                    raise ServerFailed(f"it refuses a plain request: {error}", self.index) from None
+                    raise ServerFailure(f"it refuses a plain request: {error}", self.index) from None
                 problem = str(error)
                 time.sleep(POLL)
             except TimeoutError as error:
@@ -149,7 +163,14 @@ class Replica:
             else:
                 self._check_version()
                 return
-        raise ServerFailed(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
+        raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
+
+    def _warm_up(self, seconds: float) -> None:
+        """Have requests of real size answered. One that is refused costs the first page some seconds, not the start."""
+        wanted = self._specification
+        requests = FirstRequests(wanted.first_picture, wanted.first_text, wanted.first_count)
+        with suppress(BadProbe):
+            warm_up(self.target, requests, seconds)
 
     def new_port(self) -> None:
         self.port = _free_port()
@@ -159,7 +180,7 @@ class Replica:
         running = version(self.target)
         # A local part (+cpu, +cu130) names the build, not the code.
         if expected and running.partition("+")[0] != expected.partition("+")[0]:
-            raise ServerFailed(
+            raise ServerFailure(
                 f"it is vLLM {running}, the profile says {expected}; install that, or change `version` "
                 "(which makes the results of the other one outdated)"
             )
@@ -198,3 +219,87 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+PROGRAM = "nvidia-cuda-mps-control"
+_PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+_OF_MACHINE = Path("/tmp/nvidia-mps/control")
+"""The folder of the machine's own daemon, which processes use that are told nothing else."""
+_START_SECONDS = 10.0
+_QUIT_SECONDS = 10.0
+
+
+class Mps:
+    """The control daemon of one server; clients of several on a GPU take turns."""
+
+    def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
+        self._folder = folder.path
+        self._pipes = folder.path / "mps"
+        self._given = environment
+        self._daemon: GuardedProcess | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a process becomes its client; none while it does not run."""
+        return self._places if self.runs else {}
+
+    @property
+    def runs(self) -> bool:
+        return self._daemon is not None and self._daemon.status is None
+
+    @property
+    def sessions(self) -> tuple[tuple[int, int], ...]:
+        """Leader and start time of its processes' session; none while it does not run."""
+        return (self._daemon.session,) if self._daemon is not None and self.runs else ()
+
+    @property
+    def _places(self) -> dict[str, str]:
+        return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
+
+    def start(self, kept: Sequence[int]) -> str:
+        """Start it unless one is there, and return why it cannot be had, else "".
+
+        The locks `kept` stay held until its last process is gone.
+        """
+        if self.runs or _PIPES in os.environ or _OF_MACHINE.exists():
+            return ""
+        self.stop()
+        program = shutil.which(PROGRAM)
+        if program is None:
+            return f"{PROGRAM} of NVIDIA's driver is not installed"
+        shutil.rmtree(self._pipes, ignore_errors=True)
+        self._pipes.mkdir(mode=0o700)
+        log = self._folder / "mps.log"
+        with log.open("wb") as output:
+            self._daemon = GuardedProcess(self._folder, [program, "-f"], self._environment(), output, kept)
+        deadline = time.monotonic() + _START_SECONDS
+        while not (self._pipes / "control").exists():
+            if not self.runs or time.monotonic() > deadline:
+                self.stop()
+                said = log.read_text("utf-8", errors="replace").split("\n")
+                return f"{PROGRAM} did not start: {next(filter(None, reversed(said)), 'it said nothing')}"
+            time.sleep(POLL)
+        return ""
+
+    def stop(self) -> None:
+        """Stop it; its clients have ended before."""
+        if self._daemon is None:
+            return
+        if self.runs and (program := shutil.which(PROGRAM)) is not None:
+            with suppress(subprocess.TimeoutExpired, OSError):
+                subprocess.run(
+                    [program],
+                    input=b"quit\n",
+                    env=self._environment(),
+                    timeout=_QUIT_SECONDS,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    check=False,
+                )
+        self._daemon.stop()
+        self._daemon = None
+
+    def _environment(self) -> dict[str, str]:
+        # It is to see every GPU: those that it sees it would number anew for its clients.
+        seen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        return {**seen, **self._given, **self._places}

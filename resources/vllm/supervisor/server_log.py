@@ -1,10 +1,96 @@
-"""How a server's start goes and why it ended, by its log. Standard library only."""
+"""The log of a server: its start's progress, its end's cause. Standard library only."""
 
+import logging
 import os
 import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from resources.errors import EngineError
+from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState, server_folders
+
+_REPORT_SECONDS = 10.0
+"""Between two lines on a start's progress."""
+_TURN_REPORT_SECONDS = 60.0
+_TURN_SECONDS = 1.0
+"""Every start waits for an instant; longer is for a GPU."""
+_SHOWN = 20
+"""Log lines shown when a start fails."""
+
+
+class StartReport:
+    """Logs how a start goes."""
+
+    def __init__(self, folder: ServerFolder, log: logging.Logger, restart: bool) -> None:
+        self._folder = folder
+        self._log = log
+        self._tail = LogTail(folder.log(0), skip=restart)
+        self._began = time.monotonic()
+        self._last_report = 0.0
+        self._stage = "starting"
+        self._boots: set[int] = set()
+        self._reasons: set[tuple[int, str]] = set()
+
+    def progress(self, state: ServerState) -> None:
+        """Log the server's new lines at level debug, and now and then the stage."""
+        if state.phase is Phase.WAITING:
+            self._report_waiting(state.since)
+            return
+        if state.boot not in self._boots:
+            self._boots.add(state.boot)
+            self._stage = "starting"
+            self._log.info("%s starts; its log is %s", server_name(self._folder), self._folder.log(0))
+        if state.reason and (state.boot, state.reason) not in self._reasons:
+            self._reasons.add((state.boot, state.reason))
+            self._log.warning("%s is started again: %s", server_name(self._folder), state.reason)
+        before = self._stage
+        for line in self._tail.lines():
+            self._log.debug("vllm: %s", line)
+            self._stage = stage(line, self._stage)
+        if self._stage != before or time.monotonic() - self._last_report > _REPORT_SECONDS:
+            elapsed = time.time() - state.since
+            left = time_left(elapsed, self._folder.boot_seconds)
+            self._say("%s: %s, %.0f s so far, %s", server_name(self._folder), self._stage, elapsed, left)
+
+    def ready(self, state: ServerState) -> None:
+        """Log that the server is ready, unless it was ready at once."""
+        if self._last_report:
+            seconds = time.monotonic() - self._began
+            name, stages, urls = server_name(self._folder), self._folder.stages, ", ".join(state.urls)
+            self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, stages)
+
+    def failure(self, state: ServerState) -> EngineError:
+        """Return the error for a server that ended; logs the last lines of its log."""
+        log = self._folder.log(state.failed)
+        if state.phase is Phase.STOPPED:
+            return EngineError(f"{server_name(self._folder)} was stopped: {state.reason}")
+        if log.exists():
+            lines = log.read_text("utf-8", errors="replace").splitlines()[-_SHOWN:]
+            self._log.error("the last lines of %s:\n%s", log, "\n".join(lines))
+        return EngineError(f"{server_name(self._folder)} is not to be had: {state.reason}; its log is {log}")
+
+    def _report_waiting(self, since: float) -> None:
+        if time.time() - since < _TURN_SECONDS:
+            return
+        if not self._last_report or time.monotonic() - self._last_report > _TURN_REPORT_SECONDS:
+            gpus = set(self._folder.specification.gpus)
+            others = [
+                server_name(other)
+                for other in server_folders()
+                if other != self._folder and gpus & set(other.specification.gpus) and other.is_supervised
+            ]
+            self._say("%s waits for the GPU of %s", server_name(self._folder), ", ".join(others) or "another")
+
+    def _say(self, message: str, *arguments: object) -> None:
+        self._last_report = time.monotonic()
+        self._log.info(message, *arguments)
+
+
+def server_name(folder: ServerFolder) -> str:
+    """Return a server as log lines and errors call it."""
+    return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"
+
 
 _FIRST = "importing vLLM"
 _STAGES = (
@@ -23,13 +109,13 @@ _TIME = re.compile(r"(?:INFO|WARNING|DEBUG|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 
 
 def stage(line: str, before: str) -> str:
-    """The stage after a log line, where it was `before`. A process that lags behind the others changes nothing."""
+    """Return the stage of a start after a log line; one that lags changes nothing."""
     names = [_FIRST, *(name for _, name in _STAGES)]
     ahead = _STAGES[names.index(before) if before in names else 0 :]
     return next((name for pattern, name in ahead if re.search(pattern, line)), before)
 
 
-def remaining(elapsed: float, last: float | None) -> str:
+def time_left(elapsed: float, last: float | None) -> str:
     """Return how long it still takes, as learnt from the last start."""
     if last is None:
         return "first start here, so its weights may have to be fetched and compiled"
@@ -39,9 +125,10 @@ def remaining(elapsed: float, last: float | None) -> str:
 
 
 def stages(lines: Iterable[str], began: float, ready: float) -> str:
-    """Return how long each stage of a start took, by the times that its log's lines carry: `importing vLLM 8 s, ...`.
+    """Return the seconds of each stage of a start by its log.
 
-    `began` and `ready` are Unix times. A stage that the log does not tell is part of the one before.
+    As `importing vLLM 8 s, ...`. `began` and `ready` are Unix times. A stage that the log does not tell is part of the
+    one before.
     """
     found = [(_FIRST, began)]
     for line in lines:
@@ -55,7 +142,7 @@ def stages(lines: Iterable[str], began: float, ready: float) -> str:
 
 
 class LogTail:
-    """New whole lines of a log that may be replaced by a new one at any time; `skip` leaves out what is there now."""
+    """Reads the lines, new ones alone if `skip`, of a log that may be replaced."""
 
     def __init__(self, path: Path, skip: bool = False) -> None:
         self._path = path
@@ -66,7 +153,7 @@ class LogTail:
             self._inode, self._offset = status.st_ino, status.st_size
 
     def lines(self) -> list[str]:
-        """Return what was added since the last call, without the log's own prefixes and empty lines."""
+        """Return the lines added since the last call, without prefixes and empty lines."""
         try:
             with self._path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
@@ -85,7 +172,7 @@ _MEMORY = (
     r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks|Free memory on device"
     r"|is less than desired GPU memory utilization|larger than the available KV cache memory|Error in memory profiling"
 )
-"""What vLLM says when the card's memory does not suffice, or changes while it is measured."""
+"""Messages of vLLM when the card's memory does not suffice, or changes while it is measured."""
 
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
@@ -177,9 +264,9 @@ _LONGEST = 300
 
 
 def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
-    """Return the cause in words and the line that tells it.
+    """Return the cause and the line that tells it, else the last error line.
 
-    The last error line when none is known. `status` is the server's exit status, 128 + n for signal n.
+    `status` is the server's exit status, 128 + n for signal n.
     """
     if status == _KILLED:
         return "it was ended by SIGKILL; when nobody did that, the machine ran out of memory (see dmesg)"

@@ -1,7 +1,7 @@
-"""The state of a server that all processes of a machine share: a folder with its specification, state, locks and logs.
+"""The folder of a server that processes share: specification, state, locks and logs.
 
-The kernel drops a lock with the last process that holds it, however that one ends, so a lock is
-the only proof of life here. Standard library only.
+GPUs are locked here too: one server at a time, or all that fit beside others. The kernel drops a lock with the last
+process that holds it, however that one ends, so a lock is the only proof of life here. Standard library only.
 """
 
 import fcntl
@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
@@ -21,7 +21,7 @@ POLL = 0.1
 
 
 class Phase(StrEnum):
-    """Where a server is in its life."""
+    """A phase of a server's life."""
 
     WAITING = "waiting"
     """For the GPU."""
@@ -32,8 +32,8 @@ class Phase(StrEnum):
     FAILED = "failed"
 
     @property
-    def lives(self) -> bool:
-        """Whether it answers or is about to."""
+    def is_live(self) -> bool:
+        """True when it answers or is about to."""
         return self not in (Phase.STOPPING, Phase.STOPPED, Phase.FAILED)
 
 
@@ -42,9 +42,9 @@ class Specification:
     """Everything a supervisor needs to run a server. Times are seconds.
 
     `command` lacks the port; `gpus` are as in CUDA_VISIBLE_DEVICES, given to the replicas by turns, in groups of
-    `tensor_parallel`;
-    `port` 0 is any free one; `images` tells whether a readiness probe may carry a picture;
-    `version` is what /version must answer, "" for any.
+    `tensor_parallel`; `port` 0 is any free one; `images` tells whether a readiness probe may carry a picture;
+    `first_picture` and `first_text` are the sizes of the `first_count` requests that it answers before it is called
+    ready; `version` is what /version must answer, "" for any.
     """
 
     model: str
@@ -58,6 +58,9 @@ class Specification:
     port: int = 0
     runner: str = "generate"
     images: bool = True
+    first_picture: tuple[int, int] = (0, 0)
+    first_text: int = 0
+    first_count: int = 0
     version: str = ""
     start_timeout: float = 1800.0
     turn_timeout: float = 86_400.0
@@ -68,11 +71,12 @@ class Specification:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """`boot` counts every start of a server of this specification.
+class ServerState:
+    """The state of a server, as its supervisor wrote it last.
 
-    `since` and `restarts` are Unix times. `sessions` are (leader, its start time) of the sessions that the server's
-    processes live in; `failed` is the replica whose log tells most about a failure.
+    `boot` counts every start of a server of this specification. `since` and `restarts` are Unix times. `sessions` are
+    (leader, its start time) of the sessions that the server's processes live in; `failed` is the replica whose log
+    tells most about a failure.
     """
 
     phase: Phase
@@ -105,7 +109,7 @@ class ServerFolder:
 
     @property
     def processes(self) -> Path:
-        """Locked by the supervisor and its guards: until the last process is gone, also when one of them was killed."""
+        """Locked by the supervisor and its guards until the last process, killed or not, ends."""
         return self.path / "processes"
 
     @property
@@ -122,12 +126,12 @@ class ServerFolder:
         return self.path / f"server-{replica}.log"
 
     def restart_request(self, boot: int, replica: int | None = None) -> Path:
-        """Exists when a client found the server of that boot, or one replica of it, dead or hanging."""
+        """Return the file by which a client reports that boot, or a replica, as dead."""
         return self.path / (f"restart-{boot}" if replica is None else f"restart-{boot}-{replica}")
 
     @property
-    def supervised(self) -> bool:
-        """Whether a supervisor is alive."""
+    def is_supervised(self) -> bool:
+        """True while a supervisor is alive."""
         fd = try_lock(self.supervisor, fcntl.LOCK_SH)
         if fd is not None:
             os.close(fd)
@@ -139,13 +143,14 @@ class ServerFolder:
         stored = json.loads((self.path / "specification.json").read_text("utf-8"))
         # A supervisor of another version of this code may have written more.
         values = {name: value for name, value in stored.items() if name in known}
-        return Specification(**{**values, "command": tuple(values["command"]), "gpus": tuple(values["gpus"])})
+        lists = {name: tuple(values[name]) for name in ("command", "gpus", "first_picture") if name in values}
+        return Specification(**{**values, **lists})
 
     def write_specification(self, specification: Specification) -> None:
         self._write("specification.json", asdict(specification))
 
     @property
-    def state(self) -> State | None:
+    def state(self) -> ServerState | None:
         """None before the first start."""
         try:
             values = json.loads((self.path / "state.json").read_text("utf-8"))
@@ -153,14 +158,14 @@ class ServerFolder:
             return None
         lists = {key: tuple(values[key]) for key in ("urls", "restarts")}
         sessions = tuple((leader, started) for leader, started in values["sessions"])
-        return State(**{**values, **lists, "phase": Phase(values["phase"]), "sessions": sessions})
+        return ServerState(**{**values, **lists, "phase": Phase(values["phase"]), "sessions": sessions})
 
-    def write_state(self, state: State) -> None:
+    def write_state(self, state: ServerState) -> None:
         self._write("state.json", asdict(state))
 
     @property
     def boot_seconds(self) -> float | None:
-        """How long the last start took; None when there was none."""
+        """Seconds of the last start; None when there was none."""
         try:
             return float((self.path / "boot_seconds").read_text())
         except FileNotFoundError:
@@ -171,7 +176,7 @@ class ServerFolder:
 
     @property
     def stages(self) -> str:
-        """How long each stage of a replica's last start took; empty when there was none."""
+        """Seconds of each stage of a replica's last start; empty when there was none."""
         try:
             return str(json.loads((self.path / "stages").read_text("utf-8")))
         except FileNotFoundError:
@@ -188,9 +193,9 @@ class ServerFolder:
 
 
 def runtime_folder() -> Path:
-    """The folder of this user's servers on this machine, made if need be: $KOPUB_RUNTIME, else in the system's /tmp.
+    """Return the folder of this user's servers: $KOPUB_RUNTIME, else one in /tmp.
 
-    It belongs to the machine, as GPUs do, and to no session or checkout: a daemon and a command
+    It is made if need be. It belongs to the machine, as GPUs do, and to no session or checkout: a daemon and a command
     line must find the same servers. Raises `PermissionError` for a folder that others could have put there.
     """
     chosen = os.environ.get("KOPUB_RUNTIME")
@@ -214,7 +219,10 @@ def server_folders() -> Iterator[ServerFolder]:
 
 
 def try_lock(path: Path, kind: int) -> int | None:
-    """A descriptor that holds a lock of `kind` (LOCK_SH or LOCK_EX) until it is closed; None when others hold it."""
+    """Return a descriptor that holds a lock until closed; None when others hold it.
+
+    `kind` is LOCK_SH or LOCK_EX.
+    """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -238,6 +246,74 @@ def locked(path: Path, kind: int, seconds: float) -> Iterator[int]:
         os.close(fd)
 
 
-def moved(state: State, phase: Phase, **changes: Any) -> State:
-    """`state` in another phase, from now on."""
+def change_phase(state: ServerState, phase: Phase, **changes: Any) -> ServerState:
+    """Return `state` in another phase, from now on."""
     return replace(state, phase=phase, since=time.time(), **changes)
+
+
+_REQUEST_SECONDS = 5.0
+"""A waiting supervisor renews its request every `POLL` seconds, so one this old has been given up."""
+
+
+@contextmanager
+def hold_gpus(
+    runtime: Path, gpus: Sequence[str], share: bool, wait: Callable[[str], None]
+) -> Iterator[tuple[int, ...]]:
+    """Hold the locks of `gpus`; yields their descriptors, which child processes may inherit.
+
+    `wait(gpu)` is called until the GPU is free, and ends the wait by raising. All supervisors lock their GPUs in the
+    same order, and one that nobody uses gives way to a request, so none waits in a circle.
+    """
+    with _open_locks(runtime, gpus, "") as files:
+        for gpu, file in files.items():
+            while not _lock(file, fcntl.LOCK_SH if share else fcntl.LOCK_EX):
+                _request(runtime, gpu).touch()
+                wait(gpu)
+        yield tuple(files.values())
+
+
+@contextmanager
+def hold_starts(runtime: Path, gpus: Sequence[str], alone: bool, wait: Callable[[str], None]) -> Iterator[None]:
+    """Hold the right to start on `gpus`, beside other starts or `alone`.
+
+    `wait(gpu)` is called as in `hold_gpus`.
+    """
+    with _open_locks(runtime, gpus, ".starting") as files:
+        for gpu, file in files.items():
+            while not _lock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+                wait(gpu)
+        yield
+
+
+def is_requested(runtime: Path, gpus: Sequence[str]) -> bool:
+    """Return whether another server waits for one of the GPUs."""
+    for gpu in gpus:
+        try:
+            if time.time() - _request(runtime, gpu).stat().st_mtime < _REQUEST_SECONDS:
+                return True
+        except FileNotFoundError:
+            continue
+    return False
+
+
+@contextmanager
+def _open_locks(runtime: Path, gpus: Sequence[str], suffix: str) -> Iterator[dict[str, int]]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    files = {gpu: os.open(runtime / f"gpu-{gpu}{suffix}", flags, 0o600) for gpu in sorted(set(gpus))}
+    try:
+        yield files
+    finally:
+        for file in files.values():
+            os.close(file)
+
+
+def _request(runtime: Path, gpu: str) -> Path:
+    return runtime / f"gpu-{gpu}.wanted"
+
+
+def _lock(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -14,18 +14,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
 
-from resources.vllm.supervisor.gpu_lock import hold_gpus, hold_starts, requested
-from resources.vllm.supervisor.guard import GUARD_SECONDS, kill_orphans
-from resources.vllm.supervisor.mps import Mps
-from resources.vllm.supervisor.probe import is_alive
-from resources.vllm.supervisor.replica import MemoryLacked, PortLost, Replica, ServerFailed
+from resources.vllm.endpoint import is_alive
+from resources.vllm.supervisor.process_guard import GUARD_SECONDS, kill_orphans
+from resources.vllm.supervisor.replica import Mps, OutOfGpuMemory, PortConflict, Replica, ServerFailure
 from resources.vllm.supervisor.server_state import (
     POLL,
     Phase,
     ServerFolder,
-    State,
+    ServerState,
+    change_phase,
+    hold_gpus,
+    hold_starts,
+    is_requested,
     locked,
-    moved,
     server_folders,
     try_lock,
 )
@@ -49,10 +50,7 @@ class Stop(Exception):
 
 
 class Supervisor:
-    """One server's life, from the lock on its GPU to its stop.
-
-    Its public state is in the folder.
-    """
+    """Runs one server from the lock on its GPU to its stop."""
 
     def __init__(self, folder: ServerFolder) -> None:
         self._folder = folder
@@ -62,9 +60,9 @@ class Supervisor:
         before = folder.state
         boot = before.boot + 1 if before else 1
         # A life that did not end by itself counts as a death of the server.
-        restarts = (*before.restarts, time.time()) if before and before.phase.lives else ()
+        restarts = (*before.restarts, time.time()) if before and before.phase.is_live else ()
         sessions = before.sessions if before else ()
-        self._state = State(Phase.WAITING, boot, os.getpid(), time.time(), restarts=restarts, sessions=sessions)
+        self._state = ServerState(Phase.WAITING, boot, os.getpid(), time.time(), restarts=restarts, sessions=sessions)
         self._replicas: list[Replica] = []
         self._mps = Mps(folder, self._specification.env)
         self._publish(Phase.WAITING)
@@ -89,13 +87,14 @@ class Supervisor:
                     time.sleep(POLL)
         except Stop as stop:
             reason = str(stop)
-        except ServerFailed as failure:
+        except ServerFailure as failure:
             phase, reason, failed = Phase.FAILED, str(failure), failure.replica
         except Exception as error:
             phase, reason = Phase.FAILED, f"the supervisor failed: {type(error).__name__}: {error}"
             raise
         finally:
-            _ignore_signals()
+            for number in _SIGNALS:  # one is enough; the clean-up must not be cut short
+                signal.signal(number, signal.SIG_IGN)
             self._publish(Phase.STOPPING)
             for replica in self._replicas:
                 replica.stop()
@@ -103,10 +102,10 @@ class Supervisor:
             self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
 
     def _end_orphans(self) -> None:
-        """End what supervisors left behind that were killed together with their guards: it may fill the GPU."""
+        """End what killed supervisors and guards left behind: it may fill the GPU."""
         for folder in server_folders():
             state = folder.state
-            if state is not None and (folder == self._folder or not folder.supervised):
+            if state is not None and (folder == self._folder or not folder.is_supervised):
                 for leader, started in state.sessions:
                     kill_orphans(leader, started, ("vllm", "mps"))
 
@@ -135,8 +134,8 @@ class Supervisor:
             for replica in replicas:
                 try:
                     self._wait_ready(replica, deadline)
-                except MemoryLacked as failure:
-                    if not self._others_started(replica, replicas, began):
+                except OutOfGpuMemory as failure:
+                    if not self._is_gpu_shared(replica, replicas, began):
                         raise
                     replica.stop()
                     self._publish(Phase.STARTING, reason=f"{_CROWDED} ({failure})")
@@ -156,18 +155,18 @@ class Supervisor:
                 stages = replica.stages
                 self._folder.write_stages(stages)
                 return self._say(f"replica {replica.index} is ready: {stages}")
-            except PortLost:
+            except PortConflict:
                 replica.stop()
                 replica.new_port()
                 replica.start(self._locks)
                 self._publish(Phase.STARTING, sessions=self._sessions())
-        raise ServerFailed(f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index)
+        raise ServerFailure(f"{_PORTS_TRIED} free ports were taken by others before it could use one", replica.index)
 
     def _starting(self, alone: bool) -> AbstractContextManager[None]:
         return hold_starts(self._folder.path.parent, self._specification.gpus, alone, self._wait_for_starts)
 
-    def _others_started(self, replica: Replica, beside: list[Replica], since: float) -> bool:
-        """Whether a server that was not there all the time, or another replica of this one, was on a replica's GPU."""
+    def _is_gpu_shared(self, replica: Replica, beside: list[Replica], since: float) -> bool:
+        """Return whether another replica or server started on the replica's GPU since a time."""
         if any(other is not replica and set(other.gpus) & set(replica.gpus) for other in beside):
             return True
         others = (folder for folder in server_folders() if folder != self._folder)
@@ -180,11 +179,11 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Look once at the server, at its users and at who else requests the GPU."""
-        unused = self._unused()
-        broken = self._ended()
+        unused = self._unused_seconds()
+        broken = [replica for replica in self._replicas if replica.has_ended()]
         if broken and unused is not None:
-            raise ServerFailed(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
-        reported = self._reported()
+            raise ServerFailure(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
+        reported = self._find_reported()
         if broken or reported:
             requests = self._requests()
             self._restart(broken, reported)
@@ -192,29 +191,24 @@ class Supervisor:
                 request.unlink(missing_ok=True)
         elif unused is not None:
             limit = self._specification.idle_seconds
-            if requested(self._folder.path.parent, self._specification.gpus):
+            if is_requested(self._folder.path.parent, self._specification.gpus):
                 limit = min(limit, self._specification.yield_seconds)
-            if unused >= limit:
-                self._stop_unused(limit)
-
-    def _ended(self) -> list[Replica]:
-        return [replica for replica in self._replicas if replica.ended()]
+            # A lease got here is held until this process ends: who comes now waits, and then starts a new server.
+            if unused >= limit and try_lock(self._folder.lease, fcntl.LOCK_EX) is not None:
+                raise Stop(f"nobody used it for {limit:g} s")
 
     def _requests(self) -> list[Path]:
-        """Return the files by which clients request a restart: of the whole server, then of each replica."""
+        """Return the files of restart requests: for the whole server, then each replica."""
         of = (None, *range(len(self._replicas)))
         return [self._folder.restart_request(self._state.boot, index) for index in of]
 
-    def _reported(self) -> list[Replica]:
-        """Replicas that clients reported as hanging."""
+    def _find_reported(self) -> list[Replica]:
+        """Return the replicas that clients reported as hanging."""
         everyone, *each = (request.exists() for request in self._requests())
         return [replica for replica, reported in zip(self._replicas, each, strict=True) if reported or everyone]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
-        """Restart the broken replicas, and those reported ones that prove to hang.
-
-        No other replica is probed.
-        """
+        """Restart the broken replicas, and those reported, and probed, that hang."""
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
         for replica in reported:
             if replica not in broken and not is_alive(replica.target, self._specification.hang_seconds):
@@ -224,13 +218,13 @@ class Supervisor:
             return
         recent = tuple(at for at in self._state.restarts if time.time() - at < _RESTART_WINDOW)
         if len(recent) >= self._specification.max_restarts:
-            raise ServerFailed(f"it was restarted {len(recent)} times within the hour, and {reason}", broken[0].index)
+            raise ServerFailure(f"it was restarted {len(recent)} times within the hour, and {reason}", broken[0].index)
         self._publish(Phase.STARTING, boot=self._state.boot + 1, reason=reason, restarts=(*recent, time.time()))
         for replica in broken:
             replica.stop(at_once=True)
         self._bring_up(broken)
 
-    def _unused(self) -> float | None:
+    def _unused_seconds(self) -> float | None:
         """Return the seconds since the last use, None while someone holds a lease."""
         lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
         if lease is None:
@@ -239,35 +233,27 @@ class Supervisor:
         os.close(lease)
         return time.time() - max(self._last_use, self._folder.lease.stat().st_mtime)
 
-    def _stop_unused(self, limit: float) -> None:
-        lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
-        if lease is not None:  # held until this process ends: who comes now waits, and then starts a new server
-            raise Stop(f"nobody used it for {limit:g} s")
-
     def _wait_for_gpu(self, name: str) -> None:
         """Wait for a GPU that another server holds."""
-        if self._unused() is not None and time.time() - self._state.since > self._specification.yield_seconds:
+        if self._unused_seconds() is not None and time.time() - self._state.since > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         if time.time() - self._state.since > self._specification.turn_timeout:
-            raise ServerFailed(f"GPU {name} was not free within {self._specification.turn_timeout:g} s")
+            raise ServerFailure(f"GPU {name} was not free within {self._specification.turn_timeout:g} s")
         time.sleep(POLL)
 
     def _wait_for_starts(self, name: str) -> None:
-        """Wait until servers that start on a GPU are ready or have ended.
-
-        Each has its own time limit.
-        """
-        if self._unused() is not None and time.time() - self._last_use > self._specification.yield_seconds:
+        """Wait for servers that start on a GPU, each with its own time limit."""
+        if self._unused_seconds() is not None and time.time() - self._last_use > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         time.sleep(POLL)
 
     def _say(self, message: str) -> None:
-        """A line in the supervisor's log."""
+        """Write a line to the supervisor's log."""
         sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}\n")
         sys.stdout.flush()
 
     def _publish(self, phase: Phase, **changes: object) -> None:
-        self._state = moved(self._state, phase, **changes)
+        self._state = change_phase(self._state, phase, **changes)
         self._folder.write_state(self._state)
 
 
@@ -290,12 +276,6 @@ def main(path: str) -> int:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     raise Stop("it was asked to stop")
-
-
-def _ignore_signals() -> None:
-    """One is enough; the clean-up must not be cut short."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def card(*configurations: str) -> bytes:
 def serve(repository: str, files: Mapping[str, bytes]) -> Iterator[str]:
     """The URL of a Hub that has one dataset, `repository`, of one commit, REVISION."""
 
-    class Handler(_Handler):
+    class Handler(_DatasetHandler):
         _repository = repository
         _files = files
 
@@ -32,7 +32,7 @@ def serve(repository: str, files: Mapping[str, bytes]) -> Iterator[str]:
         yield url
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _DatasetHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     _repository: str
     _files: Mapping[str, bytes]

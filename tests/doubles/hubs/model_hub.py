@@ -36,7 +36,7 @@ class ModelHub:
         """The URL of the Hub."""
         hub = self
 
-        class Handler(_Handler):
+        class Handler(_ModelHandler):
             pass
 
         Handler.hub = hub
@@ -50,7 +50,7 @@ class ModelHub:
         return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ModelHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: ModelHub
 

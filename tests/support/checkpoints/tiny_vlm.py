@@ -106,12 +106,16 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def save_qwen3_vl(folder: Path, seed: int = 0) -> Path:
-    """Qwen3-VL in bf16, the backbone of Qwen3-VL-Embedding: 3 + 3 layers, vectors of 128 numbers."""
+def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
+    """Qwen3-VL in bf16, the backbone of Qwen3-VL-Embedding: 3 + 3 layers, vectors of 128 numbers.
+
+    That of a `reranker` answers yes or no, by words of its vocabulary, and adds nothing to a prompt.
+    """
     import torch
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-    tokenizer = _save_tokenizer(folder, qwen_tokenizer(), "Qwen3VLProcessor", _QWEN_TEMPLATE)
+    made = reranker_tokenizer() if reranker else qwen_tokenizer()
+    tokenizer = _save_tokenizer(folder, made, "Qwen3VLProcessor", _QWEN_TEMPLATE)
     special = {name: _id(tokenizer, name) for name in _QWEN_SPECIALS}
     width = 128
     config = Qwen3VLConfig(
@@ -156,6 +160,9 @@ def save_qwen3_vl(folder: Path, seed: int = 0) -> Path:
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.5 if "embed_tokens" in name else 0.1)
+        if reranker:
+            # Its answers are undecided: scores near 0 and 1 alone would have no order.
+            model.lm_head.weight[[_id(tokenizer, word) for word in ("yes", "no")]] *= 0.2
     model.bfloat16().save_pretrained(folder)
     ends = [special["<|im_end|>"], special["<|endoftext|>"]]
     _dump(folder, "generation_config.json", {"do_sample": False, "eos_token_id": ends, "pad_token_id": ends[1]})
@@ -172,6 +179,13 @@ def qwen_tokenizer() -> "Tokenizer":
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, tokenizer.token_to_id(end))]
     )
+    return tokenizer
+
+
+def reranker_tokenizer() -> "Tokenizer":
+    """That of Qwen3-VL-Reranker in small."""
+    tokenizer = byte_tokenizer(_QWEN_SPECIALS)
+    tokenizer.add_tokens(["yes", "no"])
     return tokenizer
 
 

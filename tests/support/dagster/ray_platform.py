@@ -11,7 +11,7 @@ import dagster as dg
 from definitions import definitions_of
 from resources.layout.regions import Region
 from resources.pages.page import Page
-from resources.recognition.readings import PageReading
+from resources.recognition.regions import PageReading
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
 

@@ -65,7 +65,7 @@ def slow_to_exit() -> None:
 
 
 class NoServer:
-    """A `Server` that nobody needs."""
+    """A `ModelServer` that nobody needs."""
 
     def lease(self) -> AbstractContextManager[Endpoint]:
         raise NotImplementedError

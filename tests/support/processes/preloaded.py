@@ -42,11 +42,11 @@ import usearch.index  # noqa: F401
 
 import definitions  # noqa: F401
 import kopub_cli.main  # noqa: F401
-import resources.embedding.hashed.embedder
+import resources.embedding.hashed
 import resources.layout.cpu.detector
 import resources.recognition.tesseract.recognizer  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
-from resources.search import morphemes
+from resources.search import words
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
@@ -64,7 +64,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 PIL.Image.init()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
-    morphemes._kiwi()
+    words._kiwi()
 # No fork looks for garbage in what all of them share, which would copy it.
 gc.collect()
 gc.freeze()

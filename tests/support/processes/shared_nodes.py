@@ -5,9 +5,10 @@ from pathlib import Path
 
 import fsspec
 
+from kopub_assets.asset import RunContext
+from kopub_assets.checks import Problems
 from kopub_assets.hf_release import HfRelease, Publishing
-from kopub_assets.materialize.asset import Run
-from kopub_assets.materialize.checks import Problems
+from kopub_assets.shard_loop import make_all
 from resources.pages.corpus import Corpus
 from resources.release.local import LocalRelease
 from resources.store.shard_store import ShardStore
@@ -47,8 +48,8 @@ class Node(Platform):
     def released(self, *shards: str) -> list[str]:
         """Release shards as a run of them does; the lines of its log."""
         asset, said = HfRelease(self.resources()), []
-        run = Run(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, Publishing())
-        asset.finish(run, {shard: asset.make_shard(shard, run) for shard in shards})
+        run = RunContext(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, Publishing())
+        make_all(asset, run)
         return said
 
 

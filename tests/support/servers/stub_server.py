@@ -29,7 +29,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 
 def state_of(server: VLLMServer, runtime: Path) -> Any:
-    """The `State` of a server; None before its first start."""
+    """The `ServerState` of a server; None before its first start."""
     return ServerFolder(runtime / server.key).state
 
 

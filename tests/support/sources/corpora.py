@@ -47,9 +47,9 @@ def page_image(seed: int = 0, size: tuple[int, int] = (160, 220), format: str = 
     return file.getvalue()
 
 
-def pages(*ids: str | None) -> list[Page]:
-    """A drawn page for every id."""
-    return [(page_id, page_image(seed)) for seed, page_id in enumerate(ids)]
+def pages(*ids: str | None, first: int = 0) -> list[Page]:
+    """A drawn page for every id; pages of the same number, counted from `first`, have the same picture."""
+    return [(page_id, page_image(seed)) for seed, page_id in enumerate(ids, first)]
 
 
 def table(rows: Iterable[Page], columns: Mapping[str, Sequence[Any]] | None = None) -> pa.Table:

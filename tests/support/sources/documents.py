@@ -9,8 +9,8 @@ import pyarrow as pa
 from PIL import Image
 
 from resources.documents.document import Document, DocumentPage
-from resources.layout.tasks import DEFAULT_TASKS
-from resources.recognition.read_regions import ReadRegion
+from resources.layout.regions import DEFAULT_TASKS
+from resources.recognition.regions import RegionRecord
 from resources.states import State
 from resources.store import schemas
 from resources.store.corpus_tables import TABLES
@@ -49,9 +49,9 @@ def _page(number: int, regions: Sequence[Printed]) -> DocumentPage:
     return DocumentPage(number, f"d_{number}", WIDTH, HEIGHT, State.OK, None, read)
 
 
-def _region(index: int, printed: Printed) -> ReadRegion:
+def _region(index: int, printed: Printed) -> RegionRecord:
     task, state = DEFAULT_TASKS[printed.label], State.FAILED if printed.text is None else State.OK
-    return ReadRegion(
+    return RegionRecord(
         index, printed.label, task, 1.0, _pixels(printed.box), printed.box, None, printed.text or "", state
     )
 

@@ -186,7 +186,7 @@ def hwp(*paragraphs: str, flags: int = 1) -> bytes:
     info += _record(25, 1, struct.pack("<I5iiHHHhhhhIII", 0, 0, 0, 0, 0, 0, 160, 0, 0, 0, 0, 0, 0, 0, 0, 0, 160))
     header = b"HWP Document File".ljust(32, b"\0") + struct.pack("<II", 0x05000300, flags)
     packed = [_deflated(each) if flags & 1 else each for each in (info, section)]
-    return _compound({"FileHeader": header.ljust(256, b"\0"), "DocInfo": packed[0]}, {"Section0": packed[1]})
+    return compound({"FileHeader": header.ljust(256, b"\0"), "DocInfo": packed[0]}, {"Section0": packed[1]})
 
 
 def _deflated(data: bytes) -> bytes:
@@ -194,7 +194,7 @@ def _deflated(data: bytes) -> bytes:
     return squeezed.compress(data) + squeezed.flush()
 
 
-def _compound(streams: dict[str, bytes], body: dict[str, bytes]) -> bytes:
+def compound(streams: dict[str, bytes], body: dict[str, bytes]) -> bytes:
     """A compound file (OLE) of streams, and of a storage `BodyText` of more.
 
     Streams below 4,096 bytes lie in the mini stream, as the format wants.

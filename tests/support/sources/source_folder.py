@@ -7,7 +7,7 @@ import numpy as np
 from resources.pages.corpus import Corpus, SourceRow
 from resources.pages.indexing import Others, index
 from resources.pages.manifest import Manifest
-from resources.pages.pixels.images import decode
+from resources.pages.page import decode
 
 
 class SourceFolder:

@@ -1,0 +1,107 @@
+"""A reader without a server against the same one on a server, on one GPU in one run.
+
+    python -m benchmarks.servers.without_server --model FOLDER --profile profiles/h200.yaml --random-weights
+        --flag=--load-format=dummy --pages samples/corpus --count 300 --few 24 --batches 8 32
+
+Each page has eight regions of the mean size (`--crop`) and answers of `--tokens` tokens. The reader without a server
+reads `--few` pages for each size of batch, after two that warm it up; the server reads `--count`.
+`--random-weights` writes weights of real size beside the model's configuration: a server makes them up, transformers
+does not.
+"""
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from benchmarks.servers.recognition import (
+    HEAD,
+    Work,
+    grid,
+    measured,
+    ours,
+    recognizer_of,
+    samples,
+    server_arguments,
+    server_fields,
+    unique_pages,
+)
+from resources.recognition.vlm.in_process import TransformersRecognizer
+from resources.vllm.server import VLLMServer
+
+
+def with_weights(folder: Path) -> Path:
+    """Return a copy of a model's folder with random weights in bfloat16."""
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    made = Path(tempfile.mkdtemp(prefix="random-weights-"))
+    config = AutoConfig.from_pretrained(folder)
+    with torch.device("cuda"):
+        model = AutoModelForImageTextToText.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(made)
+    for file in folder.iterdir():
+        if file.is_file() and file.suffix != ".safetensors":
+            shutil.copy(file, made)
+    return made
+
+
+def in_process(model: Path, work: Work, warm: Work, tokens: int, batch: int) -> float:
+    """Return the regions a second of a reader without a server."""
+    reader = TransformersRecognizer(
+        reader="glm_ocr",
+        repo=str(model),
+        device="cuda",
+        batch_size=batch,
+        pages_at_once=max(2, batch // 4),
+        reading={"tries": 1, "sampling": {"ignore_eos": True, "max_tokens": tokens}},
+    )
+    try:
+        list(reader.read(warm))
+        began = time.perf_counter()
+        answers = [text for reading in reader.read(work) for text in reading.regions]
+        took = time.perf_counter() - began
+    finally:
+        reader.release()
+    assert all(text.finish_reason == "length" for text in answers), "an answer failed or ended early"
+    return len(answers) / took
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    server_arguments(parser)
+    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
+    parser.add_argument("--in-flight", type=int, default=768)
+    parser.add_argument("--few", type=int, default=24, help="pages for the reader without a server")
+    parser.add_argument("--batches", type=int, nargs="+", default=[8, 32], help="its sizes of batch")
+    parser.add_argument("--random-weights", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    arguments = parsed()
+    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in samples(arguments.pages)]
+    model = with_weights(Path(arguments.model)) if arguments.random_weights else Path(arguments.model)
+    rates = {}
+    for batch in arguments.batches:
+        work = unique_pages(by_grid, arguments.few, f"batches of {batch}")
+        rates[batch] = in_process(model, work, unique_pages(by_grid, 2, "warm"), arguments.tokens, batch)
+        print(f"without a server, batches of {batch}: {rates[batch]:.1f} regions/s", flush=True)
+    changed = (pair.partition("=") for pair in arguments.server)
+    fields = server_fields(arguments) | {name: yaml.safe_load(value) for name, _, value in changed}
+    reader = recognizer_of("glm_ocr", VLLMServer(**fields), arguments.tokens, arguments.in_flight, arguments.processes)
+    with reader.server.lease() as endpoint:
+        ours(unique_pages(by_grid, 40, "warm-up"), reader, endpoint, "warm-up")
+        print(HEAD)
+        work = unique_pages(by_grid, arguments.count, "pages")
+        served = measured(lambda: ours(work, reader, endpoint, "with a server"), endpoint).steady[0]
+    for batch, rate in rates.items():
+        print(f"with a server {served / rate:.1f} times as fast as without one in batches of {batch}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The search over a home or a release, with the engine of a profile: what `kopub search` asks too."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from kopub.rows import Region
+from kopub.sources.home import HomeSource
+from kopub.sources.release import ReleaseSource, ReleaseTables
+from kopub.sources.source import Source
+from resources.config.settings import Settings, read_settings
+from resources.corrections.corrected import CorrectedTables
+from resources.embedding.base import Embedder
+from resources.fingerprints import fingerprint
+from resources.pages.corpus import Corpus, corpus_source
+from resources.search.metrics import MeasuredScores
+from resources.search.pages import SearchedTables
+from resources.search.reranking import reranking_of
+from resources.search.searcher import Searcher
+from resources.search.vectors import VECTORS
+from resources.store.rows import MADE_WITH
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck
+from resources.store.table_source import Source as SourceOf
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kopub.pages import Page
+    from resources.search.answer import Answer as SearcherAnswer
+
+Say = Callable[[str], None]
+
+_CACHE = "XDG_CACHE_HOME"
+
+
+def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str]]:
+    """Return the search over a corpus that was opened, and notes on it.
+
+    `profile` is the name or path of one, $KOPUB_PROFILE or `cpu` when left out. Raises `ConfigError`.
+    """
+    if isinstance(source, HomeSource):
+        settings = _settings(source.home, profile)
+        place = source.corpus
+        corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
+        return home_searcher(settings, corpus, ShardStore(url=source.store.url), _unsaid), []
+    assert isinstance(source, ReleaseSource)
+    return _release_searcher(source, profile)
+
+
+def embedder_of(source: Source, profile: str | None) -> Embedder:
+    """Return the engine for vectors of the profile that a corpus was opened with. Raises `ConfigError`."""
+    if isinstance(source, HomeSource):
+        return _settings(source.home, profile).embedding
+    assert isinstance(source, ReleaseSource)
+    return _settings(_cache_folder(source), profile).embedding
+
+
+def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Say) -> Searcher:
+    """Return the search over the tables in `store` of the corpus that is indexed."""
+
+    def of_other_assets() -> SourceOf:
+        from kopub_assets.plan import sources_of
+
+        return sources_of({**settings.resources, "corpus": corpus})
+
+    keys, check = corpus.manifest.keys, CorpusCheck(store, corpus_source(corpus.manifest, of_other_assets))
+    return Searcher(
+        CorrectedTables(store),
+        keys,
+        settings.embedding,
+        settings.profile_name,
+        corpus.folder / "search",
+        check,
+        notes=settings.search.notes,
+        scores=MeasuredScores(store, keys, check),
+        mode=settings.search.mode,
+        floor=settings.search.floor,
+        say=say,
+        reranking=reranking_of(settings.reranking, store, corpus),
+    )
+
+
+def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Searcher, list[str]]:
+    """Search words where no profile is named and the usual one's engine did not make the vectors."""
+    folder = _cache_folder(release)
+    settings = _settings(folder, profile)
+    tables = ReleaseTables(release, settings.embedding.recipe())
+    embedding, notes = settings.embedding, []
+    if profile is None and not _fits(tables, release, embedding):
+        embedding = None
+        line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
+        notes.append(f"{line}; open with profile= the one that made them")
+    searcher = Searcher(
+        tables,
+        release.shards,
+        embedding,
+        settings.profile_name,
+        folder,
+        mode=settings.search.mode,
+        floor=settings.search.floor,
+    )
+    return searcher, notes
+
+
+def _fits(tables: SearchedTables, release: ReleaseSource, embedding: Embedder) -> bool:
+    """Tell whether the engine made the vectors of the first shard."""
+    recipe = json.loads(json.dumps([embedding.recipe()]))
+    made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
+    return any(json.loads(made_with)["engines"] == recipe for made_with in made)
+
+
+def _settings(home: Path, profile: str | None) -> Settings:
+    chosen = {"KOPUB_PROFILE": profile} if profile else {}
+    return read_settings({**os.environ, **chosen, "KOPUB_HOME": str(home)})
+
+
+def _cache_folder(release: ReleaseSource) -> Path:
+    """Return where a search keeps what it reads of a release: in the user's cache, since a release is only read."""
+    base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
+    return base / "kopub" / "search" / fingerprint(release.location)
+
+
+def _unsaid(line: str) -> None:
+    """A caller of Python waits for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A page that answers, and where on it.
+
+    `score` is of the answer's mode, and cannot be compared with that of another. `passage` is the piece of the page's
+    text with most of the question; `marks` are (start, end) in it of what stands for words of the question. `also` are
+    other pages with the same picture, byte for byte.
+    """
+
+    rank: int
+    score: float
+    page: "Page"
+    passage: str
+    marks: tuple[tuple[int, int], ...]
+    matching: tuple[int, ...] = field(repr=False)
+    """Numbers of the regions that have the words, in the reading order of the page."""
+    also: "tuple[Page, ...]" = ()
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions that have the words, with their boxes."""
+        return tuple(region for region in self.page.regions if region.index in self.matching)
+
+
+@dataclass(frozen=True)
+class Answer(Sequence[Hit]):
+    """The hits, best first.
+
+    `mode` is how they were ranked, and `chosen` why, where nobody asked for one. `matches_well` is False where no page
+    reaches the floor under which nothing matches well, and None where that cannot be judged. `searched` counts the
+    pages that could have been found; `notes` say what was not searched.
+    """
+
+    query: str
+    mode: str
+    chosen: str
+    hits: tuple[Hit, ...]
+    matches_well: bool | None
+    searched: int
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, key: int) -> Hit: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, key: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[key]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """rank, score, page_id, doc_id, page_no and passage of every hit."""
+        import pandas as pd
+
+        rows = [
+            (hit.rank, hit.score, hit.page.id, hit.page.document.id, hit.page.number, hit.passage) for hit in self.hits
+        ]
+        return pd.DataFrame(rows, columns=["rank", "score", "page_id", "doc_id", "page_no", "passage"])
+
+
+def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
+    """Return what a searcher found, with the pages that `page_of` has of their ids; `notes` come before its own."""
+    hits = tuple(
+        Hit(
+            hit.rank,
+            hit.score,
+            page_of(hit.page.page_id),
+            hit.match.passage.text,
+            hit.match.passage.marks,
+            tuple(hit.page.regions[at].index for at in hit.match.regions),
+            tuple(page_of(page.page_id) for page in hit.also),
+        )
+        for hit in found.hits
+    )
+    every = (*notes, *found.notes)
+    return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, every)

@@ -1,0 +1,216 @@
+"""Checks of a table before it is published: each gives a problem for a person, or None."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub_assets.rows import ShardResult
+from resources.config.choices import Gates
+from resources.errors import GateClosed
+from resources.states import LOST, MADE, State
+from resources.store.rows import one_row_a_figure, vector_width
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache
+
+FEW = 3
+"""With fewer pages than this without regions a share says nothing."""
+NORM_TOLERANCE = 5e-3
+"""Rounding to float16 moves the norm of a 2048-dimensional unit vector by less than this."""
+_NAMED = 5
+"""Lost rows, and shards, that a check names; the table has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of an asset; a table with a problem of a blocking one is not published, and the one before stays."""
+
+    name: str
+    description: str
+    blocking: bool = True
+
+
+ACCOUNTED = Check(
+    "every_row_accounted_for", "in = ok + partial + blank + failed + quarantined, every row exactly once."
+)
+NOTHING_LOST = Check(
+    "nothing_lost",
+    "No row of any shard failed or is quarantined, and no page lacks a region; names those that do, with reasons.",
+    blocking=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a check over all shards; one that `stops` keeps this run from making the assets below."""
+
+    check: str
+    passed: bool
+    stops: bool
+    says: str | None
+    metadata: Mapping[str, Any]
+
+
+class Problems:
+    """The problems of an asset, by check and shard.
+
+    A result speaks for all shards of the corpus: the problem of a shard that this run does not make stays as
+    the last run found it.
+    """
+
+    def __init__(self, checks: Iterable[Check], before: Mapping[str, Mapping[str, str]]) -> None:
+        self._checks = {check.name: check for check in checks}
+        self._found: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
+        self._figures: dict[str, Any] = {}
+        self._of_this_run: set[str] = set()
+        self._concluded: dict[str, tuple[bool, str]] = {}
+
+    def note(self, check: str, shard: str, problem: str | None) -> None:
+        """Record what a check found in a shard, or that it found nothing."""
+        self._of_this_run.add(shard)
+        self._found[check].pop(shard, None)
+        if problem:
+            self._found[check][shard] = problem
+
+    def conclude(self, check: str, passed: bool, says: str) -> None:
+        """Give a check its one result over all shards, with a sentence also where it passed."""
+        self._concluded[check] = passed, says
+
+    def stop_at(self, shard: str) -> None:
+        """Raise `GateClosed` when a blocking check has a problem with the shard."""
+        blocking = [
+            found[shard] for name, found in self._found.items() if self._checks[name].blocking and shard in found
+        ]
+        if blocking:
+            raise GateClosed("; ".join(blocking))
+
+    def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
+        """Count the rows of every published shard by state, and name what was lost. Raises `StoreError`."""
+        tables = FooterCache(store).tables(asset)
+        counted = {shard: tables[shard].states for shard in shards if shard in tables}
+        found = self._found[NOTHING_LOST.name]
+        found.clear()
+        for shard, states in counted.items():
+            lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
+            if lacking and len(found) < _NAMED:
+                found[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
+            elif lacking:
+                found[shard] = f"{lacking} of {sum(states.values())}"
+        total = Counter[str]()
+        for states in counted.values():
+            total.update(states)
+        rows = sum(total.values())
+        lost = sum(total[state] for state in LOST)
+        self._figures = {
+            "shards": len(counted),
+            "rows": rows,
+            **{f"rows_{state}": total[state] for state in State},
+            "lost_share": lost / rows if rows else 0.0,
+        }
+
+    def results(self) -> list[Result]:
+        found = [
+            Result(
+                check=name,
+                passed=not found,
+                stops=self._stops(name),
+                says="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
+                metadata={**found, "shards_with_problems": len(found), **self._figures_of(name)},
+            )
+            for name, found in self._found.items()
+            if name not in self._concluded
+        ]
+        return found + [Result(name, passed, False, says, {}) for name, (passed, says) in self._concluded.items()]
+
+    def _stops(self, check: str) -> bool:
+        """Return whether a blocking check has a problem with a shard of this run; one of another run is only told."""
+        return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
+
+    def _figures_of(self, check: str) -> Mapping[str, Any]:
+        return self._figures if check == NOTHING_LOST.name else {}
+
+
+def unaccounted(made: ShardResult) -> str | None:
+    """in = ok + partial + blank + failed + quarantined, every row of the specification once and no other."""
+    expected = Counter(spec.id for spec in made.specs)
+    found = Counter(made.table[made.id_column].to_pylist())
+    lost, extra = expected - found, found - expected
+    unknown = set(made.table["state"].to_pylist()) - set(State)
+    if not (lost or extra or unknown):
+        return None
+    return (
+        f"{expected.total()} rows in, {found.total()} out: lost {sorted(lost)[:3]}, "
+        f"doubled or unasked {sorted(extra)[:3]}, unknown states {sorted(unknown)[:3]}"
+    )
+
+
+def losses(table: pa.Table, id_column: str) -> str | None:
+    """Return the rows that failed, are quarantined or lack something, with the first reasons."""
+    lost = table.filter(pc.field("state").isin([*LOST, State.PARTIAL]))
+    if not lost.num_rows:
+        return None
+    named = zip(lost[id_column].to_pylist(), lost["state"].to_pylist(), lost["reason"].to_pylist(), strict=True)
+    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(named)[:_NAMED])
+    return f"{lost.num_rows} of {table.num_rows}: {first}"
+
+
+def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | None:
+    """Return a jump in pages without regions: a broken detector looks like a pile of blank pages."""
+    readable = table.filter(pc.field("state") != State.QUARANTINED)
+    inked = readable.filter(pc.field("state") != State.BLANK)
+    if inked.num_rows and _empty(inked) == inked.num_rows:
+        return f"no page with ink has a region ({inked.num_rows} pages; the first: {inked['reason'][0]})"
+    if _empty(readable) < FEW:
+        return None
+    before = gates.expected_empty
+    if previous.num_rows:
+        before = max(before, _empty(previous) / previous.num_rows)
+    share = _empty(readable) / readable.num_rows
+    if share <= before + gates.max_empty_jump:
+        return None
+    return (
+        f"{_empty(readable)} of {readable.num_rows} pages have no regions ({share:.0%}, expected {before:.0%}), so "
+        "nothing was published; if they are really empty, raise gates.max_empty_jump for this run"
+    )
+
+
+def unsound_vectors(table: pa.Table, dim: int) -> str | None:
+    """Wrong width, NaN, or a norm other than 1 where there is something to embed; a vector where there is not."""
+    width = table.schema.field("vector").type.list_size
+    if width != dim:
+        return f"vectors have {width} dimensions, the engine says {dim}"
+    made, has_vector = pc.field("state").isin(list(MADE)), pc.field("vector").is_valid()
+    misplaced = table.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    if misplaced:
+        return f"{misplaced} rows are ok without a vector, or have one without being ok"
+    return _unsound(table.filter(made)["vector"].combine_chunks().flatten(), dim)
+
+
+def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
+    """Return the same of the figures of pages."""
+    width = vector_width(table.schema)
+    if width != dim:
+        return f"vectors have {width} dimensions, the engine says {dim}"
+    figures = one_row_a_figure(table, "figures")
+    made, has_vector = pc.field("state") == State.OK, pc.field("vector").is_valid()
+    misplaced = figures.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    if misplaced:
+        return f"{misplaced} figures are ok without a vector, or have one without being ok"
+    return _unsound(figures.filter(made)["vector"].combine_chunks().flatten(), dim)
+
+
+def _unsound(values: pa.Array, dim: int) -> str | None:
+    vectors = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
+    wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
+    return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None
+
+
+def _empty(table: pa.Table) -> int:
+    """Pages without regions."""
+    lengths = table["regions"].combine_chunks().value_lengths()
+    return sum(not length for length in lengths.to_pylist())

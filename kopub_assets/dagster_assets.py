@@ -1,0 +1,407 @@
+"""The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
+
+import inspect
+import platform
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from copy import copy
+from dataclasses import replace
+from functools import cache
+from typing import Any, ClassVar, cast
+
+import dagster as dg
+import pyarrow as pa
+from pydantic import ValidationError, create_model
+
+from kopub_assets.asset import Metadata, PublishedShard, RunContext, ShardAsset
+from kopub_assets.checks import Check, Problems
+from kopub_assets.metadata import Link, Markdown, gpu_watch
+from kopub_assets.prefetch import EnginePrefetcher, priority
+from kopub_assets.row_table import RowTable
+from kopub_assets.running.execution import at_terminal, canceled_when_stopped
+from kopub_assets.running.progress import watcher
+from kopub_assets.running.watched_launcher import MACHINE_TAG
+from kopub_assets.shard_loop import make_shards
+from resources.config.choices import ReadingRoom
+from resources.config.profile import section_of
+from resources.config.settings import Resources
+from resources.config.wording import first_problem
+from resources.engine import PROFILE_ONLY, Resource
+from resources.errors import GateClosed, KopubError, StorageAway, counted
+from resources.fingerprints import fingerprint
+from resources.store import run_records
+
+# `backfill_policy` has been in beta for years and is what a range in one run needs.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+OWNERS = ["team:documents"]
+GROUP = "corpus"
+"""The group of all assets: with more than one, Dagster's graph opens with closed boxes."""
+DATA_VERSION_TAG = "dagster/data_version"
+"""Dagster's system tag for the data version of a materialization."""
+_LOOKED_BACK = 20
+"""Runs of an asset, killed ones among them, in which the last result of a check is looked for."""
+
+
+def dagster_asset(
+    asset: type[ShardAsset],
+    declared: ShardAsset,
+    partitions: dg.PartitionsDefinition[str],
+    shards_per_run: int | None,
+    graph: Sequence[type[ShardAsset]],
+    scores: Collection[str],
+    room: ReadingRoom,
+) -> dg.AssetsDefinition:
+    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
+
+    `scores` are the assets of scores that this platform has: not every corpus has known answers. Each shard has a
+    link to its pages in the reading `room`.
+    """
+
+    def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
+        given = {key: getattr(context.resources, key) for key in asset.resource_keys()}
+        # Only those that the asset asks for are there.
+        resources = cast("Resources", given)
+        try:
+            made, ahead = asset(resources), EnginePrefetcher.of(context, graph)
+        except KopubError as error:
+            raise dg.Failure(str(error), allow_retries=False) from None
+        with ahead.during(made):
+            yield from over_shards(context, made, config, room, ahead)
+
+    parameters = [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
+    ]
+    if (config := launchpad_config(asset.config)) is not None:
+        parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=config))
+    # Dagster reads from the signature whether an asset takes a config, and which.
+    materialize.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    materialize.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    name = asset.table.name
+    return dg.asset(
+        name=name,
+        description=inspect.getdoc(asset),
+        deps=[*(parent.table.name for parent in declared.reads), *(name for name in asset.after if name in scores)],
+        partitions_def=partitions,
+        backfill_policy=_backfill_policy(shards_per_run),
+        group_name=GROUP,
+        kinds={"parquet", *asset.kinds, *_engine_kind(declared)},
+        owners=OWNERS,
+        op_tags=priority(declared, graph),
+        code_version=declared.recipe_hash,
+        check_specs=[spec_of(check, name) for check in asset.checks],
+        metadata={
+            "dagster/column_schema": column_schema(declared.schema),
+            **_code(asset),
+            "tables": dg.MetadataValue.path(declared.store.location(name)),
+        },
+        required_resource_keys=asset.resource_keys(),
+    )(materialize)
+
+
+def _engine_kind(declared: ShardAsset) -> set[str]:
+    """Return the engine behind the rows, on the asset's node; a release is known by where it goes."""
+    return (
+        {declared.engine.code_version.name.rpartition(".")[2]}
+        if isinstance(declared, RowTable) and declared.engine
+        else set()
+    )
+
+
+def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
+    """Return references to an asset's source for the UI; nothing for one that was typed into a session."""
+    try:
+        file, line = _declared_at(asset)
+    except (OSError, TypeError):
+        return {}
+    here = dg.LocalFileCodeReference(file_path=file, line_number=line, label=asset.__name__)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[here])}
+
+
+@cache
+def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
+    """File and line, looked up once: to find a line, Python parses the module."""
+    return inspect.getfile(asset), inspect.getsourcelines(asset)[1]
+
+
+def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
+    """`asset` as Dagster shows it where the settings want nothing of it: nothing runs, and nothing waits for it.
+
+    Without its parents: a selection of what follows one of them would name it, and Dagster refuses to make it.
+    """
+    left_out = "*Materialize all* leaves it out, and a backfill that is asked of the API must not name it."
+    description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
+    return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
+
+
+def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
+    return dg.BackfillPolicy.single_run() if shards_per_run is None else dg.BackfillPolicy.multi_run(shards_per_run)
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """Return the columns of a table with their descriptions, as the UI shows them."""
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                field.name,
+                str(field.type),
+                (field.metadata or {}).get(b"description", b"").decode(),
+                dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def over_shards(
+    context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: EnginePrefetcher
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
+    """Make the shards of a run: the same code for one, a range and a backfill.
+
+    A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
+    tells all shards of the run once more at the end of the step.
+
+    A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails in the
+    end, after what was finished is recorded.
+    """
+    corpus = asset.corpus.manifest.keys
+    if at_terminal() and MACHINE_TAG not in context.run.tags:
+        # Dagster's own commands name no machine; `kopub run` has done so.
+        context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
+    watcher().began(asset.name)
+
+    def warn(message: str) -> None:
+        context.log.warning(message)
+        watcher().warned(asset.name, message)
+
+    run = RunContext(
+        run_id=context.run.run_id,
+        shards=tuple(context.partition_keys),
+        problems=Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus)),
+        log=context.log.info,
+        warn=warn,
+        config=config,
+        tags=context.run.tags,
+        inputs_exhausted=ahead.prepare,
+    )
+    finished: dict[str, PublishedShard] = {}
+    failures: dict[str, KopubError] = {}
+    try:
+        require_tested(asset, run)
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
+        run = replace(run, gpu=gpu)
+        with closing(make_shards(asset, run)) as outcomes:
+            for shard, outcome in outcomes:
+                if isinstance(outcome, PublishedShard):
+                    outcome.metadata.update(_places(asset, shard, room))
+                    finished[shard] = outcome
+                    watcher().published(asset.name, shard)
+                    if outcome.metadata["computed"] and len(finished) < len(run.shards):
+                        yield _materialization(context, shard, outcome)
+                else:
+                    failures[shard] = outcome
+                    if isinstance(outcome, StorageAway):
+                        break  # each of the others would wait for it as long, to say the same
+        failures |= _finish(asset, run, finished, failures)
+    watcher().ended(asset.name)
+    # One line for all of them: an event costs more than a look at a small shard.
+    if kept := sum(not made.metadata["computed"] for made in finished.values()):
+        context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
+    if failures:
+        yield from results_of(run.problems)
+        for shard, made in finished.items():
+            yield _materialization(context, shard, made)
+        lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
+        raise dg.Failure("\n".join(lines), allow_retries=False)
+    for shard, made in finished.items():
+        context.add_asset_metadata(shown(made.metadata), partition_key=shard)
+    yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _finish(
+    asset: ShardAsset, run: RunContext, finished: Mapping[str, PublishedShard], failures: Mapping[str, KopubError]
+) -> dict[str, KopubError]:
+    """End the run of an asset, unless its storage is away; return what failed."""
+    if any(isinstance(failure, StorageAway) for failure in failures.values()):
+        return {}
+    try:
+        asset.finish(run, finished)
+    except KopubError as error:
+        return {"in the end": error}
+    return {}
+
+
+def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
+    """Return where the table of a shard lies, and where its pages can be looked at."""
+    places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
+    address = room.of_shard(shard)
+    return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
+
+
+def _materialization(context: dg.AssetExecutionContext, shard: str, made: PublishedShard) -> dg.AssetMaterialization:
+    tags = {DATA_VERSION_TAG: made.recipe}
+    return dg.AssetMaterialization(context.asset_key, None, shown(made.metadata), shard, tags)
+
+
+def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata as the UI shows it: of fractions four digits, records as a table, markdown and links as such."""
+    return {name: _shown(value) for name, value in metadata.items()}
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case list():
+            return dg.MetadataValue.table([dg.TableRecord(record) for record in value])
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Link():
+            return dg.MetadataValue.url(value)
+        case _:
+            return value
+
+
+def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
+    """Return the recipe that a run's shards were made by.
+
+    One event covers them all, so a mixture has a version of its own.
+    """
+    recipes = sorted({made.recipe for made in finished})
+    return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
+
+
+def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
+    """Return a check as an asset declares it."""
+    return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
+
+
+def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
+    """Return what the checks found. An error stops the assets below in this run; the rest are warnings."""
+    return [
+        dg.AssetCheckResult(
+            passed=found.passed,
+            check_name=found.check,
+            severity=dg.AssetCheckSeverity.ERROR if found.stops else dg.AssetCheckSeverity.WARN,
+            metadata=found.metadata,
+            description=found.says,
+        )
+        for found in problems.results()
+    ]
+
+
+def problems_before(
+    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return what the last run's checks found, by check and shard of the corpus as it is now."""
+    found: dict[str, dict[str, str]] = {}
+    for check in checks:
+        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
+        # A run that has just begun, or was killed, has a record without an evaluation.
+        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
+        last = next((evaluation for evaluation in evaluations if evaluation), None)
+        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
+        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    return found
+
+
+def require_tested(asset: ShardAsset, run: RunContext) -> None:
+    """Raise `GateClosed` when the asset's engine failed the last self-test of its recipe, unless there is a reason.
+
+    An engine that was never tested runs; before the first table that a GPU engine makes, the log says how to test it.
+    """
+    if asset.engine is None:
+        return
+    result = run_records.find(asset.corpus.folder, asset.engine.recipe())
+    gates = asset.resources["gates"]
+    if result is None:
+        can_be = asset.engine_section in run_records.TESTED
+        if can_be and asset.gpus and not asset.store.published(asset.name):
+            run.log(
+                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` reads the samples with it"
+            )
+        return
+    if result.passed:
+        return
+    reason = gates.self_test_override.strip()
+    if not reason:
+        raise GateClosed(
+            f"the {result.section} engine {result.engine} {result}; mend it and run `kopub doctor` again, or give "
+            "gates.self_test_override a reason to run it all the same"
+        )
+    run.warn(f"{asset.name}: its self-test {result}; it runs all the same, because: {reason}")
+
+
+class _Launchable(dg.ConfigurableResource[Any]):
+    """Makes the resource of a run: that of the settings, with the fields that the run sets."""
+
+    section: ClassVar[str]
+    configured: ClassVar[Resource]
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Resource]:
+        made = type(self.configured)
+        set_here = type(self).model_fields
+        values = {name: getattr(self if name in set_here else self.configured, name) for name in made.model_fields}
+        try:
+            resource = made(**values)
+        except ValidationError as error:
+            says = first_problem(error, section_of(made), self.section)
+            raise dg.Failure(says, allow_retries=False) from None
+        try:
+            yield resource
+        finally:
+            resource.teardown()
+
+
+class NoValues(dg.IOManager):
+    """Passes nothing from step to step: the store holds the tables.
+
+    Dagster's own default can be given a folder in the Launchpad, and with the one in memory no failed run is retried.
+    """
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        raise dg.DagsterInvariantViolationError(f"{context.step_key} returned a value; the store holds the tables")
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        raise dg.DagsterInvariantViolationError(f"{context.name} has no value; the store holds the tables")
+
+
+def launchable(resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the resources as Dagster takes them; what is none, such as the name of the profile, stays as it is.
+
+    The values of the settings become the defaults of the fields one by one: a run that sets one of them leaves the
+    others as they are. A field that is `ProfileOnly`, or that holds a resource, is the profile's alone.
+    """
+    return {name: _launchable(name, each) if isinstance(each, Resource) else each for name, each in resources.items()}
+
+
+def _launchable(name: str, resource: Resource) -> _Launchable:
+    made = type(resource)
+    fields: dict[str, Any] = {}
+    for key, declared in made.model_fields.items():
+        value = getattr(resource, key)
+        if not isinstance(value, Resource) and PROFILE_ONLY not in declared.metadata:
+            field = copy(declared)
+            field.default, field.default_factory = value, None
+            # The resource says in one line what is wrong with a value; Dagster would add its own stack.
+            field.metadata = []
+            fields[key] = (declared.annotation, field)
+    launched = create_model(
+        made.__name__, __base__=_Launchable, __module__=made.__module__, __doc__=made.__doc__, **fields
+    )
+    launched.section, launched.configured = name, resource
+    return cast("type[_Launchable]", launched)()
+
+
+def launchpad_config(asked: type[Resource] | None) -> type[dg.Config] | None:
+    """Return what an asset may be asked for in the Launchpad, as Dagster configures it."""
+    if asked is None:
+        return None
+    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in asked.model_fields.items()}
+    return create_model(
+        asked.__name__, __base__=dg.Config, __module__=asked.__module__, __doc__=asked.__doc__, **fields
+    )

@@ -1,0 +1,195 @@
+"""A benchmark, read by the assets of a profile and scored, in a home that is not the corpus'."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+
+from kopub_assets.asset import RunContext, ShardAsset
+from kopub_assets.checks import Problems
+from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.plan import AssetPlan, survey
+from kopub_assets.prefetch import EnginePrefetcher
+from kopub_assets.running.progress import watcher
+from kopub_assets.shard_loop import make_shards
+from kopub_assets.staleness import assets_to_make
+from resources.config.choices import Gates
+from resources.config.settings import Settings
+from resources.errors import KopubError, first_line
+from resources.evaluation.home import EvaluationRequest, KnownAnswers, prepare, read_gold
+from resources.evaluation.reading_scores import HISTORY, ReadingScores, guards, kind_of, measure, verdict
+from resources.evaluation.scoring import load
+from resources.layout.ground_truth import GroundTruthLayout
+from resources.pages.corpus import Corpus
+from resources.pages.page_reader import shard_source
+from resources.release.local import LocalRelease
+from resources.search.scores import ALL, ScoredRun
+from resources.store.corpus_tables import OCR_SCORES, TABLES
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, FooterCache
+
+READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
+"""The tables that are made of a benchmark; nothing is embedded or released."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evaluation of one benchmark: its scores, and the run that they are of."""
+
+    profile: str
+    settings: Settings
+    scores: pa.Table
+    run: ScoredRun
+    compared: str
+
+
+def prepared(asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None) -> KnownAnswers:
+    """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
+    return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
+
+
+def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
+    """Return the engines of `settings` in the home of a prepared evaluation; tables, ledger and release lie there too.
+
+    Where the benchmark gives the regions, they are the layout. The platform's own gates do not guard an evaluation.
+    """
+    home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
+    gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
+    moved = {
+        "home": home,
+        "shards_per_run": None,
+        "corpus": Corpus(home=str(home)),
+        "store": ShardStore(url=str(place / "store"), keep_versions=settings.store.keep_versions),
+        "release": LocalRelease(folder=str(place / "release")),
+        "gates": Gates(**{**gates, "benchmarks": {}}),
+    }
+    if asked.gives_regions(settings.home):
+        moved["layout"] = GroundTruthLayout(home=str(home))
+    return replace(settings, **moved)
+
+
+def evaluate(settings: Settings) -> Evaluation:
+    """Read what is not read yet of an evaluation's home, by the assets of its profile, and score it.
+
+    A page that cannot be read is scored as lost. Raises `KopubError` where an engine cannot run at all; what was
+    finished is kept for the next run.
+    """
+    assets = {table.name: GRAPH.by_name[table.name](settings.resources) for table in READING}
+    shards = tuple(settings.corpus.manifest.keys)
+    run_id = uuid4().hex
+    names = list(assets)
+    wanted = [assets[name] for name in assets_to_make(assets, shards, FooterCache(settings.store))]
+    ahead = EnginePrefetcher(run_id, {name: {*names[:at]} for at, name in enumerate(names)}, names, wanted)
+    for asset in assets.values():
+        run = RunContext(
+            run_id,
+            shards,
+            Problems(asset.checks, {}),
+            _log.info,
+            _log.warning,
+            inputs_exhausted=ahead.prepare,
+        )
+        with ahead.during(asset):
+            _read(asset, run, settings.profile_name)
+    _, scores = score(settings.store, settings.corpus, settings.gates, _log.info)
+    run = HISTORY.latest(settings.store)
+    assert run is not None, "scores that are kept are of a run"
+    return Evaluation(settings.profile_name, settings, scores.scores, run, scores.compared)
+
+
+def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
+    """Make the tables of an asset, as many as can be. Raises `KopubError` for the first shard that failed."""
+    watcher().began(asset.name)
+    outcomes = dict(make_shards(asset, run))
+    for shard, outcome in outcomes.items():
+        if isinstance(outcome, KopubError):
+            raise KopubError(f"profile {profile}: {asset.name}: {shard}: {first_line(outcome)}")
+    watcher().ended(asset.name)
+
+
+def score(
+    store: ShardStore, corpus: Corpus, gates: Gates, log: Callable[[str], None]
+) -> tuple[list[KnownAnswers], ReadingScores]:
+    """Score what was read of a corpus against its known answers, and keep the scores. Raises `KopubError`."""
+    assert corpus.gold is not None
+    watcher().began(OCR_SCORES.name)
+    with store.exclusive(OCR_SCORES.name, ALL), store.fetched_once():
+        answers = read_gold(corpus.gold)
+        manifest = corpus.manifest
+        is_of_corpus = CorpusCheck(store, lambda asset, shard: shard_source(manifest.shard(shard))).look()
+        measured = measure(store, answers, manifest.keys, is_of_corpus, bool(gates.override), log, gates.cdm)
+    if measured.computed:
+        watcher().computed(OCR_SCORES.name, ALL)
+    watcher().ended(OCR_SCORES.name)
+    return answers, measured
+
+
+_READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING))
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStanding:
+    """One benchmark: whether it must be read again, why and at what cost, and what its last scores forbid."""
+
+    asked: EvaluationRequest
+    evaluated: bool
+    plans: Sequence[AssetPlan]
+    closed: Sequence[str]
+
+    @property
+    def why(self) -> list[str]:
+        """Return what is to be made again, one line each; nothing where the evaluation is that of the profile now."""
+        if not self.evaluated:
+            return ["this profile has not been scored on it"]
+        return [f"{plan.asset}: {line}" for plan in self.plans for line in plan.why]
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the scores are those of the profile as it is now."""
+        return self.evaluated and not any(
+            keys for plan in self.plans for standing, keys in plan.shards.items() if standing != "current"
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """Return what reading it again will take at most; None where it was never read."""
+        return sum(plan.seconds_at_most for plan in self.plans) if self.evaluated else None
+
+    @property
+    def pages(self) -> int:
+        """Pages of it that are read again at most."""
+        return max((plan.pages_at_most for plan in self.plans), default=0)
+
+
+def standings_of_guards(settings: Settings) -> list[GuardStanding]:
+    """Return the standing of every benchmark that the gates name, from stored scores alone."""
+    return [_standing(settings, asked) for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples)]
+
+
+def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
+    if not asked.is_indexed(settings.home):
+        return GuardStanding(asked, False, (), ())
+    moved = settings_in(settings, asked)
+    found = verdict(moved.store)
+    if found is None or not _is_scored(moved):
+        return GuardStanding(asked, False, (), ())
+    plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
+    closed = () if settings.gates.override.strip() else found.closed
+    return GuardStanding(asked, True, plans, closed)
+
+
+def _is_scored(moved: Settings) -> bool:
+    """Return whether the scores are of the tables there are, against this gold and by these scorers."""
+    run, gold, keys = HISTORY.latest(moved.store), moved.corpus.gold, moved.corpus.manifest.keys
+    if run is None or gold is None or run.kind != kind_of(read_gold(gold), moved.gates.cdm):
+        return False
+    return HISTORY.is_of_tables_now(moved.store, keys, moved.store.has)
+
+
+def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
+    """Return whether every benchmark was read by the profile as it is now, and none of them significantly worse."""
+    return all(each.is_current and not each.closed for each in standings)

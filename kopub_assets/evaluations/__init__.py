@@ -1,1 +1,0 @@
-"""Evaluations: a benchmark is read in a home of its own by the same assets, and scored."""

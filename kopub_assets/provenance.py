@@ -1,0 +1,130 @@
+"""The provenance of a table: the stamp by which anybody can tell whether it is stale."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.errors import StoreError
+from resources.fingerprints import fingerprint, table_fingerprint
+from resources.states import count_states
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import SOURCE, SOURCES, Entry, sources
+
+_OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
+"""Columns, and fields of lists of structs, that tell how a row was made and not what it is."""
+
+
+def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
+    """Fingerprint of how a table came to be: its own recipe, and the contents of the tables it was made from.
+
+    It follows every change back to the source, but no further than the first table that it leaves as it was.
+    """
+    return fingerprint({"own": own, "parents": dict(made_from)})
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """A table's own recipe, spelt out in `made_with`, and the contents of what it was made from, by name.
+
+    Settings of the profile that decide its rows, besides those of its engine, are in `made_from` by dotted key.
+    """
+
+    own: str
+    made_with: str
+    made_from: Mapping[str, str]
+    sources: str
+    """JSON of all that the table goes back to in the corpus."""
+
+    @classmethod
+    def of(
+        cls, asset: str, own: str, made_with: str, parents: Mapping[str, "StoredProvenance"], beside: Mapping[str, str]
+    ) -> Self:
+        """`beside` is what else it is made from: `SOURCE` of what the asset reads of the corpus itself, settings."""
+        contents = {name: parent.content for name, parent in parents.items()}
+        inherited = (parent.sources for parent in parents.values())
+        return cls(own, made_with, {**beside, **contents}, sources(asset, beside.get(SOURCE), inherited))
+
+    @property
+    def recipe(self) -> str:
+        return recipe_of(self.own, self.made_from)
+
+    def metadata(self, table: pa.Table) -> dict[str, str]:
+        """Return what the store keeps with the table."""
+        states = count_states(table["state"].to_pylist()) if "state" in table.column_names else {}
+        return {
+            "recipe": self.recipe,
+            "content": content(table),
+            "made_with": self.made_with,
+            "made_from": json.dumps(dict(self.made_from), sort_keys=True),
+            "states": json.dumps(states),
+            SOURCES: self.sources,
+        }
+
+
+@cache
+def newer_code(made_with: str, now: str) -> str:
+    """Say which code behind a table is of a later version than that of `now`; empty where none is.
+
+    Both are JSON, as `Provenance.made_with`. Another engine is another choice, and no version of this one.
+    """
+    if not made_with or made_with == now:
+        return ""
+    there, here = _code_versions(made_with), _code_versions(now)
+    newer = {name: number for name, number in there.items() if number > here.get(name, number)}
+    return ", ".join(f"version {number} of the {name}, here {here[name]}" for name, number in newer.items())
+
+
+def _code_versions(made_with: str) -> dict[str, int]:
+    known = json.loads(made_with)
+    return {"table": known["version"], **{f"{each['engine']} engine": each["version"] for each in known["engines"]}}
+
+
+def content(table: pa.Table) -> str:
+    """Fingerprint of a table's rows without the figures of the run: equal readings are equal content."""
+    columns, nested = {}, {}
+    for name in table.column_names:
+        if name in _OF_A_RUN:
+            continue
+        column = table[name]
+        if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
+            columns[name] = pc.call_function("list_value_length", [column])
+            parts = pa.table(pc.call_function("list_flatten", [column]).flatten(), _names(column.type.value_type))
+            nested[name] = table_fingerprint(parts.drop_columns(list(_OF_A_RUN & set(parts.column_names))))
+        else:
+            columns[name] = column
+    return fingerprint([table_fingerprint(pa.table(columns)), nested])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProvenance:
+    """The provenance that a stored table carries: its content, its inputs, and theirs."""
+
+    content: str
+    made_from: Mapping[str, str]
+    sources: str
+
+    @classmethod
+    def of(cls, footer: Entry) -> Self:
+        return cls(footer.content, footer.made_from, footer.sources_json)
+
+
+def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> StoredProvenance:
+    """Return the provenance of a stored table. Raises `StoreError` where there is no table or no provenance."""
+    known = store.metadata(asset, shard, version)
+    if not {"content", "made_from", SOURCES} <= known.keys():
+        raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
+    return StoredProvenance(known["content"], json.loads(known["made_from"]), known[SOURCES])
+
+
+def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
+    """Return the content of a stored table. Raises `StoreError` when it has not been made, or does not say how."""
+    return footer_of(store, asset, shard, version).content
+
+
+def _names(struct: pa.StructType) -> list[str]:
+    return [field.name for field in struct]

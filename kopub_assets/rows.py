@@ -1,0 +1,208 @@
+"""Rows of a table that is being made: what each is made from, which are kept, and what making them took."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.corrections.corrected import CorrectedTables
+from resources.errors import StoreError
+from resources.fingerprints import fingerprint
+from resources.pages.upright import PageTransform
+from resources.states import FINAL, LOST, MADE, State, count_states
+from resources.store.corpus_tables import Table
+from resources.store.shard_store import ShardStore
+
+_PROGRESS_SECONDS = 10.0
+_PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "upright", "text_layer_id", "state", "reason"]
+
+Row = dict[str, Any]
+Key = tuple[str, str]
+"""Id and fingerprint: of two rows with the same key only one needs to be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    """A row that was made: its columns, what it cost in any unit, and what was counted for it besides."""
+
+    id: str
+    columns: Row
+    cost: float = 1.0
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """A row that a shard must end up with.
+
+    `made_from` is everything its columns depend on, as JSON values. `known` are the columns that need no
+    engine. `given` is handed to the asset's `make` as it is. `predetermined` are the remaining columns of a row
+    whose end is known beforehand, as for a page that a parent quarantined. `partial` is the reason why the row is
+    `partial` when it is made: its parent lacks something.
+    """
+
+    id: str
+    made_from: Sequence[Any]
+    known: Row
+    given: Any = None
+    predetermined: Row | None = None
+    partial: str | None = None
+
+    @classmethod
+    def after(cls, parent: Row, made_from: Sequence[Any], known: Row, given: Any = None) -> "RowSpec":
+        """Return a row whose parent's row is `parent`: that is lost or blank, so is this one, for the same reason."""
+        state = parent["state"]
+        predetermined = None if state in MADE else {"state": state, "reason": parent["reason"]}
+        partial = parent["reason"] if state == State.PARTIAL else None
+        return cls(known["page_id"], made_from, known, given, predetermined, partial)
+
+    @property
+    def key(self) -> Key:
+        return self.id, self.fingerprint
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal fingerprints, equal rows: a row that was predetermined and one that was made never share one."""
+        return fingerprint([*self.made_from, self.predetermined, *([self.partial] if self.partial else [])])
+
+    def row(self, columns: Row) -> Row:
+        """Return all columns of the row, of those that `make` gave."""
+        if self.partial is not None and columns["state"] == State.OK:
+            columns = {**columns, "state": State.PARTIAL, "reason": self.partial}
+        return {**self.known, **columns, "fingerprint": self.fingerprint}
+
+
+def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
+    """Return the pages of a shard in their order, without their images. Raises `StoreError`."""
+    return store.read(pages.name, shard, _PAGE_COLUMNS).to_pylist()
+
+
+def picture_inputs(page: Row) -> list[Any]:
+    """Return what the picture of a page depends on: its bytes, and what sets them upright."""
+    return [page["sha256"], *([PageTransform.picture_of(page["upright"])] if page["upright"] else [])]
+
+
+def with_parent(
+    store: ShardStore | CorrectedTables,
+    pages: Sequence[Row],
+    parent: Table,
+    shard: str,
+    columns: Sequence[str] | None = None,
+) -> Iterator[tuple[Row, Row]]:
+    """Return each page with its row of `parent`. Raises `StoreError` when the parent lacks one."""
+    rows = {row["page_id"]: row for row in store.read(parent.name, shard, columns).to_pylist()}
+    lacking = [page["page_id"] for page in pages if page["page_id"] not in rows]
+    if lacking:
+        raise StoreError(
+            f"{parent} of {shard} lacks {len(lacking)} of {len(pages)} pages ({lacking[0]} first): "
+            f"materialize {parent} again"
+        )
+    return ((page, rows[page["page_id"]]) for page in pages)
+
+
+def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
+    """Return the keys of the rows of a table, in their order."""
+    return zip(rows[id_column].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
+
+
+def unfinished(
+    specs: Sequence[RowSpec], known: Sequence[pa.Table], id_column: str, retry_partial: bool = False
+) -> list[RowSpec]:
+    """Return the rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
+    final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
+    finished: set[Key] = set()
+    for table in known:
+        # A filter copies what it keeps: the keys, not the vectors and pictures beside them.
+        states = table.select([id_column, "fingerprint", "state"])
+        finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column))
+    return [spec for spec in specs if spec.key not in finished]
+
+
+def assembled(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
+    """Return the newest of the `known` rows, which come oldest first, for every one of `specs`, in their order.
+
+    The known columns are written anew: a kept row may have moved within its shard.
+    """
+    newest = {key: position for position, key in enumerate(keys(known, id_column))}
+    found = [spec for spec in specs if spec.key in newest]
+    table = known.take(pa.array([newest[spec.key] for spec in found], pa.int64())).combine_chunks()
+    for name in found[0].known if found else ():
+        column = known.schema.get_field_index(name)
+        values = pa.array([spec.known[name] for spec in found], known.schema.field(column).type)
+        table = table.set_column(column, known.schema.field(column), values)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The rows that were made of a shard, their costs, and the time of all.
+
+    `found` were finished by a run that was killed and are of unknown cost. `figures` are what was counted for rows
+    that were made.
+    """
+
+    made: Mapping[Key, float]
+    found: Sequence[Key]
+    seconds: float
+    figures: Mapping[Key, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardResult:
+    """The new table of a shard, the one it replaces, and the cost of making it."""
+
+    table: pa.Table
+    id_column: str
+    specs: Sequence[RowSpec]
+    previous: pa.Table
+    work: Work
+
+    @property
+    def computed(self) -> int:
+        return len(self.work.made)
+
+    @property
+    def kept(self) -> int:
+        return len(self.specs) - self.computed
+
+    @property
+    def states(self) -> dict[str, int]:
+        return count_states(self.table["state"].to_pylist())
+
+    @property
+    def lost(self) -> int:
+        """Rows that ended with nothing although there was something to make."""
+        return sum(self.states[state] for state in LOST)
+
+
+class Progress:
+    """One line every few seconds while a shard is being made."""
+
+    def __init__(
+        self, what: str, total: int, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._what, self._total, self._log, self._clock = what, total, log, clock
+        self._done = 0
+        self._first = 0.0
+        self._reported = clock()
+
+    def step(self) -> None:
+        """Count one row as done."""
+        self._done += 1
+        now = self._clock()
+        if self._done == 1:
+            self._first = now
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
+            self._log(f"{self._what}: {self._done}/{self._total}{self._pace(now)}")
+
+    def _pace(self, now: float) -> str:
+        """Return the seconds of a row. The first one does not count: it may have waited for a model."""
+        if now == self._first:
+            return ""
+        each = (now - self._first) / (self._done - 1)
+        return f", {each:.2f} s each, {each * (self._total - self._done):.0f} s to go"

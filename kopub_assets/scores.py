@@ -1,0 +1,369 @@
+"""The assets of scores: retrieval, readings and benchmarks, compared with the run before."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import dagster as dg
+import pyarrow as pa
+
+from kopub_assets.asset import Metadata
+from kopub_assets.dagster_assets import GROUP, OWNERS, column_schema
+from kopub_assets.evaluations import Evaluation, evaluate, prepared, score, settings_in
+from kopub_assets.running.execution import canceled_when_stopped
+from kopub_assets.running.progress import NOBODY, watched_by, watcher
+from resources.config.choices import Figures, Gates
+from resources.config.settings import Settings
+from resources.embedding.base import Embedder
+from resources.errors import ConfigError, KopubError
+from resources.evaluation.home import KnownAnswers
+from resources.evaluation.metrics import ALL as EVERY
+from resources.evaluation.reading_scores import HISTORY, ReadingScores, guards, headline, significant_drops
+from resources.evaluation.scoring import VERSION as READING_VERSION
+from resources.pages.corpus import Corpus, queries_source
+from resources.pages.page_reader import shard_source
+from resources.reranking.base import Reranker
+from resources.search.measuring import VERSION as RETRIEVAL_VERSION
+from resources.search.measuring import Measurement, SearchedCorpus
+from resources.search.measuring import measure as measure_retrieval
+from resources.search.metrics import HISTORY as RETRIEVAL_HISTORY
+from resources.search.metrics import headline as retrieval_headline
+from resources.search.metrics import significant_drops as retrieval_drops
+from resources.search.reranking import reranking_of
+from resources.search.scores import ALL
+from resources.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, SCORES, TABLES, Table
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck, Source
+
+
+def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
+    """Return the asset, over all shards of the corpus that `settings` names."""
+
+    @score_asset(
+        SCORES,
+        (
+            *(TABLES.texts, TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors),
+            *((FIGURE_VECTORS,) if settings.figures.vectors else ()),
+        ),
+        str(RETRIEVAL_VERSION.number),
+        inspect.getdoc(_measured_retrieval),
+        "No retriever finds significantly less than before.",
+    )
+    def materialize(
+        context: dg.AssetExecutionContext,
+        store: dg.ResourceParam[ShardStore],
+        corpus: dg.ResourceParam[Corpus],
+        embedding: dg.ResourceParam[Embedder],
+        figures: dg.ResourceParam[Figures],
+        gates: dg.ResourceParam[Gates],
+        reranking: dg.ResourceParam[Reranker],
+    ):
+        kinds = embedding.queries_match - (frozenset() if figures.vectors else {"figure"})
+
+        def sources(asset: str, shard: str) -> str:
+            """Return what an asset reads of the corpus itself: pages, or else queries."""
+            manifest = corpus.manifest
+            is_pages = asset == TABLES.pages.name
+            return shard_source(manifest.shard(shard)) if is_pages else queries_source(manifest, shard)
+
+        yield from _measured_retrieval(context, store, corpus, embedding, kinds, gates, sources, reranking)
+
+    return materialize
+
+
+def _measured_retrieval(
+    context: dg.AssetExecutionContext,
+    store: ShardStore,
+    corpus: Corpus,
+    embedding: Embedder,
+    kinds: Collection[str],
+    gates: Gates,
+    sources: Source,
+    reranker: Reranker,
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
+
+    Vectors of figures are one more, where the profile wants them; a page is as near as the nearest of its figures. With
+    a reranker, the fusion is measured with it too.
+
+    Compared with the last run of other vectors or texts, query by query. A release is pushed after
+    it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
+    compared with this one.
+    """
+    watcher().began(SCORES.name)
+    try:
+        with canceled_when_stopped(context), store.exclusive(SCORES.name, ALL), store.fetched_once():
+            check = CorpusCheck(store, sources)
+            known = RETRIEVAL_HISTORY.measured(store)
+            searched = SearchedCorpus(store, corpus.manifest.keys, kinds, embedding.dim, check, known)
+            reranking = reranking_of(reranker, store, corpus)
+            measured = measure_retrieval(store, searched, bool(gates.override), context.log.info, reranking)
+    except ConfigError as error:
+        context.log.warning(f"not measured: {error}")
+        yield dg.MaterializeResult(
+            metadata={"not_measured": str(error)}, check_results=[drop_check(f"not measured: {error}", passed=False)]
+        )
+        return
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+    if measured.computed and measured.questions:
+        watcher().computed(SCORES.name, ALL)
+    watcher().ended(SCORES.name)
+    drops = retrieval_drops(measured.scores)
+    yield score_result(
+        context, measured, _retrieval_account(searched, measured), drops, _retrieval_metadata(searched, measured)
+    )
+
+
+def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[str]:
+    """Return what was measured, and what was not and why."""
+    shards = len(searched.shards) + len(searched.left_out)
+    unmeasured = searched.rows - measured.questions
+    lines = [f"{measured.questions} queries over {searched.pages} pages, {len(searched.shards)} of {shards} shards"]
+    if unmeasured:
+        lines.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
+    lines += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
+    lines += [
+        f"{asset}: made in several ways, so that vectors of different shards may not compare"
+        for asset in searched.mixed()
+    ]
+    return lines
+
+
+def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Metadata:
+    plotted = {
+        f"{retriever}_{metric.replace('@', '_at_')}": value
+        for retriever, metrics in retrieval_headline(measured.scores).items()
+        for metric, value in metrics.items()
+    }
+    return {
+        "dagster/row_count": measured.scores.num_rows,
+        **plotted,
+        "queries": measured.questions,
+        "queries_left_out": searched.rows - measured.questions,
+        "pages": searched.pages,
+        "shards": len(searched.shards),
+        "computed": measured.questions if measured.computed else 0,
+        "compared": measured.compared,
+        "measured": "\n".join(_retrieval_account(searched, measured)),
+        "scores": shown(measured.scores, ("retriever", "convention", "query_type", "metric", "queries")),
+    }
+
+
+def ocr_scores() -> dg.AssetsDefinition:
+    """Return the asset, over all shards of a corpus that has known answers."""
+
+    @score_asset(
+        OCR_SCORES,
+        (TABLES.readings, TABLES.texts),
+        str(READING_VERSION.number),
+        inspect.getdoc(_measured_reading),
+        "No headline metric of a benchmark is significantly worse than before.",
+    )
+    def materialize(
+        context: dg.AssetExecutionContext,
+        store: dg.ResourceParam[ShardStore],
+        corpus: dg.ResourceParam[Corpus],
+        gates: dg.ResourceParam[Gates],
+    ):
+        yield from _measured_reading(context, store, corpus, gates)
+
+    return materialize
+
+
+def _measured_reading(
+    context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Error rates, tables, formulas, order and facts of the pages whose answers are known, in `gold.parquet`.
+
+    Compared with the last run of other readings, sample by sample. A page that was not read has the worst value.
+    A release is pushed after it, and not when a headline metric dropped, unless `gates.override` gives the reason:
+    then later runs are compared with this one.
+    """
+    try:
+        with canceled_when_stopped(context):
+            answers, measured = score(store, corpus, gates, context.log.info)
+    except KopubError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+    drops = significant_drops(measured.scores)
+    yield score_result(
+        context, measured, _reading_account(answers, measured), drops, _reading_metadata(answers, measured)
+    )
+
+
+def _reading_account(answers: Sequence[KnownAnswers], measured: ReadingScores) -> list[str]:
+    """Return what was measured, and what was not and why."""
+    lines = []
+    for known in answers:
+        benchmark = known.benchmark
+        some = f"the first {len(benchmark.samples)} of {known.of}" if len(benchmark.samples) < known.of else known.of
+        lines.append(f"{benchmark.name}, version {benchmark.version}: {some} samples")
+        lines += [f"{benchmark.name}: left out {each}" for each in benchmark.left_out]
+    lines += [f"{shard} was not read to the end: its samples are lost" for shard in measured.unread]
+    return lines
+
+
+def _reading_metadata(answers: Sequence[KnownAnswers], measured: ReadingScores) -> Metadata:
+    every = [row for row in measured.scores.to_pylist() if row["slice"] == EVERY]
+    return {
+        "dagster/row_count": measured.scores.num_rows,
+        **{f"{row['benchmark']}_{row['metric']}": row["value"] for row in every if row["value"] is not None},
+        "samples": sum(len(known.benchmark.samples) for known in answers),
+        "lost": max((row["lost"] for row in every), default=0),
+        "left_out": sum(len(known.benchmark.left_out) for known in answers),
+        "computed": sum(len(known.benchmark.samples) for known in answers) if measured.computed else 0,
+        "compared": measured.compared,
+        "measured": "\n".join(_reading_account(answers, measured)),
+        "scores": shown(
+            measured.scores, ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
+        ),
+    }
+
+
+def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
+    """Return the asset of a platform whose gates name benchmarks."""
+
+    @dg.asset(
+        name=BENCHMARKS,
+        description=inspect.getdoc(_evaluated),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=GROUP,
+        owners=OWNERS,
+        check_specs=[
+            dg.AssetCheckSpec(
+                NO_DROP, asset=BENCHMARKS, description="No benchmark is read significantly worse than before."
+            )
+        ],
+    )
+    def materialize(context: dg.AssetExecutionContext):
+        try:
+            watcher().began(BENCHMARKS)
+            with canceled_when_stopped(context):
+                evaluated = _evaluated(settings, context.log.info)
+        except KopubError as error:
+            raise dg.Failure(str(error), allow_retries=False) from None
+        watcher().ended(BENCHMARKS)
+        yield from _benchmark_result(evaluated, context.log.info)
+
+    return materialize
+
+
+def _evaluated(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
+    """Return the benchmarks of `gates.benchmarks`, read by this profile and scored, each in a home of its own.
+
+    An upgrade at night is made after it, and not when a headline metric dropped significantly and by more than its
+    margin, unless `gates.override` gives the reason: then later runs are compared with this one.
+    """
+    found = {}
+    for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples):
+        prepared(asked, settings.home)
+        moved = settings_in(settings, asked)
+        before = HISTORY.latest(moved.store)
+        with watched_by(NOBODY):
+            evaluated = found[asked.benchmark] = evaluate(moved)
+        if before is None or before.inputs != evaluated.run.inputs:
+            watcher().computed(BENCHMARKS, asked.benchmark)
+        log(f"{asked.benchmark} of {asked.folder}: {found[asked.benchmark].compared}")
+    return found
+
+
+def _benchmark_result(
+    evaluated: dict[str, Evaluation], log: Callable[[str], None]
+) -> Iterator[dg.MaterializeResult[Any]]:
+    drops = [line for each in evaluated.values() for line in significant_drops(each.scores)]
+    compared = "; ".join(f"{benchmark}: {each.compared}" for benchmark, each in evaluated.items())
+    for line in drops:
+        log(line)
+    columns = ("benchmark", "metric", "slice", "samples", "lost", "value_of_read", "skipped_reason")
+    yield dg.MaterializeResult(
+        metadata={
+            **{
+                f"{benchmark}_{row['metric']}": row["value"]
+                for benchmark, each in evaluated.items()
+                for row in headline(each.scores)
+            },
+            **{f"{benchmark}_scores": shown(each.scores, columns) for benchmark, each in evaluated.items()},
+            "compared": compared,
+        },
+        check_results=[drop_check("; ".join(drops) or compared, passed=not drops)],
+    )
+
+
+NO_DROP = "no_significant_drop"
+
+
+def score_asset(
+    table: Table, after: Iterable[Table], version: str, description: str | None, says: str
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """`dg.asset` for scores over all shards of the tables `after`; `says` is what their check holds."""
+    assert isinstance(table.schema, pa.Schema)
+    return dg.asset(
+        name=table.name,
+        description=description,
+        deps=[dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
+        # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=GROUP,
+        kinds={"parquet", "metrics"},
+        owners=OWNERS,
+        code_version=version,
+        check_specs=[dg.AssetCheckSpec(NO_DROP, asset=table.name, description=says)],
+        metadata={"dagster/column_schema": column_schema(table.schema)},
+    )
+
+
+class ScoreRun(Protocol):
+    """Scores with the contents that they were measured on, and the run they are compared with."""
+
+    @property
+    def inputs(self) -> str: ...
+
+    @property
+    def compared(self) -> str: ...
+
+
+def score_result(
+    context: dg.AssetExecutionContext,
+    measured: ScoreRun,
+    account: Iterable[str],
+    drops: Sequence[str],
+    metadata: Metadata,
+) -> dg.MaterializeResult[Any]:
+    """Return the result of an asset of scores; `account` says what was measured, `drops` what is worse than before."""
+    for line in (*account, measured.compared, *drops):
+        context.log.info(line)
+    return dg.MaterializeResult(
+        metadata=metadata,
+        check_results=[drop_check("; ".join(drops) or measured.compared, passed=not drops)],
+        data_version=dg.DataVersion(measured.inputs),
+    )
+
+
+def drop_check(says: str, passed: bool) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=passed, check_name=NO_DROP, severity=dg.AssetCheckSeverity.WARN, description=says)
+
+
+def shown(scores: pa.Table, names: Sequence[str]) -> dg.TableMetadataValue:
+    """Return the rows of a table of scores: the columns `names`, the value, the change, and their intervals."""
+    figures = ("value", "interval", "change", "change_interval", "dropped")
+    records = [
+        {
+            **{name: "" if row[name] is None else str(row[name]) for name in names},
+            "value": _figure(row["value"]),
+            "interval": _between(row["low"], row["high"]),
+            "change": _figure(row["change"], "+"),
+            "change_interval": _between(row["change_low"], row["change_high"], "+"),
+            "dropped": "yes" if row["dropped"] else "",
+        }
+        for row in scores.to_pylist()
+    ]
+    columns = dg.TableSchema([dg.TableColumn(name) for name in (*names, *figures)])
+    return dg.MetadataValue.table([dg.TableRecord(record) for record in records], columns)
+
+
+def _figure(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.4f}"
+
+
+def _between(low: float | None, high: float | None, sign: str = "") -> str:
+    return "" if low is None or high is None else f"{low:{sign}.4f} to {high:{sign}.4f}"

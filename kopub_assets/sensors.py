@@ -1,0 +1,257 @@
+"""Upgrades at night: the stale shards are found and made again, each at most once a night.
+
+The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. All that leans on
+Dagster's internals is here.
+"""
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import dagster as dg
+
+from kopub_assets.evaluations import GuardStanding, may_upgrade, standings_of_guards
+from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.hf_release import HfRelease
+from kopub_assets.plan import Survey, survey
+from resources.config.choices import Upgrades
+from resources.config.settings import Settings, written_settings
+from resources.fingerprints import fingerprint
+from resources.pages.manifest import Manifest
+from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
+from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
+from resources.store.table_source import FooterCache
+
+AC = dg.AutomationCondition
+MODEL_UPGRADES = "model_upgrades"
+RELEASE = HfRelease.table.name
+SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
+T = TypeVar("T")
+_READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
+
+
+def with_upgrades(
+    assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph = GRAPH
+) -> dg.Definitions:
+    """Return `assets` with the conditions and the sensor that bring their stale shards up to date."""
+    # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
+    warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
+    upgrades = settings.upgrades
+    sensor = dg.AutomationConditionSensorDefinition(
+        MODEL_UPGRADES,
+        target="*",
+        use_user_code_server=True,
+        default_status=dg.DefaultSensorStatus.RUNNING if upgrades.enabled else dg.DefaultSensorStatus.STOPPED,
+        minimum_interval_seconds=60,
+        description=f"Makes what a new model, prompt or source makes stale again, {upgrades}.",
+    )
+    ticks = _Ticks(_Staleness(settings, graph))
+    conditioned = dg.map_asset_specs(
+        lambda spec: spec.replace_attributes(
+            automation_condition=_condition(spec.key.path[-1], upgrades, ticks),
+            freshness_policy=_freshness(spec.key.path[-1], upgrades.fresh_within_days),
+        ),
+        [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)],
+    )
+    shown = [asset for asset in assets if isinstance(asset, dg.AssetSpec)]
+    return dg.Definitions([*conditioned, *shown], sensors=[sensor])
+
+
+def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
+    """Return the time within which the release and the scores must be made again, where the profile sets one."""
+    if days is None or asset not in (RELEASE, *SCORES):
+        return None
+    return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
+
+
+def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
+    """Once a night: a shard that was requested, or made by hand, since the night began has had its turn.
+
+    A sensor that remembers nothing, because it is new or its daemon was killed, begins as with a new
+    night: asking twice for what failed is better than letting a night go by.
+    """
+    begins = AC.cron_tick_passed(upgrades.cron, upgrades.timezone) | AC.initial_evaluation()
+    tonight = begins.since(AC.newly_requested() | AC.newly_updated())
+    idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
+    if asset in (RELEASE, *SCORES):
+        # They follow whatever the night has made, also when that took until morning: they need no GPU.
+        return tonight & Outdated(ticks) & EverythingElseIsDone(ticks) & idle
+    waits = AC.any_deps_match(Outdated(ticks) & ~AC.will_be_requested())
+    night = tonight & IsNight(upgrades) & Outdated(ticks) & idle & ~waits
+    # What makes a text waits for the benchmarks: minutes tell what hours would have made worse.
+    return night & BenchmarksPass(ticks) if asset in _READ else night
+
+
+class _Staleness:
+    """The store of `settings` held against them; footers that were read once are kept by this process."""
+
+    def __init__(self, settings: Settings, graph: Graph = GRAPH) -> None:
+        self._settings = settings
+        self._graph = graph
+        self._footers = FooterCache(settings.store)
+
+    def scan(self) -> Survey:
+        """Return the standing of every table now. Raises `KopubError`."""
+        return survey(self._settings.resources, self._footers, self._graph)
+
+    def scores_are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
+        """Return whether a table is newer than the `scores` that measure it; False without scores."""
+        keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
+        last = {
+            record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
+            for record in instance.get_asset_records(keys)
+        }
+        scored = last.pop(scores, None)
+        return scored is not None and any(made > scored for made in last.values() if made is not None)
+
+    def guards(self) -> list[GuardStanding]:
+        """Return how the benchmarks that guard the corpus stand now. Raises `KopubError`."""
+        return standings_of_guards(self._settings)
+
+
+class _Ticks:
+    """One scan of the store for each tick: all conditions of it see the same."""
+
+    def __init__(self, staleness: _Staleness) -> None:
+        self._staleness = staleness
+        self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+
+    def scan(self, context: Any) -> Survey:
+        return self._once(context, "scan", self._staleness.scan)
+
+    def guards(self, context: Any) -> list[GuardStanding]:
+        return self._once(context, "guards", self._staleness.guards)
+
+    def scores_are_stale(self, context: Any, scores: str) -> bool:
+        instance = context.asset_graph_view.instance
+        return self._once(context, scores, lambda: self._staleness.scores_are_stale(instance, scores))
+
+    def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
+        """Return what `look` saw at its first call in this tick."""
+        seen = self._seen.setdefault(context.asset_graph_view, {})
+        if what not in seen:
+            seen[what] = look()
+        return seen[what]
+
+
+class _Condition(dg.AutomationCondition[Any]):
+    """True for a part of an asset's partitions, or for an asset without partitions."""
+
+    def true_for(self, context: Any) -> Iterable[str] | bool:
+        """Partition keys, or all or none of the asset."""
+        raise NotImplementedError
+
+    def evaluate(self, context: Any) -> dg.AutomationResult[Any]:
+        found = self.true_for(context)
+        if isinstance(found, bool):
+            subset = context.candidate_subset if found else context.get_empty_subset()
+        else:
+            view, partitions = context.asset_graph_view, context.asset_graph.get(context.key).partitions_def
+            subset = view.get_subset_from_partition_keys(context.key, partitions, set(found))
+            subset = subset.compute_intersection(context.candidate_subset)
+        return dg.AutomationResult(context, true_subset=subset)
+
+
+class _OfTheStore(_Condition):
+    """A condition that looks into the store."""
+
+    def __init__(self, ticks: _Ticks) -> None:
+        super().__init__()
+        self.ticks = ticks
+
+
+class Outdated(_OfTheStore):
+    """The table would come out otherwise now, or something above it would."""
+
+    @property
+    def name(self) -> str:
+        return "outdated"
+
+    def true_for(self, context: Any) -> Iterable[str] | bool:
+        asset = context.key.path[-1]
+        if asset in SCORES:
+            return self.ticks.scores_are_stale(context, asset)
+        if asset == BENCHMARKS:
+            return not all(guard.is_current for guard in self.ticks.guards(context))
+        return self.ticks.scan(context).outdated.get(asset, set())
+
+
+class EverythingElseIsDone(_OfTheStore):
+    """No shard of the corpus waits for an upgrade: a dataset of two models at once is not released."""
+
+    @property
+    def name(self) -> str:
+        return "everything_else_is_done"
+
+    def true_for(self, context: Any) -> bool:
+        waiting = any(shards for asset, shards in self.ticks.scan(context).outdated.items() if asset != RELEASE)
+        scored = not any(self.ticks.scores_are_stale(context, scores) for scores in SCORES)
+        return not waiting and (context.key.path[-1] in SCORES or scored)
+
+
+class BenchmarksPass(_OfTheStore):
+    """The profile as it is now was evaluated on the benchmarks of the gates, and reads none of them worse."""
+
+    @property
+    def name(self) -> str:
+        return "benchmarks_pass"
+
+    def true_for(self, context: Any) -> bool:
+        return may_upgrade(self.ticks.guards(context))
+
+
+class IsNight(_Condition):
+    """Work may be started now."""
+
+    def __init__(self, upgrades: Upgrades) -> None:
+        super().__init__()
+        self.upgrades = upgrades
+
+    @property
+    def name(self) -> str:
+        return f"is_night({self.upgrades})"
+
+    def true_for(self, context: Any) -> bool:
+        return self.upgrades.is_night(context.evaluation_time)
+
+
+PROFILE_WATCH = "profile_watch"
+_LOOK_SECONDS = 30
+"""Seconds between two looks at the files."""
+_LOAD_SECONDS = 300
+"""Seconds for the definitions to load."""
+
+
+def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefinition:
+    """Return the sensor that has the definitions of `settings` loaded again when the profile or the index changed.
+
+    `load` tries whether what is written now can be loaded, and raises where it cannot: the definitions stay until then.
+    """
+    loaded = _written(settings)
+
+    @dg.sensor(
+        name=PROFILE_WATCH,
+        minimum_interval_seconds=_LOOK_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Loads the definitions again when the profile, the model pins or the index changed.",
+    )
+    def watch(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        if _written(settings) == loaded:
+            return dg.SkipReason("The definitions are those of the profile and the index.")
+        load()
+        # Of the origins of code, a server that other processes ask has a client.
+        if connect := getattr(context.code_location_origin, "create_client", None):
+            # The process of this tick ends when the definitions are loaded: the tick cannot wait for them.
+            threading.Thread(target=connect().reload_code, args=(_LOAD_SECONDS,), daemon=True).start()
+        return dg.SkipReason("The profile or the index changed: the definitions are loaded again.")
+
+    return watch
+
+
+def _written(settings: Settings) -> str:
+    """Return a fingerprint of the files behind `settings` as they are now. Raises `ConfigError` and `SourceError`."""
+    return fingerprint([written_settings(os.environ), Manifest.load(settings.corpus.place).to_json()])

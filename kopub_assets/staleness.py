@@ -1,0 +1,198 @@
+"""The one answer to "is it stale?": how each table stands to what would be made now, and why."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from kopub_assets.asset import ShardAsset
+from kopub_assets.provenance import newer_code, recipe_of
+from kopub_assets.row_table import RowTable
+from resources.errors import KopubError
+from resources.fingerprints import CodeVersion
+from resources.states import State
+from resources.store.rows import is_setting
+from resources.store.table_source import SOURCE, Entry, FooterCache
+
+_VALUE_WIDTH = 60
+"""Characters of an old or new value that are shown."""
+
+
+class Standing(StrEnum):
+    """The standing of a table against what would be made now."""
+
+    CURRENT = "current"
+    STALE = "stale"
+    """Its own recipe, its source or a parent's rows changed."""
+    MAYBE_STALE = "perhaps"
+    """Something above it is stale; it is made again only where that comes out otherwise."""
+    MISSING = "missing"
+    BLOCKED = "waiting"
+    """It has been made, but something above it is missing."""
+    NEWER = "newer"
+    """A newer release of KoPub made it, and this one leaves it as it is."""
+
+    @property
+    def stands(self) -> bool:
+        """Return whether a run leaves the table as it is."""
+        return self in (Standing.CURRENT, Standing.NEWER)
+
+
+Tables = Mapping[str, Mapping[str, Entry]]
+"""The footers of all tables by asset and shard."""
+Standings = dict[str, dict[str, Standing]]
+"""By asset, in the order they are made, and shard."""
+
+
+def find_standings(
+    assets: Mapping[str, ShardAsset], tables: Tables, shards: Sequence[str], allow_downgrade: bool
+) -> Standings:
+    """Return how the table of every asset and shard stands; `assets` has each one after its parents.
+
+    With `allow_downgrade` a table of newer code is stale as any other.
+    """
+    found: Standings = {}
+    for name, asset in assets.items():
+        found[name] = {}
+        for shard in shards:
+            above = {found[parent.table.name][shard] for parent in asset.reads}
+            standing = find_standing(asset, tables, shard, above)
+            if standing is Standing.STALE and not allow_downgrade:
+                newer = newer_code(tables[name][shard].made_with, asset.made_with)
+                standing = Standing.NEWER if newer else standing
+            found[name][shard] = standing
+    return found
+
+
+def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collection[Standing] = ()) -> Standing:
+    """Return how one table stands, whose parents stand as in `above`. Raises `KopubError`."""
+    entry = tables[asset.name].get(shard)
+    if entry is None:
+        return Standing.MISSING
+    inputs = find_inputs(asset, tables, shard)
+    known = {name: content for name, content in inputs.items() if content is not None}
+    if len(known) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
+        return Standing.BLOCKED
+    if entry.recipe != recipe_of(asset.recipe_hash, known):
+        return Standing.STALE
+    return Standing.MAYBE_STALE if {Standing.STALE, Standing.MAYBE_STALE}.intersection(above) else Standing.CURRENT
+
+
+def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str | None]:
+    """Return what a table would be made from, by name; None for a parent that is missing."""
+    entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
+    return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
+
+
+def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], footers: FooterCache) -> list[str]:
+    """Return those of `assets` with an engine that have rows to make in one of `shards`, as far as footers tell.
+
+    They do where there is no table, a stale one, or one with failed rows, and where a parent among `assets` does.
+    """
+    names = {*assets, *(parent.table.name for asset in assets.values() for parent in asset.reads)}
+    tables = {name: footers.tables(name) for name in names}
+
+    @cache
+    def has_rows(name: str, shard: str) -> bool:
+        asset = assets[name]
+        parents = (parent.table.name for parent in asset.reads)
+        return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows(asset, tables, shard)
+
+    return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
+
+
+def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
+    """Return whether a run would make rows of a table whose parents stay as they are."""
+    try:
+        match find_standing(asset, tables, shard):
+            case Standing.MISSING if asset.reads:
+                return all(shard in tables[parent.table.name] for parent in asset.reads)
+            case Standing.MISSING:
+                # A corpus may have no queries, and so nothing to make of them.
+                return not (asset.engines and isinstance(asset, RowTable)) or any(True for _ in asset.rows(shard))
+            case Standing.CURRENT:
+                return bool(tables[asset.name][shard].states.get(State.FAILED))
+            case standing:
+                return standing is Standing.STALE
+    except KopubError:
+        return False  # the step says it
+
+
+def own_changed(entry: Entry, asset: ShardAsset) -> bool:
+    """Return whether every row is made again, because the asset's own recipe is another."""
+    return entry.made_with != asset.made_with
+
+
+def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
+    """Return why a table is stale, a line each: what changed of its own recipe, and of its `inputs`."""
+    changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
+    lines = [_with_reason(change, asset.versions) for change in changes]
+    lines += settings_changed(entry.made_from, inputs)
+    lines += [
+        "the source changed" if name == SOURCE else f"{name} changed"
+        for name, content in inputs.items()
+        if not is_setting(name) and entry.made_from.get(name) != content
+    ]
+    return lines or ["its recipe is not known"]
+
+
+def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
+    """Return a line for each setting besides an engine's that a table was, or would be, made with."""
+    names = sorted(name for name in {*before, *now} if is_setting(name) and before.get(name) != now.get(name))
+    return [str(RecipeChange(name, before.get(name), now.get(name))) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeChange:
+    """A difference of two recipes: its name in a profile, and its old and new value."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_shown(self.old)} -> {_shown(self.new)}"
+
+
+@cache
+def differences(before: str, now: str, asset: str, section: str) -> tuple[RecipeChange, ...]:
+    """Return all that differs between two own recipes of `asset`, whose engine is the one of `section`."""
+    if not before or before == now:
+        return ()
+    old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
+    engine = f"{section}.engine"
+    names = [engine] if old.get(engine) != new.get(engine) else sorted({*old, *new})
+    return tuple(RecipeChange(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
+
+
+def _with_reason(change: RecipeChange, versions: Mapping[str, CodeVersion]) -> str:
+    """Return a change as a line; that of a version with the reasons for its steps."""
+    why = versions[change.name].since(change.old) if change.name in versions else ""
+    return f"{change} ({why})" if why else str(change)
+
+
+def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
+    """Return the leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
+    leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
+    for engine in own["engines"]:
+        shown = {**engine, **engine["parameters"]}
+        shown.pop("parameters", None)
+        leaves |= dict(_leaves(section, shown))
+    return leaves | own.get("settings", {})
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{path}.{name}", inner)
+    else:
+        yield path, value
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if text == "":
+        return '""'
+    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"

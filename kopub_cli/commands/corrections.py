@@ -1,0 +1,105 @@
+"""`kopub corrections`: what people corrected, what became of it, and how to take it back."""
+
+import getpass
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from kopub_cli.console import say, table_console, tell
+from kopub_cli.options import open_located
+from resources.errors import KopubError, counted, visible
+
+if TYPE_CHECKING:
+    from resources.corrections.corrected import PageStanding
+    from resources.corrections.log import Correction
+
+_SHOWN = 60
+"""Characters of what was and is that a line shows."""
+
+
+def corrections(
+    unplaced: Annotated[
+        bool, typer.Option("--unplaced", help="Those alone that no region agrees with any more.")
+    ] = False,
+    undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
+    reason: Annotated[str, typer.Option(help="Why it is taken back.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line, what was undone among them.")
+    ] = False,
+) -> None:
+    """List what people corrected in `kopub browse --edit`, and what became of it.
+
+    A correction stays with its box: where layout or reader changed and no region agrees, it is listed as unplaced.
+    """
+    from resources.corrections.corrected import CorrectedTables
+
+    located = open_located()
+    standings = CorrectedTables(located.store).standings(located.manifest.keys)
+    if undo:
+        _undo(standings, undo, reason)
+        return
+    shown = [(page, each) for page in standings for each in page.done.every]
+    if as_json:
+        for page, each in shown:
+            typer.echo(json.dumps(_entry(page, each), ensure_ascii=False))
+        return
+    out = table_console()
+    for page, each in shown:
+        state = _state(page, each)
+        if state == "unplaced" or (not unplaced and state != "undone"):
+            say(out, _line(each, state))
+    states = [_state(page, each) for page, each in shown]
+    checked = sum(page.done.checked is not None for page in standings)
+    lost = states.count("unplaced")
+    placed = states.count("placed")
+    line = f"{counted(placed + lost, 'correction')} on {counted(sum(bool(p.done.changes) for p in standings), 'page')}"
+    say(out, f"{line}: {placed} placed, {lost} unplaced; {counted(checked, 'page')} checked", "yellow" if lost else "")
+
+
+def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
+    from resources.corrections.log import Action, Correction, CorrectionLog
+
+    found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
+    if len(found) != 1:
+        raise KopubError(f"{len(found) or 'no'} corrections have the id {wanted!r}: see `kopub corrections`")
+    page, each = found[0]
+    log = CorrectionLog(open_located().store)
+    shard = page.shard or each.shard
+    log.add(Correction(each.page_id, shard, Action.UNDO, getpass.getuser(), after=each.id, reason=reason))
+    tell(f"undone: {each.action} of {visible(each.page_id)}; `kopub run` makes its rows again")
+
+
+def _state(page: "PageStanding", each: "Correction") -> str:
+    """Return what became of a correction, in a word or two."""
+    if each not in page.done.lasting:
+        return "undone"
+    if each.action == "checked":
+        if page.done.checked is not each:
+            return "checked before it was corrected"
+        return "checked, reads otherwise now" if page.differs else "checked"
+    return "unplaced" if each in page.unplaced else "placed"
+
+
+def _entry(page: "PageStanding", each: "Correction") -> dict[str, Any]:
+    return {**asdict(each), "at": each.at.isoformat(), "standing": _state(page, each)}
+
+
+def _line(each: "Correction", state: str) -> Text:
+    change = "" if each.action in ("checked", "order") else f"  {_short(each.before)} → {_short(each.after)}"
+    return Text.assemble(
+        (f"{each.id[:8]}  ", "dim"),
+        (visible(each.page_id), "bold"),
+        f"  {each.action}",
+        change,
+        (f"  {visible(each.author)}, {each.at:%Y-%m-%d %H:%M}", "dim"),
+        (f"  {state}", "yellow" if state == "unplaced" else "green"),
+        f"  {visible(each.reason)}" if each.reason else "",
+    )
+
+
+def _short(text: str) -> str:
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,51 @@
+"""`kopub mcp`: the corpus as tools of agents."""
+
+import secrets
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from kopub_cli.commands.browse import listening_at
+from kopub_cli.commands.search import searcher_of
+from kopub_cli.console import say, table_console
+from kopub_cli.options import corpus_check, open_settings
+from resources.errors import ConfigError
+
+_HERE = "127.0.0.1"
+
+
+def mcp(
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Of --http; 0 for any free one.")] = 3031,
+    host: Annotated[str, typer.Option(help="Address of --http to listen at.")] = _HERE,
+    api_token: Annotated[
+        str,
+        typer.Option(envvar="KOPUB_API_TOKEN", help="What --http asks for; made up where others reach it."),
+    ] = "",
+) -> None:
+    """Give the corpus to agents as tools, by the Model Context Protocol over stdin and stdout."""
+    if find_spec("mcp") is None:
+        raise ConfigError("kopub mcp needs the extra mcp: pip install -c requirements.lock -e '.[mcp]'")
+
+    from kopub_web.mcp import PATH, http_app, server_of
+    from kopub_web.own_pages import LOOPBACK
+    from kopub_web.room import Room
+
+    settings = open_settings()
+    room = Room(settings, searcher_of(settings), corpus_check(settings.corpus.manifest, settings.store))
+    server = server_of(room, settings.reading_room.url or "")
+    if not http:
+        server.run("stdio")
+        return
+
+    import uvicorn
+
+    api_token = api_token or ("" if host == _HERE else secrets.token_urlsafe(16))
+    app = http_app(server, LOOPBACK if host == _HERE else ["*"], api_token)
+    with listening_at(host, port) as listening:
+        out = table_console()
+        say(out, f"http://{host}:{listening.getsockname()[1]}{PATH}  (Ctrl-C ends it)")
+        if api_token:
+            say(out, f"it asks for the token {api_token}")
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

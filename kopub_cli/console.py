@@ -1,0 +1,175 @@
+"""The printing of commands: lines that break at words, whole tables, durations, and JSON."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+_PIPED = 200
+"""Columns where there is no terminal: most tables fit without a list in their place."""
+_PROSE = 24
+"""Columns of a terminal below which a sentence in a table is unreadable."""
+_HANGING = 2
+_WIDE = r"[\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\uff60]"
+"""A character of Korean, Chinese or Japanese."""
+_PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
+"""The parts of a long word that stay together."""
+_GLUE = "\xa0"
+"""A blank that no line is broken at."""
+
+
+def table_console() -> Console:
+    """Return a console as wide as the terminal, or wide enough for most tables where the output is piped."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPED)
+
+
+def lasting_console() -> Console:
+    """`table_console` on what standard output is now: Dagster leads it into a file while a step is at work."""
+    try:
+        shown = os.dup(sys.stdout.fileno())
+    except OSError:
+        return table_console()
+    file = os.fdopen(shown, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    console = Console(file=file)
+    return console if console.is_terminal else Console(file=file, width=_PIPED)
+
+
+def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
+    """Print a line. A terminal breaks it at words, with further lines indented; a pipe gets it whole.
+
+    A word that is longer than the terminal, such as a path, stays in one piece that can be copied; Korean without
+    blanks is broken between its characters, as print does.
+    """
+    text = Text(line) if isinstance(line, str) else line
+    if style:
+        text.stylize(style)
+    for part in _broken(text, out.width, indent) if out.is_terminal else [text]:
+        out.print(part, soft_wrap=True)
+
+
+def tell(line: str | Text, style: str = "", err: bool = False) -> None:
+    """`say` a line on standard output, or on standard error."""
+    say(Console(stderr=True) if err else table_console(), line, style)
+
+
+def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
+    """Print a table, or a list where the terminal is too narrow for its names and numbers.
+
+    Headers wrap between words, and cells only in columns with `overflow="fold"`, which hold sentences.
+    """
+    texts = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
+    widths = _widths(columns, texts, out.width)
+    if title:
+        say(out, title, "bold")
+    if widths is None:
+        for row in texts:
+            _print_as_list(out, columns, row)
+        return
+    table = Table(*columns, box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
+    for row in texts:
+        table.add_row(*row)
+    out.print(table)
+
+
+def right(*names: str) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(name, justify="right") for name in names]
+
+
+def plain_reason(page_id: str, reason: str | None) -> str:
+    """Return why a page was lost, without its own name and the table of pages before it: the line names the page."""
+    return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
+
+
+def count(number: int, style: str) -> Text:
+    """Return a number as a cell, in a style unless it is 0."""
+    return Text(f"{number:,}", style if number else "")
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> list[int] | None:
+    """Return the width of each column in a table `width` wide; None where it cannot be that narrow."""
+    gaps = len(columns) - 1
+    whole, least = [], []
+    for at, column in enumerate(columns):
+        head = str(column.header)
+        cells = max((line.cell_len for row in rows for line in row[at].split()), default=0)
+        words = max(map(cell_len, head.split()), default=0)
+        whole.append(max(cell_len(head), cells))
+        least.append(max(words, min(cells, _PROSE) if column.overflow == "fold" else cells))
+    spare = width - gaps - sum(least)
+    if spare < 0:
+        return None
+    for at in sorted(range(len(columns)), key=lambda at: whole[at] - least[at]):
+        more = min(spare, whole[at] - least[at])
+        least[at] += more
+        spare -= more
+    return least
+
+
+def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text]) -> None:
+    say(out, Text.assemble((f"{columns[0].header} ", "dim"), row[0]), "bold")
+    named = [
+        Text.assemble((f"{column.header} ".replace(" ", _GLUE), "dim"), cell)
+        for column, cell in zip(columns[1:], row[1:], strict=True)
+        if cell
+    ]
+    for part in _broken(Text(", ").join(named), out.width - _HANGING, _HANGING):
+        part.pad_left(_HANGING)
+        out.print(part, soft_wrap=True)
+
+
+def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
+    """Yield a text in lines of at most `width`, but for words that are longer; all but the first are indented."""
+    for line in text.split("\n", allow_blank=True):
+        at, breaks = 0, list[int]()
+        used = len(line) - len(line.plain.lstrip(" "))
+        for start, word in _words(line.plain, width - indent):
+            if start > at and used + cell_len(word.rstrip()) > width:
+                breaks.append(start)
+                at, used = start, indent
+            used += cell_len(word)
+        first, *others = line.divide(breaks)
+        first.rstrip()
+        yield first
+        for other in others:
+            other.rstrip()
+            other.pad_left(indent)
+            yield other
+
+
+def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
+    """Yield the places of words with the blanks behind them; longer ones in pieces where Korean can be broken."""
+    for word in re.finditer("[^ ]+ *", line):
+        if cell_len(word[0].rstrip()) <= width:
+            yield word.start(), word[0]
+        else:
+            yield from ((word.start() + piece.start(), piece[0]) for piece in _PIECE.finditer(word[0]))
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output, Hangul as it is."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def duration(seconds: float) -> str:
+    """For a person: `8 ms`, `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
+    if not seconds:
+        return "0 s"
+    if seconds < 0.05:
+        return f"{max(1, round(1000 * seconds))} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

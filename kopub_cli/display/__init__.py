@@ -1,1 +1,0 @@
-"""What the commands show, apart from what they do."""

@@ -1,0 +1,152 @@
+"""Options that stand in for the profile or one of its keys: `--profile`, `--ocr` and `--text-layer`."""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from resources.errors import ConfigError, KopubError, counted
+from resources.files import is_url
+
+if TYPE_CHECKING:
+    from resources.config.located import Location
+    from resources.config.settings import Settings
+    from resources.pages.manifest import Manifest
+    from resources.store.table_source import CorpusCheck, Source
+    from resources.store.table_store import TableStore
+
+OCR_HELP = "Read every page by OCR, whatever the text layers of PDFs say."
+TEXT_LAYER_HELP = "Take the text layers of PDFs where they are sound."
+_VARIABLE = "KOPUB_PROFILE"
+_HELP = "Instead of $KOPUB_PROFILE: a name of `kopub profiles`, a card's with a reader, or a YAML file."
+
+
+_chosen: list[str] = []
+"""The profile that `--profile` named, while the command runs."""
+
+
+class ProfileCommand(TyperCommand):
+    """A command with `--profile`, which stands in for $KOPUB_PROFILE while the command runs."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _add_option(self)
+
+
+class ProfileGroup(TyperGroup):
+    """A group of commands with `--profile`, before or after the name of the command."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _add_option(self)
+
+
+def with_profile(command: str) -> str:
+    """Return a command to type next, with the `--profile` that the command running now was given."""
+    return f"{command} --profile {shlex.quote(_chosen[-1])}" if _chosen else command
+
+
+def _add_option(command: TyperCommand | TyperGroup) -> None:
+    if not any("--profile" in parameter.opts for parameter in command.params):
+        asked: dict[str, Any] = {"param_decls": ["--profile"], "type": str, "metavar": "NAME", "help": _HELP}
+        command.params.append(TyperOption(**asked, callback=_choose, is_eager=True, expose_value=False))
+
+
+def _choose(context: typer.Context, _: Any, name: str | None) -> None:
+    if name is None:
+        return
+    from resources.config.profile_files import find_profile
+
+    find_profile(name, "--profile ")
+    _chosen.append(name)
+    context.call_on_close(_chosen.pop)
+    # Processes that the command starts, in whatever folder, read it too.
+    is_path = name.partition("+")[0].endswith((".yaml", ".yml"))
+    before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), os.path.abspath(name) if is_path else name
+    context.call_on_close(lambda: _restore(before))
+
+
+def _restore(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(_VARIABLE, None)
+    else:
+        os.environ[_VARIABLE] = before
+
+
+def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"] | None:
+    """Return the value of `pdf.text_layer` that the options ask for, None for that of the profile.
+
+    Raises `ConfigError` for both.
+    """
+    if ocr and text_layer:
+        raise ConfigError("--ocr and --text-layer exclude each other: name one")
+    return "never" if ocr else "prefer" if text_layer else None
+
+
+COMMAND = "kopub run"
+"""Makes or goes on with every table of the indexed corpus."""
+
+
+def open_settings() -> "Settings":
+    """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
+    from resources.config.settings import load_settings
+    from resources.store.faults import require_reachable
+
+    settings = load_settings()
+    require_reachable(settings.store.url)
+    return settings
+
+
+def open_located() -> "Location":
+    """Return the home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
+    from resources.config.located import locate
+    from resources.store.faults import require_reachable
+
+    located = locate(os.environ)
+    require_reachable(located.store_url)
+    return located
+
+
+def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
+    """Tells tables of the indexed corpus from those of another one."""
+    from resources.pages.corpus import corpus_source
+    from resources.store.table_source import CorpusCheck
+
+    def of_other_assets() -> "Source":
+        from kopub_assets.plan import sources_of
+        from resources.config.settings import load_settings
+
+        return sources_of(load_settings().resources)
+
+    return CorpusCheck(store, corpus_source(manifest, of_other_assets))
+
+
+def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
+    """Raise `KopubError` when a table of the corpus's shards was made from another corpus."""
+    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+    for asset in assets:
+        published = settings.store.published(asset)
+        other = [key for key in settings.corpus.manifest.keys if key in published and not is_of_corpus(asset, key)]
+        if other:
+            more = f" and {len(other) - 1} more shards" if other[1:] else ""
+            raise KopubError(
+                f"{asset} of {other[0]}{more} was made from another corpus than "
+                f"{settings.corpus.manifest.location}: run `{COMMAND}`"
+            )
+
+
+def newer_lines(tables: int) -> Iterator[str]:
+    """Say of how many tables another machine's code is ahead of this one's."""
+    if tables:
+        yield f"upgrade this machine: a newer release of KoPub made {counted(tables, 'table')}, which it leaves alone"
+
+
+def local_path(typed: str | Path) -> Path:
+    """Return a typed path or the default. Raises `ConfigError` for a URL, which would become a folder here."""
+    if isinstance(typed, str) and is_url(typed):
+        raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
+    return Path(typed)

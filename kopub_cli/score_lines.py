@@ -1,0 +1,123 @@
+"""The scores of retrieval and reading, in lines and as JSON values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from resources.search.scores import ALL
+from resources.store.corpus_tables import OCR_SCORES, SCORES
+
+if TYPE_CHECKING:
+    from resources.config.settings import Settings
+    from resources.search.scores import ScoreChange
+    from resources.store.table_source import IsOfCorpus
+
+_SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
+"""Metrics of finding on a terminal, by their names for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """A table of scores, and whether it is of the rows that the tables hold now."""
+
+    table: pa.Table
+    is_current: bool
+
+
+def score_changes(
+    settings: "Settings", is_of_corpus: "IsOfCorpus"
+) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
+    """Return the headline scores of reading and of finding against the run before; none where they are not of now."""
+    from resources.evaluation import reading_scores as reading
+    from resources.search import metrics as finding
+
+    read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
+    return (
+        reading.headline_changes(read.table) if read and read.is_current else [],
+        finding.headline_changes(found.table) if found and found.is_current else [],
+    )
+
+
+def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+    """Return lines on how well queries find their pages, and what they find significantly less well now.
+
+    Scores of tables that are of another corpus, or were replaced since, are not shown.
+    """
+    scores = _retrieval_scores(settings, is_of_corpus)
+    if scores is None:
+        return [], []
+    if not scores.is_current:
+        return ["finding  not measured on the tables as they are now: kopub run measures it"], []
+    from resources.search.metrics import headline, significant_drops
+
+    lines = [
+        f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
+        for retriever, means in headline(scores.table).items()
+    ]
+    return lines, significant_drops(scores.table)
+
+
+def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+    """Return lines on how well pages with known answers are read, and what is read worse than before."""
+    scores = _reading_scores(settings, is_of_corpus)
+    if scores is None:
+        return [], []
+    if not scores.is_current:
+        return ["reading  not measured on the tables as they are now: kopub run measures it"], []
+    from resources.evaluation.reading_scores import headline, significant_drops
+
+    lines = [
+        f"reading  {row['benchmark']}: {row['metric']} {row['value']:.3f} over {row['samples']:,} samples"
+        + (f", {row['lost']:,} of them not read" if row["lost"] else "")
+        for row in headline(scores.table)
+    ]
+    return lines, significant_drops(scores.table)
+
+
+def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
+    store = settings.store
+    if (found := store.find(SCORES.name, ALL)) is None:
+        return None
+    from resources.search.metrics import HISTORY
+
+    scores = found[0]
+    if not scores.schema.equals(SCORES.schema) or not scores.num_rows:
+        return None
+    return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
+
+
+def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
+    store = settings.store
+    if settings.corpus.gold is None or (found := store.find(OCR_SCORES.name, ALL)) is None:
+        return None
+    from resources.evaluation.reading_scores import HISTORY
+
+    scores = found[0]
+    if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:
+        return None
+    return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
+
+
+def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
+    """Return the means by retriever and metric, and what dropped; None where nothing was measured."""
+    scores = _retrieval_scores(settings, is_of_corpus)
+    if scores is None:
+        return None
+    from resources.search.metrics import headline, significant_drops
+
+    means, drops = headline(scores.table), significant_drops(scores.table)
+    return {"current": scores.is_current, "means": means, "drops": drops}
+
+
+def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
+    """Return the main scores of the benchmarks, and what dropped; None where nothing was measured."""
+    scores = _reading_scores(settings, is_of_corpus)
+    if scores is None:
+        return None
+    from resources.evaluation.reading_scores import headline, significant_drops
+
+    columns = ("benchmark", "metric", "value", "samples", "lost")
+    means = [{column: row[column] for column in columns} for row in headline(scores.table)]
+    return {"current": scores.is_current, "means": means, "drops": significant_drops(scores.table)}

@@ -1,0 +1,426 @@
+"""The JSON API of the reading room, under /api/v1: what the package `kopub` answers, for programs in any language.
+
+FastAPI is loaded with the first request: who only looks at pages does without it.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+import kopub
+from kopub.search import answer_of
+from kopub_web.gate import PREFIX, PROBLEM, ApiProblem, ProblemDetails, problem_response
+from kopub_web.pictures import NoPicture, picture_stamp
+from kopub_web.requests import LONGEST_QUERY, Addresses
+from kopub_web.room import Room
+from resources.errors import KopubError
+from resources.search.answer import CannotSearch
+from resources.search.options import MOST, Mode, Where
+from resources.states import State
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+_MOST_PAGES = 100
+"""Pages in the markdown of one answer."""
+
+
+def api_of(room: Room) -> "FastAPI":
+    """Return the application that answers under /api/v1 from a room."""
+    from fastapi import Depends, FastAPI
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.security import HTTPBearer
+    from starlette.exceptions import HTTPException
+
+    app = FastAPI(
+        title="KoPub",
+        version="1",
+        description="A corpus that KoPub read: documents, pages, regions, texts, pictures, search and lineage.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="Where the server is open to other machines."))],
+        responses={"default": {"description": "A problem", "content": {PROBLEM: {"schema": _REFERENCE}}}},
+    )
+    answers = ApiAnswers(room)
+    for answer in (answers.corpus, answers.documents, answers.document, answers.pages, answers.page, answers.regions):
+        app.get(f"{PREFIX}/{answer.__name__}")(answer)
+    for answer in (answers.search, answers.lineage, answers.scores):
+        app.get(f"{PREFIX}/{answer.__name__}")(answer)
+    app.get(f"{PREFIX}/markdown", **_sent("text/markdown", {"type": "string"}))(answers.markdown)
+    app.get(f"{PREFIX}/picture", **_sent("image/*", {"type": "string", "format": "binary"}))(answers.picture)
+
+    def problem(request: "Request", error: Exception) -> "Response":
+        if isinstance(error, RequestValidationError):
+            wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
+            return problem_response(400, "; ".join(wrong))
+        if isinstance(error, HTTPException):
+            return problem_response(error.status_code, error.detail)
+        if isinstance(error, ApiProblem):
+            return problem_response(error.status, str(error))
+        if isinstance(error, kopub.NoSuchPage | NoPicture):
+            return problem_response(404, str(error))
+        return problem_response(500, str(error) if isinstance(error, KopubError) else "the server made an error")
+
+    for kind in (RequestValidationError, HTTPException, KopubError, Exception):
+        app.add_exception_handler(kind, problem)
+
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        schema["components"]["schemas"].setdefault(ProblemDetails.__name__, ProblemDetails.model_json_schema())
+        return schema
+
+    app.openapi = openapi
+    return app
+
+
+_REFERENCE = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
+
+
+def _sent(kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a path is registered that answers with something else than JSON."""
+    from starlette.responses import Response
+
+    return {
+        "response_class": Response,
+        "response_model": None,
+        "responses": {200: {"content": {kind: {"schema": schema}}}},
+    }
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+T = TypeVar("T")
+
+
+class ApiList(_Answer, Generic[T]):
+    """A part of a list; `next` is the cursor of the part after it."""
+
+    items: list[T]
+    count: int
+    next: str | None
+
+
+class ApiCorpus(_Answer):
+    """A corpus, and how much there is in it."""
+
+    name: str
+    location: str
+    profile: str
+    notes: list[str]
+    shards: list[str]
+    documents: int
+    pages: int
+    states: dict[State, int]
+
+
+class ApiDocument(_Answer):
+    """A document, and its pages by state; `link` leads to it in the room."""
+
+    id: str
+    pages: int
+    states: dict[State, int]
+    link: str
+
+
+class ApiPageLine(_Answer):
+    """A page as lists have it; `link` leads to it in the room."""
+
+    id: str
+    document: str
+    number: int | None
+    shard: str
+    state: State
+    doubt: float | None
+    link: str
+
+
+class ApiOrigin(_Answer):
+    """The file that a page comes from."""
+
+    source: str | None
+    file: str
+    sha256: str | None
+    page: int | None
+    dpi: float | None
+    renderer: str | None
+
+
+class ApiPage(ApiPageLine):
+    """A page with its text; `previous` and `next` are ids of its document."""
+
+    width: int | None
+    height: int | None
+    sha256: str | None
+    license: str | None
+    source: str | None
+    origin: ApiOrigin | None
+    reason: str | None
+    states: dict[str, State]
+    doubts: list[str]
+    text: str
+    previous: str | None
+    next: str | None
+
+
+class ApiRegion(_Answer):
+    """A region; boxes are (x1, y1, x2, y2), in pixels of the upright page and on a grid of 0 to 1000."""
+
+    index: int
+    label: str
+    task: str
+    score: float | None
+    box: tuple[float, float, float, float]
+    box_2d: tuple[int, int, int, int]
+    polygon: list[tuple[float, float]] | None
+    content: str | None
+    text: str
+    state: State | None
+    reason: str | None
+    origin: str | None
+
+
+class ApiHit(_Answer):
+    """A page that answers, its passage, and the regions that hold the words; `also` are pages with its picture."""
+
+    rank: int
+    score: float
+    page: ApiPageLine
+    also: list[ApiPageLine]
+    passage: str
+    marks: list[tuple[int, int]]
+    regions: list[ApiRegion]
+
+
+class ApiFound(_Answer):
+    """The answer to a question, best page first."""
+
+    query: str
+    mode: str
+    chosen: str
+    matches_well: bool | None
+    searched: int
+    notes: list[str]
+    hits: list[ApiHit]
+
+
+class ApiStep(_Answer):
+    """The making of a row of a table."""
+
+    asset: str
+    state: State
+    reason: str | None
+    engine: str | None
+    model: str | None
+    revision: str | None
+    parameters: dict[str, Any]
+    versions: dict[str, Any]
+    code_version: dict[str, Any]
+    recipe: str | None
+    fingerprint: str
+    run_id: str | None
+    made_at: datetime | None
+    gpu_seconds: float | None
+
+
+class ApiScore(_Answer):
+    """A mean over `samples`: of `kind` reading by a benchmark, or finding by a retriever."""
+
+    kind: str
+    of: str
+    metric: str
+    value: float
+    samples: int
+
+
+Id = Annotated[str, Field(max_length=1024)]
+Cursor = Annotated[str, Field(max_length=2048, description="`next` of the part before; empty for the first.")]
+Limit = Annotated[int, Field(ge=1, le=200)]
+Question = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)]
+PageNumber = Annotated[int, Field(ge=1, le=10**7)]
+
+
+class ApiAnswers:
+    """Answers each path of the API from a room. Threads may share it."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+
+    @property
+    def _corpus(self) -> kopub.Corpus:
+        return self._room.now.corpus
+
+    def corpus(self) -> ApiCorpus:
+        """Return what corpus is served, and how much there is."""
+        corpus = self._corpus
+        return ApiCorpus(
+            name=self._room.name,
+            location=corpus.location,
+            profile=self._room.settings.profile_name,
+            notes=list(corpus.notes),
+            shards=list(corpus.shards),
+            documents=len(corpus.documents),
+            pages=len(corpus.pages),
+            states=corpus.pages.states,
+        )
+
+    def documents(self, limit: Limit = 50, cursor: Cursor = "") -> ApiList[ApiDocument]:
+        """List the documents, in the order of their first pages."""
+        return _part(self._corpus.documents, limit, cursor, _document)
+
+    def document(self, id: Id) -> ApiDocument:
+        """Return a document; the empty id is that of pages without one."""
+        return _document(self._corpus.documents[id])
+
+    def pages(
+        self,
+        document: Id | None = None,
+        state: State | None = None,
+        shard: Id | None = None,
+        doubtful: bool = False,
+        limit: Limit = 50,
+        cursor: Cursor = "",
+    ) -> ApiList[ApiPageLine]:
+        """List the pages of the corpus or a document, in their order; the doubtful ones worst first."""
+        corpus = self._corpus
+        found = corpus.pages if document is None else corpus.documents[document].pages
+        if state is not None or shard is not None:
+            found = found.where(() if state is None else state, shard)
+        return _part(found.doubtful if doubtful else found, limit, cursor, _line)
+
+    def page(self, id: Id) -> ApiPage:
+        """Return a page with its text and where it comes from."""
+        page = self._corpus.page(id)
+        beside = {"previous": page.previous, "next": page.next}
+        own = {name: getattr(page, name) for name in ApiPage.model_fields if name not in ApiPageLine.model_fields}
+        origin = None if page.origin is None else ApiOrigin.model_validate(page.origin)
+        ids = {name: None if other is None else other.id for name, other in beside.items()}
+        return ApiPage.model_validate({**dict(_line(page)), **own, **ids, "origin": origin})
+
+    def regions(self, page: Id) -> list[ApiRegion]:
+        """Return the regions of a page in reading order, with what was read."""
+        return [ApiRegion.model_validate(region) for region in self._corpus.page(page).regions]
+
+    def markdown(
+        self, page: Id | None = None, document: Id | None = None, first: PageNumber = 1, last: PageNumber | None = None
+    ) -> Any:
+        """Return a page, or a range of the pages of a document counted from 1, as markdown."""
+        from starlette.responses import Response
+
+        if (page is None) == (document is None):
+            raise ApiProblem(400, "name either a page or a document")
+        if page is not None:
+            text = self._corpus.page(page).markdown
+        else:
+            pages = self._corpus.documents[document or ""].pages[first - 1 : last]
+            if len(pages) > _MOST_PAGES:
+                raise ApiProblem(400, f"at most {_MOST_PAGES} pages at once: name the first and the last")
+            text = kopub.Document(document or "", pages).markdown
+        return Response(text.encode("utf-8", "replace"), 200, media_type="text/markdown; charset=utf-8")
+
+    def picture(self, page: Id, size: Literal["thumb", "small", "large", "full"] = "small") -> Any:
+        """Return the upright page as a picture, its longer side 360, 900 or 1800 pixels, or as the source has it."""
+        from starlette.responses import Response
+
+        found = self._corpus.page(page)
+        made = self._room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
+        return Response(made.data, media_type=made.kind)
+
+    def search(
+        self,
+        q: Question,
+        limit: Annotated[int, Field(ge=1, le=MOST)] = 10,
+        mode: Mode | None = None,
+        document: Id | None = None,
+        shard: Id | None = None,
+        has_table: bool = False,
+        has_figure: bool = False,
+        scripts: Annotated[str, Field(max_length=200, description="A comma apart: hangul,latin.")] = "",
+    ) -> ApiFound:
+        """Find the pages that answer a question, in the corpus, a document or a shard, or mainly in some scripts."""
+        if waits := self._room.words.waits(mode):
+            raise ApiProblem(503, f"the words of the pages are being found: {waits[0]} of {waits[1]} shards so far")
+        documents, shards = (frozenset(() if name is None else (name,)) for name in (document, shard))
+        names = frozenset(filter(None, (name.strip().upper() for name in scripts.split(","))))
+        where = Where(documents, shards, has_table, has_figure, names)
+        try:
+            found = self._room.searcher.search(q, limit, mode, where)
+        except CannotSearch as error:
+            raise ApiProblem(400, str(error)) from None
+        answer = answer_of(found, self._corpus.page)
+        hits = [
+            ApiHit(
+                rank=hit.rank,
+                score=hit.score,
+                page=_line(hit.page),
+                also=[*map(_line, hit.also)],
+                passage=hit.passage,
+                marks=list(hit.marks),
+                regions=[ApiRegion.model_validate(region) for region in hit.regions],
+            )
+            for hit in answer
+        ]
+        told = {name: getattr(answer, name) for name in ApiFound.model_fields if name != "hits"}
+        return ApiFound.model_validate({**told, "hits": hits})
+
+    def lineage(self, page: Id) -> list[ApiStep]:
+        """Return how the row of a page in each table was made."""
+        return [ApiStep.model_validate(step) for step in self._corpus.page(page).lineage]
+
+    def scores(self) -> list[ApiScore]:
+        """Return what was measured of the tables as they are."""
+        return [ApiScore.model_validate(score) for score in self._room.now.scores]
+
+
+_TO = Addresses({})
+
+
+def _line(page: kopub.Page) -> ApiPageLine:
+    own = {name: getattr(page, name) for name in ("id", "number", "shard", "state", "doubt")}
+    return ApiPageLine(**own, document=page.document.id, link=_TO.page(page.id))
+
+
+def _document(document: kopub.Document) -> ApiDocument:
+    return ApiDocument(id=document.id, pages=len(document), states=document.states, link=_TO.document(document))
+
+
+S = TypeVar("S", kopub.Document, kopub.Page)
+
+
+def _part(found: Sequence[S], limit: int, cursor: str, shown: Callable[[S], T]) -> ApiList[T]:
+    """Return the part of a list after a cursor, which names the last thing before it and its place."""
+    start, last = _place(cursor) if cursor else (0, None)
+    if cursor and not (0 < start <= len(found) and found[start - 1].id == last):
+        _refuse_cursor()
+    items = found[start : start + limit]
+    end = start + len(items)
+    after = json.dumps([end, items[-1].id]) if end < len(found) else None
+    following = None if after is None else base64.urlsafe_b64encode(after.encode()).decode()
+    return ApiList(items=[shown(item) for item in items], count=len(found), next=following)
+
+
+def _place(cursor: str) -> tuple[int, str]:
+    try:
+        at, last = json.loads(base64.b64decode(cursor.encode(), b"-_", validate=True))
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        _refuse_cursor()
+    if type(at) is not int or not isinstance(last, str):
+        _refuse_cursor()
+    return at, last
+
+
+def _refuse_cursor() -> NoReturn:
+    raise ApiProblem(400, "the cursor is not of this list as it is now: begin again without one")

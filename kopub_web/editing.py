@@ -1,0 +1,222 @@
+"""Correcting a page in the room: the forms, what they send, and who may send it."""
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import kopub
+from kopub_web.elements import is_table
+from kopub_web.own_pages import Editor, Refused
+from kopub_web.requests import ViewRequest
+from resources.corrections.corrected import CorrectedTables, correct_page, truth_of
+from resources.corrections.log import LONGEST, Action, CorrectedMeanwhile, Correction, CorrectionLog
+from resources.errors import KopubError
+from resources.layout.regions import DEFAULT_TASKS, LABELS, PICTURES, Task
+from resources.recognition.regions import KINDS
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from resources.store.shard_store import ShardStore
+
+LARGEST = 10 * LONGEST
+"""Bytes of a form: a letter of Korean is nine."""
+_MOST_CELLS = 400
+"""Cells of a table that have a field each; a larger one is edited as HTML."""
+_GIVEN = sorted(set(LABELS) - PICTURES)
+"""The labels that a person may give a region."""
+_CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+
+
+async def sent_form(request: "Request") -> dict[str, str]:
+    """Return the fields of a form, the first of each name. Raises `Refused`."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        raise Refused("a correction is sent as a form")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise Refused(f"a correction has at most {LARGEST:,} bytes")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="replace", max_num_fields=2 * _MOST_CELLS)
+    except ValueError:
+        raise Refused("the form cannot be read") from None
+    return dict(reversed(fields))
+
+
+def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> Correction:
+    """Save what a form sent of a page; return the correction.
+
+    Raises `CorrectedMeanwhile`, and `KopubError` for what cannot be saved.
+    """
+    wanted = sent.get("do", "")
+    if wanted not in list(Action):
+        raise KopubError(f"nobody knows how to {wanted!r}")
+    action, log = Action(wanted), CorrectionLog(store)
+    made = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
+    match action:
+        case Action.UNDO:
+            given: dict[str, Any] = {"after": sent.get("of", "")}
+        case Action.CHECKED:
+            given = {"after": _truth(store, page)}
+        case Action.ADD:
+            given = _added(page, sent)
+        case _:
+            given = _changed(page, action, sent)
+    return log.add(Correction(**{**_fields(made), **given}), sent.get("seen", ""))
+
+
+def _fields(correction: Correction) -> dict[str, Any]:
+    return {name: getattr(correction, name) for name in ("page_id", "shard", "action", "author", "reason")}
+
+
+def _truth(store: "ShardStore", page: kopub.Page) -> str:
+    rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
+    if rows is None:
+        raise KopubError(f"{page.id} has not been read yet")
+    return truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))
+
+
+def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a correction says of a region that the page has."""
+    region = _region(page, sent.get("box", ""))
+    given = {
+        "bbox": region.box,
+        "bbox_2d": region.box_2d,
+        "label": region.label,
+        "kind": KINDS[Task(region.task)],
+        "before": region.content or "",
+    }
+    match action:
+        case Action.TEXT:
+            given["after"] = _lines(
+                _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
+            )
+        case Action.LABEL:
+            given |= {"before": region.label, "after": sent.get("label", "")}
+        case Action.ORDER:
+            follows = sent.get("follows", "")
+            given |= {"before": "", "after": json.dumps(list(_region(page, follows).box_2d)) if follows else ""}
+    return given
+
+
+def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        box = tuple(int(sent.get(edge, "")) for edge in ("left", "top", "right", "bottom"))
+    except ValueError:
+        raise KopubError("the box of a region is four whole numbers from 0 to 1000") from None
+    label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
+    pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
+    kind = KINDS[DEFAULT_TASKS.get(label, Task.TEXT)]
+    return {"bbox": pixels, "bbox_2d": box, "label": label, "kind": kind, "after": _lines(sent.get("text", ""))}
+
+
+def _region(page: kopub.Page, box: str) -> kopub.Region:
+    """Return the region of the page that has this box, as the form shows it."""
+    for region in page.regions:
+        if _shown_box(region) == box:
+            return region
+    raise KopubError(f"{page.id} was read again since, and has no such region any more: load the page again")
+
+
+def _shown_box(region: kopub.Region) -> str:
+    return ",".join(map(str, region.box_2d))
+
+
+def _lines(text: str) -> str:
+    """Return a text with the line ends of a page: browsers send those of Windows."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def cells(content: str) -> list[list[tuple[int, str]]]:
+    """Return the cells of a table by row, each with its number; none where it has too many to edit one by one."""
+    numbers = count()
+    rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
+    found = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
+    found = [row for row in found if row]
+    return found if sum(map(len, found)) <= _MOST_CELLS else []
+
+
+def _said(cell: str) -> str:
+    return html.unescape(_TAG.sub("", cell)).strip()
+
+
+def _with_cells(content: str, sent: Mapping[str, str]) -> str:
+    """Return a table with the cells that were sent; one that says the same keeps its markup."""
+    numbers = count()
+
+    def changed(cell: re.Match[str]) -> str:
+        text = sent.get(f"cell-{next(numbers)}")
+        if text is None or text == _said(cell[2]):
+            return cell[0]
+        return f"{cell[1]}{html.escape(text, quote=False)}{cell[3]}"
+
+    return _CELL.sub(changed, content)
+
+
+@dataclass(frozen=True, slots=True)
+class EditedRegion:
+    """A region as its form shows it."""
+
+    index: int
+    box: str
+    label: str
+    content: str
+    cells: Sequence[Sequence[tuple[int, str]]]
+
+
+def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    """Return what the view of the forms shows besides the page."""
+    done = CorrectionLog(store).page(page.id)
+    regions = [
+        EditedRegion(region.index, _shown_box(region), region.label, region.content or "", _cells_of(region))
+        for region in page.regions
+    ]
+    return {
+        "edited": regions,
+        "labels": _GIVEN,
+        "seen": done.seen,
+        "form": editor.form,
+        "author": editor.author,
+        "asks_token": bool(editor.token),
+        "checked": done.checked,
+        "done": [shown_change(each, request, each in done.lasting) for each in reversed(done.every)],
+        "conflict": None,
+        "problem": "",
+        "mine": "",
+    }
+
+
+def _cells_of(region: kopub.Region) -> Sequence[Sequence[tuple[int, str]]]:
+    return cells(region.content or "") if is_table(region.content or "") else []
+
+
+def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[str, Any]:
+    shows = each.action in (Action.TEXT, Action.LABEL, Action.ADD, Action.STRIKE)
+    return {
+        "id": each.id,
+        "action": request.t.word("correction", each.action),
+        "author": each.author,
+        "at": f"{each.at:%Y-%m-%d %H:%M} UTC",
+        "before": _said(each.before)[:300] if shows else "",
+        "after": _said(each.after)[:300] if shows else "",
+        "reason": each.reason,
+        "lasts": lasts and each.action is not Action.UNDO,
+    }
+
+
+def refused_values(
+    error: KopubError, store: "ShardStore", page: kopub.Page, sent: Mapping[str, str], request: ViewRequest
+) -> dict[str, Any]:
+    """Return what the view of the forms says of a correction that was not saved."""
+    values: dict[str, Any] = {"mine": sent.get("text", "") if sent.get("do") in ("text", "add") else ""}
+    if isinstance(error, CorrectedMeanwhile):
+        last = CorrectionLog(store).page(page.id).every[-1]
+        return values | {"conflict": shown_change(last, request, False)}
+    return values | {"problem": str(error)}

@@ -1,0 +1,247 @@
+"""Pages and documents as they are shown in lists."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+import kopub
+from kopub_web.requests import ViewRequest
+from kopub_web.room import Now
+from resources.recognition.regions import TextOrigin
+from resources.search.answer import QueryWords
+from resources.states import LOST, State
+from resources.texts.text_quality import DOUBTFUL
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+
+@dataclass(frozen=True, slots=True)
+class PageCard:
+    """A page in a list: its name, its state, its picture's address where it has one, and why it is here.
+
+    `source` is named where the corpus has several.
+    """
+
+    page_id: str
+    name: str
+    state: str
+    is_doubtful: bool
+    thumb: str | None
+    href: str
+    why: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentCard:
+    """A document in a list: its first page under its name, its pages, and how many of them a person should look at."""
+
+    cover: PageCard
+    href: str
+    pages: int
+    calls: int
+
+
+def page_name(page: kopub.Page, request: ViewRequest) -> str:
+    """Return the page as people call it: its document and number, or its id."""
+    document, number = page.document.id, page.number
+    return page.id if number is None or not document else request.t("page.name", document=document, number=number)
+
+
+def document_name(document: kopub.Document, request: ViewRequest) -> str:
+    return document.id or request.t("document.none")
+
+
+def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str = "", **way: object) -> PageCard:
+    """Return a page that leads to itself, by the `way` on which a person came."""
+    # Bytes that cannot be used make no picture.
+    has_picture = page.state not in LOST or (page.sha256 is not None and page.width is not None)
+    return PageCard(
+        page.id,
+        name or page_name(page, request),
+        page.state.value,
+        (page.doubt or 0) >= DOUBTFUL,
+        request.to.picture(page.id, "thumb") if has_picture else None,
+        request.to.page(page.id, **way),
+        why,
+        request.sources.get(page.shard, ""),
+    )
+
+
+def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) -> list[DocumentCard]:
+    cards = []
+    for document in documents:
+        first = page_card(document.pages[0], request, document_name(document, request))
+        # The state of the first page would be taken for that of the document.
+        cover = replace(first, state=State.OK.value, is_doubtful=False)
+        pages = document.pages
+        calls = len({*pages.where(state=(State.PARTIAL, *LOST)).ids, *pages.doubtful.ids})
+        cards.append(DocumentCard(cover, request.to.document(document), len(document), calls))
+    return cards
+
+
+def counted_lists(now: Now, kinds: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the lists of pages to look at with how many each has."""
+    return [(kind, len(now.lists[kind])) for kind in kinds]
+
+
+Piece = tuple[bool, str]
+"""(marked, text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRegion:
+    """A region: `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question.
+
+    `table` is its HTML where a table was read; `pieces` are its text, cut where words of the question stand.
+    `from_pdf` says that the text is that of the PDF's text layer.
+    """
+
+    index: int
+    label: str
+    hue: str
+    box: tuple[int, int, int, int]
+    held: bool
+    state: str | None
+    reason: str | None
+    is_read: bool
+    is_formula: bool
+    content: str
+    pieces: Sequence[Piece]
+    table: Markup | None
+    from_pdf: bool
+
+
+def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[ShownRegion]:
+    """Return the regions of a page in reading order, the words of a question marked. Raises `StoreError`."""
+    return [_shown(region, words) for region in page.regions]
+
+
+def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
+    content = region.content or ""
+    text = region.text
+    marks = [] if words is None else [(start, end) for start, end, _ in words.marks(text)]
+    is_formula = region.task == "formula" and bool(content)
+    has_table = is_table(content)
+    return ShownRegion(
+        index=region.index,
+        label=region.label,
+        hue=hue(region.label),
+        box=region.box_2d,
+        held=bool(marks),
+        state=region.state and region.state.value,
+        reason=region.reason,
+        is_read=region.content is not None and region.task not in ("skip", "abandon"),
+        is_formula=is_formula,
+        content=content,
+        pieces=list(pieces(text, marks)),
+        table=table(content) if has_table else None,
+        from_pdf=region.origin == TextOrigin.TEXT_LAYER,
+    )
+
+
+def pieces(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+    """Yield the text in order, cut where a mark begins or ends."""
+    at = 0
+    for start, end in marks:
+        yield False, text[at:start]
+        yield True, text[start:end]
+        at = end
+    yield False, text[at:]
+
+
+_TITLES = ("doc_title", "paragraph_title", "figure_title")
+_TEXTS = ("text", "vertical_text", "abstract", "content", "aside_text")
+_FORMULAS = ("display_formula", "inline_formula", "formula_number")
+_PICTURES = ("image", "chart", "seal", "header_image", "footer_image")
+_MARGINS = ("header", "footer", "number", "footnote", "vision_footnote")
+
+_HUES = {
+    **dict.fromkeys(_TEXTS, "text"),
+    **dict.fromkeys(_TITLES, "title"),
+    "table": "table",
+    **dict.fromkeys(_FORMULAS, "formula"),
+    **dict.fromkeys(_PICTURES, "picture"),
+    **dict.fromkeys(_MARGINS, "margin"),
+}
+
+
+def hue(label: str) -> str:
+    """One of text, title, table, formula, picture, margin and other."""
+    return _HUES.get(label, "other")
+
+
+MOST = 100_000
+"""Characters that are rendered; a longer text, which no page has, is shown as it is."""
+_INLINE = {"b", "br", "em", "i", "s", "strong", "sub", "sup", "u"}
+_TABLE = {"caption", "col", "colgroup", "table", "tbody", "td", "tfoot", "th", "thead", "tr"}
+_BLOCKS = {"blockquote", "code", "h3", "h4", "h5", "h6", "hr", "img", "li", "ol", "p", "pre", "ul"}
+_SPANS = {"colspan": 100, "rowspan": 1000}
+"""The most columns and rows of a cell: a browser lays out every one."""
+_HEADINGS = 2
+"""Levels by which the headings of a page are lowered: above them stand the name of the page and of the view."""
+
+
+def is_table(content: str) -> bool:
+    """Return whether what was read from a region is a table in HTML."""
+    return content.lstrip().startswith("<table") and len(content) <= MOST
+
+
+def table(content: str) -> Markup:
+    """Return the table with nothing but its cells, and what is raised, lowered or emphasized in them."""
+    return _cleaned(content, _TABLE | _INLINE, lambda source: None)
+
+
+def markdown(text: str, picture: Callable[[str], str | None]) -> Markup:
+    """Return a page's markdown. `picture` gives the address of what an image links to; None leaves it out."""
+    if len(text) > MOST:
+        return Markup("<pre>{}</pre>").format(text)
+    return _cleaned(_renderer().render(text), _TABLE | _INLINE | _BLOCKS, picture)
+
+
+def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None]) -> Markup:
+    import nh3
+
+    def attribute(tag: str, name: str, value: str) -> str | None:
+        if name == "src":
+            return picture(value)
+        if name in _SPANS:
+            return value if value.isdecimal() and len(value) < 5 and 0 < int(value) <= _SPANS[name] else None
+        return value
+
+    attributes = {"td": set(_SPANS), "th": set(_SPANS), "img": {"src", "alt"}, "ol": {"start"}}
+    cleaned = nh3.clean(
+        html,
+        tags=tags,
+        attributes=attributes,
+        attribute_filter=attribute,
+        set_tag_attribute_values={"img": {"loading": "lazy"}} if "img" in tags else None,
+        link_rel=None,
+    )
+    return Markup(cleaned)
+
+
+@cache
+def _renderer() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+
+    # What a page prints between two dollar signs is rather a price: formulas are blocks, as they are written.
+    renderer = MarkdownIt("commonmark", {"html": True}).use(dollarmath_plugin, renderer=_formula)
+    renderer.disable("math_inline")
+    renderer.core.ruler.push("lower_headings", _lower_headings)
+    return renderer
+
+
+def _formula(content: str, options: object) -> str:
+    return str(Markup("<code>{}</code>").format(content.strip()))
+
+
+def _lower_headings(state: object) -> None:
+    for token in state.tokens:  # type: ignore[attr-defined]
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1:]) + _HEADINGS)}"

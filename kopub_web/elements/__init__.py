@@ -1,1 +1,0 @@
-"""Pages and regions as they are shown."""

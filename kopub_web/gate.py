@@ -1,0 +1,126 @@
+"""The gate of the JSON API: who may ask, for how long, and what is said when something is wrong."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from functools import cached_property
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from kopub_web.own_pages import foreign_origins, header_values, host_name
+from resources.errors import KopubError
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+PREFIX = "/api/v1"
+PROBLEM = "application/problem+json"
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_SECONDS = 20.0
+"""An answer that takes longer is given up."""
+_AT_ONCE = 16
+"""Requests that are worked on: others wait, and the pages of the room do not wait for them."""
+
+_Message = MutableMapping[str, Any]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[MutableMapping[str, Any], Any, _Send], Awaitable[None]]
+
+
+class ApiProblem(KopubError):
+    """A request that cannot be answered, with its HTTP status."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class ApiGate:
+    """An ASGI middleware that passes requests under /api/v1 to the API, and all else to `app`.
+
+    `api_of` makes the API at the first request.
+    It answers to the names `hosts` alone, to no page of another origin, and where there is a `token`, to who sends it.
+    """
+
+    def __init__(self, app: _App, api_of: Callable[[], _App], hosts: Iterable[str], token: str = "") -> None:
+        self._app, self._api_of, self._hosts, self._token = app, api_of, frozenset(hosts), token
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: _Send) -> None:
+        if scope["type"] != "http" or not f"{scope['path']}/".startswith(f"{PREFIX}/"):
+            return await self._app(scope, receive, send)
+        send = _closed(send)
+        try:
+            require_allowed(scope["headers"], self._hosts, self._token)
+        except ApiProblem as problem:
+            return await problem_response(problem.status, str(problem))(scope, receive, send)
+        await self._slots.acquire()
+        began = late = False
+
+        async def in_time(message: _Message) -> None:
+            nonlocal began
+            if not late:
+                began = True
+                await send(message)
+
+        answering = asyncio.ensure_future(self._api(scope, receive, in_time))
+        # A thread cannot be stopped: until it ends, its place is taken.
+        answering.add_done_callback(lambda _: self._slots.release())
+        await asyncio.wait({answering}, timeout=_SECONDS)
+        if answering.done() or began:
+            return await answering
+        late = True
+        answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+        says = f"the answer took more than {_SECONDS:.0f} s: ask for less, or ask again"
+        await problem_response(503, says)(scope, receive, send)
+
+    @cached_property
+    def _api(self) -> _App:
+        return self._api_of()
+
+
+def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[str], token: str) -> None:
+    """Raise `ApiProblem` for another host than `names`, a page of another origin, or a missing token."""
+    sent = header_values(headers)
+    hosts = sent.get("host", [])
+    if len(hosts) != 1 or not ("*" in names or host_name(hosts[0]) in names):
+        raise ApiProblem(421, "this server does not answer to that name")
+    if foreign_origins(sent, hosts[0]) or set(sent.get("sec-fetch-site", [])) - {"same-origin", "none"}:
+        raise ApiProblem(403, "a page of another site asks")
+    given = sent.get("authorization", [""])[0].encode()
+    if token and not secrets.compare_digest(given, f"Bearer {token}".encode()):
+        raise ApiProblem(401, "send the token that the command printed: Authorization: Bearer TOKEN")
+
+
+def _closed(send: _Send) -> _Send:
+    async def with_headers(message: _Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *_HEADERS]
+        await send(message)
+
+    return with_headers
+
+
+class ProblemDetails(BaseModel):
+    """A problem, in the form of RFC 9457."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+
+
+def problem_response(status: int, detail: str) -> "Response":
+    """Return a problem as a response."""
+    from starlette.responses import Response
+
+    problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status, {})
+    return Response(json.dumps(problem.model_dump()), status, more, PROBLEM)

@@ -1,0 +1,239 @@
+"""Requests of the reading room, its addresses and its languages."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+import kopub
+
+LANGUAGES = ("ko", "en")
+"""Each has a file of texts with the same keys."""
+_DEFAULT = "en"
+"""For a browser that asks for neither."""
+_RANGE = re.compile(
+    r"\s*(?P<name>[A-Za-z]{1,8})(?:-[A-Za-z0-9-]{1,20})?\s*(?:;\s*q\s*=\s*(?P<weight>[01](?:\.\d{0,3})?))?\s*"
+)
+_MOST_RANGES = 20
+"""The most ranges of a header that are looked at."""
+_TABLE = re.compile("[a-z]+(_[a-z]+)+")
+_SENTENCES = "sentences"
+_HOLE = re.compile(r"\{(\w*)\}")
+_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+
+
+class Texts:
+    """The texts of one language. A text that counts has one for each form of the plural."""
+
+    def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
+        self.language = language
+        sentences: Mapping[str, str] = texts.get(_SENTENCES, {})
+        self._sentences = [(_form(english), told) for english, told in sentences.items()]
+        self._texts = {key: text for key, text in texts.items() if key != _SENTENCES}
+
+    def __call__(self, key: str, **values: Any) -> str:
+        """Return the text of `key` with its values; `count` chooses the form. Raises `KeyError`."""
+        text = self._texts[key]
+        if isinstance(text, Mapping):
+            text = text["one" if values["count"] == 1 and "one" in text else "other"]
+        return text.format(**values)
+
+    def word(self, kind: str, name: object) -> str:
+        """Return the word for a name that the platform has, such as that of a state or a label.
+
+        The name itself otherwise.
+        """
+        return self._texts.get(f"{kind}.{name}", str(name))
+
+    def sentence(self, said: str) -> tuple[str, str]:
+        """Return what a table says in English, in this language where it is known, and the language that it is in."""
+        for form, told in self._sentences:
+            if found := form.fullmatch(said):
+                return self._filled(told, found), self.language
+        return said, "en"
+
+    def reason(self, said: str) -> tuple[str, str]:
+        """Return the reason why a page is not whole, without the name of its table."""
+        table, _, rest = said.partition(": ")
+        return self._reason(rest if _TABLE.fullmatch(table) else said)
+
+    def _reason(self, said: str) -> tuple[str, str]:
+        if len(several := said.split("; ")) > 1:
+            each = [self._reason(one) for one in several]
+            if all(language == self.language for _, language in each):
+                return "; ".join(told for told, _ in each), self.language
+        parts = said.split(": ")
+        for at in range(len(parts)):
+            told, language = self.sentence(": ".join(parts[at:]))
+            if language != "en":
+                return ": ".join([*parts[:at], told]), language
+        return said, "en"
+
+    def _filled(self, told: str, found: re.Match[str]) -> str:
+        """A sentence with the values of the English one, of which reasons and our own words are in this language."""
+        values = found.groupdict()
+        numbers = [value for name, value in values.items() if name.startswith("_")]
+        for name in values.keys() & {"label", "by"}:
+            values[name] = self.word(name, values[name])
+        if "reason" in values:
+            values["reason"] = self._reason(values["reason"])[0]
+        return told.format(*numbers, **values)
+
+    @property
+    def forms(self) -> Mapping[str, Any]:
+        """Every text by its key."""
+        return self._texts
+
+
+def _form(english: str) -> re.Pattern[str]:
+    """Return what fits an English sentence: a number where it has `{}`, any text where it has a name between them."""
+    texts = _HOLE.split(english)
+    form = re.escape(texts[0])
+    for at in range(1, len(texts), 2):
+        hole = f"(?P<{texts[at]}>.*)" if texts[at] else f"(?P<_{at}>{_NUMBER})"
+        form += hole + re.escape(texts[at + 1])
+    return re.compile(form, re.DOTALL)
+
+
+def language_of(accepted: str) -> str:
+    """Return the language that a browser likes best, by its header Accept-Language."""
+    liked: dict[str, float] = {}
+    for part in accepted.split(",")[:_MOST_RANGES]:
+        found = _RANGE.fullmatch(part)
+        if found and found["name"].lower() in LANGUAGES:
+            liked.setdefault(found["name"].lower(), float(found["weight"] or 1))
+    best = max(liked, key=lambda name: liked[name], default=_DEFAULT)
+    return best if liked.get(best) else _DEFAULT
+
+
+@cache
+def texts(language: str) -> Texts:
+    """Return the texts of one of `LANGUAGES`."""
+    import yaml
+
+    file = files("kopub_web").joinpath("texts", f"{language}.yaml")
+    return Texts(language, yaml.safe_load(file.read_text("utf-8")))
+
+
+LONGEST_QUERY = 2000
+"""Characters of a question: some servers and browsers refuse longer addresses."""
+_LONGEST = 4096
+"""Characters of any other value."""
+_MOST = 10**7
+_DIGITS = 7
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """The values of an address, the texts of the language that the browser asked for, and addresses to link to."""
+
+    values: Mapping[str, str]
+    t: Texts
+    to: "Addresses"
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The name of the source by shard, where the corpus has several; empty where it has one."""
+
+    def text(self, name: str) -> str:
+        return self.values.get(name, "")[:_LONGEST]
+
+    def number(self, name: str, least: int = 1) -> int:
+        """Return a whole number from `least` on; `least` where there is none."""
+        given = self.values.get(name, "")
+        # Python refuses to read a number of thousands of digits.
+        return max(least, min(int(given[:_DIGITS]), _MOST)) if given.isdecimal() else least
+
+    def flag(self, name: str) -> bool:
+        return self.values.get(name, "") == "1"
+
+
+@dataclass(frozen=True)
+class ViewResponse:
+    """The answer of a view: a template, its values and a status."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """One part of a long list: its number from 1, the last one's, and the addresses of those beside it."""
+
+    at: int
+    last: int
+    previous: str | None
+    next: str | None
+
+
+def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[slice, Pager]:
+    """Return the part of `count` things that is asked for by `part`; `address(part=…)` is that of another part."""
+    last = max(1, -(-count // size))
+    at = min(request.number("part"), last)
+    before = address(part=at - 1) if at > 1 else None
+    after = address(part=at + 1) if at < last else None
+    return slice((at - 1) * size, at * size), Pager(at, last, before, after)
+
+
+STATIC = "/static"
+
+
+class Addresses:
+    """Makes the address of everything that the room shows. `versions` are the hashes of the static files by name."""
+
+    def __init__(self, versions: Mapping[str, str]) -> None:
+        self._versions = versions
+
+    def home(self) -> str:
+        return "/"
+
+    def documents(self, **request: object) -> str:
+        return _address("/documents", request)
+
+    def document(self, document: kopub.Document, **request: object) -> str:
+        """Return a document by its name; by its first page where no address holds the name."""
+        named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
+        return _address("/document", {**named, **request})
+
+    def page(self, page_id: str, **request: object) -> str:
+        """Return a page; `request` are the view of it, and the way on which a person came."""
+        return _address("/page", {"id": page_id, **request})
+
+    def pages(self, kind: str = "", **request: object) -> str:
+        """Return a list of pages to look at."""
+        return _address("/pages", {"kind": kind, **request})
+
+    def figures(self, **request: object) -> str:
+        return _address("/figures", request)
+
+    def search(self, **request: object) -> str:
+        return _address("/search", request)
+
+    def evaluation(self) -> str:
+        return "/evaluation"
+
+    def versions(self, **request: object) -> str:
+        return _address("/versions", request)
+
+    def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
+        """Return a page's picture; with its stamp, a browser may keep it for ever."""
+        return _address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
+
+    def figure(self, page_id: str, region: int) -> str:
+        """Return a region that is cut out of the picture of its page."""
+        return _address("/figure", {"id": page_id, "region": region})
+
+    def markdown(self, page_id: str) -> str:
+        """Return a page's markdown as a file."""
+        return _address("/markdown", {"id": page_id})
+
+    def static(self, name: str) -> str:
+        return _address(f"{STATIC}/{name}", {"of": self._versions[name]})
+
+
+def _address(path: str, request: Mapping[str, object]) -> str:
+    given = {name: value for name, value in request.items() if value not in ("", None)}
+    # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path

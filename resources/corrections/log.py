@@ -1,0 +1,259 @@
+"""The corrections of a corpus: an append-only log in its store, which nothing ever rewrites."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from time import monotonic
+from typing import Any, Self
+from uuid import uuid4
+
+import pyarrow as pa
+
+from resources.errors import KopubError, StoreError, did_you_mean
+from resources.fingerprints import fingerprint
+from resources.layout.regions import LABELS, PICTURES
+from resources.store.corpus_tables import TABLES
+from resources.store.schemas import CORRECTIONS
+from resources.store.table_store import TableStore
+
+_FOLDER = ".corrections"
+_PAGES = TABLES.pages.name
+_MOST_PARTS = 64
+"""Files of the log before they are made one: each is a read for whoever begins."""
+_BUCKET_DIGITS = 2
+"""Hex digits of the lock of a page: people who correct different pages seldom wait for each other."""
+_LOOK_AGAIN = 2.0
+"""Seconds for which a listing of object storage counts as now: planning asks once for each table and shard."""
+LONGEST = 200_000
+"""Characters of a text that a person may give."""
+
+
+class Action(StrEnum):
+    """The effect of a correction on its region, or on its page."""
+
+    TEXT = "text"
+    LABEL = "label"
+    ORDER = "order"
+    """The region is read after that of the box in `after`, or first where that is empty."""
+    ADD = "add"
+    STRIKE = "strike"
+    CHECKED = "checked"
+    """The page is right as it is; `after` is JSON of what it says then."""
+    UNDO = "undo"
+    """The correction whose id is in `after` has no effect any more; of an undo, it has it again."""
+
+
+class CorrectedMeanwhile(KopubError):
+    """A page was corrected since the person who corrects it now has seen it; nothing was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A row of the log.
+
+    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000: those of the
+    region as the person saw it, as are `label` and `kind`. None of them is set of what concerns the whole page.
+    `shard` is where the page was then.
+    """
+
+    page_id: str
+    shard: str
+    action: Action
+    author: str
+    bbox: tuple[float, ...] | None = None
+    bbox_2d: tuple[int, ...] | None = None
+    label: str | None = None
+    kind: str | None = None
+    before: str = ""
+    after: str = ""
+    reason: str = ""
+    id: str = ""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        boxes = {name: None if row[name] is None else tuple(row[name]) for name in ("bbox", "bbox_2d")}
+        return cls(**{**row, **boxes, "action": Action(row["action"])})
+
+    def check(self) -> None:
+        """Raise `KopubError` for what no page can hold."""
+        if self.action in (Action.LABEL, Action.ADD):
+            label = self.after if self.action is Action.LABEL else self.label
+            if label not in LABELS:
+                raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS) or ''}")
+            if label in PICTURES:
+                raise KopubError(f"a person cannot make a region a picture ({label}): strike it out instead")
+        if self.bbox_2d is not None and not (0 <= self.bbox_2d[0] < self.bbox_2d[2] <= 1000):
+            raise KopubError("the box has no width, or leaves the page")
+        if self.bbox_2d is not None and not (0 <= self.bbox_2d[1] < self.bbox_2d[3] <= 1000):
+            raise KopubError("the box has no height, or leaves the page")
+        if not self.author.strip():
+            raise KopubError("a correction needs the name of its author")
+        if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:
+            raise KopubError(f"a correction has at most {LONGEST:,} characters")
+
+
+@dataclass(frozen=True, slots=True)
+class PageCorrections:
+    """Everything that people did to a page, oldest first."""
+
+    every: tuple[Correction, ...] = ()
+
+    @property
+    def seen(self) -> str:
+        """A mark of all that was done, for who corrects the page next to say what they saw."""
+        return fingerprint([each.id for each in self.every])
+
+    @property
+    def lasting(self) -> tuple[Correction, ...]:
+        """The corrections that nobody has undone, without the undoing itself."""
+        undone: set[str] = set()
+        for each in reversed(self.every):
+            if each.action is Action.UNDO and each.id not in undone:
+                undone.add(each.after)
+        return tuple(each for each in self.every if each.action is not Action.UNDO and each.id not in undone)
+
+    @property
+    def changes(self) -> tuple[Correction, ...]:
+        """The lasting corrections that change what the page says."""
+        return tuple(each for each in self.lasting if each.action is not Action.CHECKED)
+
+    @property
+    def checked(self) -> Correction | None:
+        """The last mark that the page is right, where nothing was corrected after it."""
+        last = self.lasting[-1:]
+        return last[0] if last and last[0].action is Action.CHECKED else None
+
+
+class CorrectionLog:
+    """The log of a store. Threads and processes may add to it at once, and be killed at any moment.
+
+    Every method raises `StoreError` where the log cannot be read or written.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._parts = store.parts(_FOLDER, saves_work=False)
+
+    def by_page(self) -> dict[str, PageCorrections]:
+        """Return what was done to each page that somebody corrected."""
+        pages: dict[str, list[Correction]] = defaultdict(list)
+        for each in self._every():
+            pages[each.page_id].append(each)
+        return {page_id: PageCorrections(tuple(done)) for page_id, done in pages.items()}
+
+    def page(self, page_id: str) -> PageCorrections:
+        return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
+
+    def shard_settings(self, shard: str) -> dict[str, str]:
+        """Return what tables of a shard are made from besides their parents; empty where nothing is corrected."""
+        found = self.marks([shard]).get(shard)
+        return {} if found is None else {"corrections.of_pages": found}
+
+    def marks(self, shards: Iterable[str], checked: bool = False) -> dict[str, str]:
+        """Return a mark of the corrections of each shard, without the shards that have none.
+
+        With `checked`, pages that are marked as checked count too.
+        """
+        by_page = self.by_page()
+        changed = {
+            page_id: [each.id for each in (done.lasting if checked else done.changes)]
+            for page_id, done in by_page.items()
+        }
+        changed = {page_id: ids for page_id, ids in changed.items() if ids}
+        found: dict[str, str] = {}
+        published = self._listed(_PAGES, lambda: self._store.published(_PAGES)) if changed else {}
+        for shard in shards:
+            if shard in published:
+                here = changed.keys() & self._page_ids(shard, published[shard])
+                ids = sorted(each for page_id in here for each in changed[page_id])
+                if ids:
+                    found[shard] = f"{len(ids)} ({fingerprint(ids)})"
+        return found
+
+    def lasting(self, page_ids: Iterable[str]) -> pa.Table:
+        """Return what was done to the pages and not undone, in the order of the ids, oldest first on each page."""
+        by_page = self.by_page()
+        return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])
+
+    def add(self, correction: Correction, seen: str | None = None) -> Correction:
+        """Add a correction to a page that the person saw with the mark `seen`; return it with its id and time.
+
+        Raises `CorrectedMeanwhile` where the page has another mark by now, and `KopubError` for a correction that no
+        page can hold.
+        """
+        correction.check()
+        with self._store.exclusive(_FOLDER, fingerprint(correction.page_id)[:_BUCKET_DIGITS]):
+            _forget_listing(self._store.url)
+            known = self.page(correction.page_id)
+            if seen is not None and seen != known.seen:
+                last = known.every[-1]
+                raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
+            if correction.action is Action.UNDO and correction.after not in {each.id for each in known.every}:
+                raise KopubError(f"{correction.page_id} has no correction {correction.after!r} to undo")
+            # A clock that was set back changes no order.
+            last_at = max((each.at + timedelta(microseconds=1) for each in known.every), default=correction.at)
+            made = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
+            self._parts.append(_table([made]), made.id[:8])
+        names = self._parts.seen()
+        if len(names) > _MOST_PARTS:
+            # A correction that two files hold counts once, so a kill or a second writer here harms nothing.
+            self._parts.append(_table(self._every(names)), "merged")
+            self._parts.remove(names)
+        _forget_listing(self._store.url)
+        return made
+
+    def _page_ids(self, shard: str, stamp: str) -> frozenset[str]:
+        """Return the pages of a shard, whose file has this mark."""
+        known = _page_ids.get((self._store.url, shard))
+        if known is None or known[0] != stamp:
+            ids = self._store.read(_PAGES, shard, ["page_id"])["page_id"].to_pylist()
+            known = _page_ids[self._store.url, shard] = stamp, frozenset(ids)
+        return known[1]
+
+    def _names(self) -> Sequence[str]:
+        return self._listed(_FOLDER, lambda: tuple(self._parts.names()))
+
+    def _listed(self, what: str, look: Callable[[], Any]) -> Any:
+        """Return what `look` finds, or found a moment ago on object storage."""
+        known = _listings.get((self._store.url, what))
+        if known is None or self._store.local or monotonic() - known[0] > _LOOK_AGAIN:
+            known = _listings[self._store.url, what] = monotonic(), look()
+        return known[1]
+
+    def _every(self, names: Sequence[str] | None = None) -> list[Correction]:
+        """Return the corrections of all files, or of those named, each once, oldest first."""
+        wanted = self._names() if names is None else names
+        before = _read.get(self._store.url, {})
+        known = {name: before[name] for name in wanted if name in before}
+        while lacking := [name for name in wanted if name not in known]:
+            for name in lacking:
+                if (part := self._parts.read_one(name)) is not None:
+                    known[name] = tuple(Correction.of_row(row) for row in part.to_pylist())
+            if gone := set(lacking) - known.keys():
+                # Somebody has just made them one with others.
+                _forget_listing(self._store.url)
+                listed, wanted = wanted, self._names()
+                if gone & set(wanted) and tuple(listed) == wanted:
+                    raise StoreError(f"{self._store.location(_FOLDER)}/{min(gone)} cannot be opened")
+        _read[self._store.url] = known
+        found = {each.id: each for name in wanted for each in known[name]}
+        return sorted(found.values(), key=lambda each: (each.at, each.id))
+
+
+_read: dict[str, dict[str, tuple[Correction, ...]]] = {}
+"""The files that this process has read, by URL of the store and name: none of them ever changes."""
+_listings: dict[tuple[str, str], tuple[float, Any]] = {}
+_page_ids: dict[tuple[str, str], tuple[str, frozenset[str]]] = {}
+"""The pages of a shard with the mark of their file, by URL of the store and shard."""
+
+
+def _forget_listing(url: str) -> None:
+    _listings.pop((url, _FOLDER), None)
+
+
+def _table(corrections: Sequence[Correction]) -> pa.Table:
+    assert CORRECTIONS.names == [field.name for field in fields(Correction)]
+    return pa.Table.from_pylist([asdict(each) for each in corrections], CORRECTIONS)

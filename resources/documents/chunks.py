@@ -1,0 +1,265 @@
+"""Documents in chunks: pieces by structure that fit a model, each with its headings, pages and boxes."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from resources.documents.tables import (
+    RegionPlace,
+    TableRow,
+    caption_of,
+    places_of,
+    table_rows,
+    titles_above,
+    without_first_row,
+)
+from resources.texts.markdown import defused
+
+MAX_TOKENS = 512
+"""The size of a chunk that embedding models and readers of answers are commonly given."""
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document.
+
+    `headings` are the titles above all of it, the uppermost first; a title that the chunk begins with stands in its
+    `text`. The first `repeated` characters of the text are the caption and heading rows of a table that an earlier
+    chunk has too; all others are in this chunk alone. `kinds` are those of its blocks. `index` counts from 0 in the
+    document.
+    """
+
+    doc_id: str
+    index: int
+    kinds: tuple[BlockKind, ...]
+    headings: tuple[str, ...]
+    text: str
+    repeated: int
+    tokens: int
+    places: tuple[RegionPlace, ...]
+
+    @property
+    def text_with_headings(self) -> str:
+        """The headings, a line each, and the text: what a model needs that sees nothing else of the document."""
+        return "\n".join((*self.headings, self.text))
+
+
+def estimate_tokens(text: str) -> int:
+    """Return a quarter of the bytes of a text in UTF-8, rounded up.
+
+    Byte-pair encodings of multilingual models make about as many tokens: one for four Latin letters, three for four
+    Hangul syllables. Pass the tokenizer of your model where its limit must hold exactly.
+    """
+    return -(-len(text.encode("utf-8", "backslashreplace")) // 4)
+
+
+def chunk_document(
+    document: Document,
+    blocks: Sequence[DocumentBlock],
+    max_tokens: int = MAX_TOKENS,
+    count_tokens: CountTokens = estimate_tokens,
+) -> Iterator[Chunk]:
+    """Cut a document into chunks of at most `max_tokens`, by its structure.
+
+    A title begins a chunk, unless the one before it is still small. Paragraphs that go on over a page are whole. A
+    longer paragraph is cut between sentences, else between words; a longer table between rows, and its caption and
+    heading rows stand in each piece. Only a table's row that is longer by itself makes a chunk longer. Running heads,
+    page numbers and pictures are in no chunk. `blocks` are those of `structure_document`.
+    """
+    packer = _Packer(max_tokens, count_tokens)
+    for index, packed in enumerate(packer.pack(_pieces(blocks, packer))):
+        text = packed.text
+        yield Chunk(
+            doc_id=document.doc_id,
+            index=index,
+            kinds=tuple(dict.fromkeys(piece.kind for piece in packed.pieces)),
+            headings=packed.headings,
+            text=text,
+            repeated=packed.pieces[0].repeated,
+            tokens=count_tokens(text),
+            places=places_of(document, [part for piece in packed.pieces for part in piece.parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Text that is not cut any more, with the titles above it and the regions it is of."""
+
+    kind: BlockKind
+    text: str
+    headings: tuple[str, ...]
+    parts: tuple[BlockPart, ...]
+    repeated: int = 0
+    stands_alone: bool = False
+    """One of several pieces of a table: nothing is added to it."""
+
+
+@dataclass(slots=True)
+class _Packed:
+    """The pieces of one chunk."""
+
+    pieces: list[_Piece] = field(default_factory=list)
+    tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        text = ""
+        for before, piece in zip([None, *self.pieces], self.pieces, strict=False):
+            in_list = before is not None and before.kind is piece.kind is BlockKind.ITEM
+            text += ("" if before is None else "\n" if in_list else "\n\n") + piece.text
+        return text
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """The titles that all pieces have above them."""
+        first, *others = (piece.headings for piece in self.pieces)
+        return tuple(
+            title for title, *same in takewhile(lambda level: len(set(level)) == 1, zip(first, *others, strict=False))
+        )
+
+
+class _Packer:
+    """Puts pieces together to chunks, and cuts what is too long for one."""
+
+    def __init__(self, max_tokens: int, count_tokens: CountTokens) -> None:
+        self.max_tokens, self.count = max_tokens, count_tokens
+        self._small = max_tokens // 4
+        """A chunk of fewer tokens takes the next section too."""
+
+    def pack(self, pieces: Iterable[_Piece]) -> Iterator[_Packed]:
+        packed = _Packed()
+        for piece in pieces:
+            tokens = self.count(piece.text) + 1
+            if packed.pieces and not self._takes(packed, piece, tokens):
+                # Titles at the end of a chunk belong to what follows.
+                titles = _pop_titles(packed)
+                yield packed
+                packed = _Packed(titles, sum(self.count(title.text) + 1 for title in titles))
+                if titles and packed.tokens + tokens > self.max_tokens:
+                    yield packed
+                    packed = _Packed()
+            packed.pieces.append(piece)
+            packed.tokens += tokens
+        if packed.pieces:
+            yield packed
+
+    def _takes(self, packed: _Packed, piece: _Piece, tokens: int) -> bool:
+        last = packed.pieces[-1]
+        if packed.tokens + tokens > self.max_tokens or last.stands_alone or piece.stands_alone:
+            return False
+        return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
+
+    def cut(self, text: str) -> Iterator[tuple[int, int]]:
+        """Return (start, end) of the pieces of a text: one, or as few as hold it between sentences, else words."""
+        start = end = 0
+        for stop in self._ends(text, 0, len(text), _BOUNDARIES):
+            if end > start and self.count(text[start:stop]) > self.max_tokens:
+                yield start, end
+                start = end
+            end = stop
+        yield start, end
+
+    def _ends(self, text: str, start: int, stop: int, boundaries: Sequence[re.Pattern[str]]) -> Iterator[int]:
+        """Return the places where `text[start:stop]` may be cut so that each part fits, and its end."""
+        if self.count(text[start:stop]) <= self.max_tokens:
+            yield stop
+        elif not boundaries:
+            # A word longer than a chunk; no tokenizer makes more tokens than there are bytes, four to a character.
+            yield from range(start + max(1, self.max_tokens // 4), stop, max(1, self.max_tokens // 4))
+            yield stop
+        else:
+            for found in boundaries[0].finditer(text, start, stop):
+                yield from self._ends(text, start, found.end(), boundaries[1:])
+                start = found.end()
+            if start < stop:
+                yield from self._ends(text, start, stop, boundaries[1:])
+
+
+_BOUNDARIES = (re.compile(r"\n+|(?<=[.!?。！？…])[\"'”’)\]]*\s+"), re.compile(r"\s+"))
+"""Between sentences or lines, and between words."""
+_LEFT_OUT = frozenset({BlockKind.FURNITURE, BlockKind.PICTURE, BlockKind.LOST})
+
+
+def _pieces(blocks: Sequence[DocumentBlock], packer: _Packer) -> Iterator[_Piece]:
+    """Yield the blocks of body text as pieces, in their order."""
+    for block, headings in zip(blocks, titles_above(blocks), strict=True):
+        if block.kind in _LEFT_OUT or not block.text.strip():
+            continue
+        cut = _table_pieces if block.kind is BlockKind.TABLE else _text_pieces
+        yield from cut(block, headings, packer)
+
+
+def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
+    ends: list[int] = []
+    text = ""
+    for part in block.parts:
+        text += part.joint + part.text
+        ends.append(len(text))
+    for start, end in packer.cut(text):
+        parts = tuple(
+            part
+            for part, begin, stop in zip(block.parts, [0, *ends], ends, strict=False)
+            if begin < end and stop > start
+        )
+        whole = text[start:end].strip()
+        if block.kind is BlockKind.ITEM and start == 0:
+            whole = f"- {whole}"
+        elif block.kind is BlockKind.FORMULA:
+            whole = f"$$\n{whole}\n$$"
+            if block.number is not None and end == len(text):
+                whole, parts = f"{whole} {block.number.text}", (*parts, block.number)
+        if whole:
+            yield _Piece(block.kind, defused(whole), headings, parts)
+
+
+def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
+    """A table as one piece, or cut between rows that no cell spans, with caption and heading rows in each piece."""
+    rows = [
+        (row, part)
+        for part in block.parts
+        for row in table_rows(without_first_row(part.text) if part.repeated else part.text)
+    ]
+    # Where no row is marked as a heading, the first one is taken for it.
+    heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)] or rows[:1]
+    begin = f"<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
+    # Rows that a cell spans stay together.
+    groups: list[list[tuple[TableRow, BlockPart]]] = []
+    for row, part in rows[len(heads) :]:
+        if groups and row.is_spanned:
+            groups[-1].append((row, part))
+        else:
+            groups.append([(row, part)])
+    held: list[tuple[TableRow, BlockPart]] = []
+    pieces: list[_Piece] = []
+    for group in [*groups, []]:
+        if held and (not group or packer.count(begin + _lines([*held, *group]) + _END) > packer.max_tokens):
+            parts = {id(part): part for _, part in held}
+            text = defused(begin + _lines(held) + _END)
+            pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defused(begin)) if pieces else 0))
+            held = []
+        held += group
+    if not pieces:
+        pieces = [_Piece(block.kind, defused(begin + _END), headings, block.parts)]
+    stands_alone = len(pieces) > 1
+    yield from (replace(piece, stands_alone=stands_alone) for piece in pieces)
+
+
+_END = "\n</table>"
+
+
+def _lines(rows: Sequence[tuple[TableRow, BlockPart]]) -> str:
+    """Return the rows of a table, a line each, as in the markdown of a document."""
+    return "".join(f"\n{row.html}" for row, _ in rows)
+
+
+def _pop_titles(packed: _Packed) -> list[_Piece]:
+    """Take the titles off the end of a chunk that has more than titles."""
+    at = len(packed.pieces)
+    while at and packed.pieces[at - 1].kind is BlockKind.TITLE:
+        at -= 1
+    titles = packed.pieces[at:] if at else []
+    packed.pieces = packed.pieces[:at] if at else packed.pieces
+    return titles

@@ -1,1 +1,0 @@
-"""Qwen3-VL-Embedding on a model server."""

@@ -1,0 +1,52 @@
+"""The base of engines whose clients count tokens with the model's own tokenizer."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from resources.engine import ProfileOnly, missing_modules, require_installed
+from resources.errors import EngineError
+from resources.vllm.served_engine import ModelMemory, ServedEngine
+from resources.weights.hub import Weights, translate_hub_errors
+
+TOKENIZER = "tokenizer.json"
+# Qwen3-VL of 28 layers of 8 heads of 128; an encoder as large as GLM-OCR's, four layers of which are kept. And that of
+# 36 layers, of twice the width.
+MEMORY_2B = ModelMemory(weights=4_260_000_000, cached_token=114_688, step_token=200_000)
+MEMORY_8B = ModelMemory(weights=16_290_000_000, cached_token=147_456, step_token=400_000)
+
+
+class TokenizedEngine(ServedEngine):
+    """An engine on a server that needs the model's tokenizer beside it."""
+
+    section: ClassVar[str]
+    """The section of a profile that it is configured in."""
+    speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
+
+    tokenizer: ProfileOnly[str] = Field(
+        default="", description="The model's tokenizer.json; empty: from where its weights are."
+    )
+
+    def not_installed(self) -> list[str]:
+        return [*missing_modules("torch", "tokenizers"), *super().not_installed()]
+
+    def tokenizer_file(self) -> Path:
+        """Return the tokenizer's file, fetched from the Hub if need be."""
+        from huggingface_hub import hf_hub_download
+
+        require_installed([self])
+        path = self.own_tokenizer
+        if path.is_file():
+            return path
+        if self.tokenizer or self.server.revision is None:
+            raise EngineError(
+                f"there is no {path}; name the model's tokenizer.json in the {self.section}'s `tokenizer`"
+            )
+        with translate_hub_errors(Weights(self.server.model, self.server.revision, (self.section,))):
+            return Path(hf_hub_download(self.server.model, TOKENIZER, revision=self.server.revision))
+
+    @property
+    def own_tokenizer(self) -> Path:
+        """The tokenizer's file, unless the model is a repository."""
+        return Path(self.tokenizer or Path(self.server.checkpoint) / TOKENIZER).expanduser()

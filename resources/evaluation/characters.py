@@ -1,0 +1,290 @@
+"""Error rates, edit distances, and normalisations of texts, formulas and tables.
+
+Some scores ignore the order of a text. Pure. Every text is composed (NFC) first: Hangul that a file holds as single
+jamo is the same text.
+"""
+
+import logging
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import unescape
+from typing import TYPE_CHECKING, Self
+
+from rapidfuzz.distance import Indel, Levenshtein
+
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The edits from a reading to the known answer, and the answer's length.
+
+    Counted in characters, jamo or words.
+    """
+
+    count: int
+    size: int
+
+    @property
+    def rate(self) -> float:
+        """The errors by length, above 1 where far too much was read.
+
+        Of an empty answer: 0 for nothing read, else 1.
+        """
+        return self.count / self.size if self.size else float(self.count > 0)
+
+
+def composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def without_blanks(text: str) -> str:
+    """Return the text in NFC without any white space."""
+    return "".join(composed(text).split())
+
+
+def single_blanks(text: str) -> str:
+    """Return the text in NFC with single blanks, and none around it."""
+    return " ".join(composed(text).split())
+
+
+def jamo(text: str) -> str:
+    """Return the text as jamo (NFD), with every run of white space as one blank."""
+    return unicodedata.normalize("NFD", single_blanks(text))
+
+
+def character_errors(gold: str, text: str) -> Errors:
+    """Count errors over characters without blanks, which OCR of Korean often puts elsewhere."""
+    return _errors(without_blanks(gold), without_blanks(text))
+
+
+def spaced_errors(gold: str, text: str) -> Errors:
+    """Count errors over characters, with runs of blanks as one."""
+    return _errors(single_blanks(gold), single_blanks(text))
+
+
+def jamo_errors(gold: str, text: str) -> Errors:
+    """Count errors over jamo, with runs of blanks as one.
+
+    A syllable with one wrong letter is one error of two or three.
+    """
+    return _errors(jamo(gold), jamo(text))
+
+
+def word_errors(gold: str, text: str) -> Errors:
+    """Count errors over words between blanks.
+
+    They say little about Korean, whose words carry particles.
+    """
+    return _errors(composed(gold).split(), composed(text).split())
+
+
+def _errors(gold: Sequence[str], text: Sequence[str]) -> Errors:
+    return Errors(Levenshtein.distance(gold, text), len(gold))
+
+
+def pooled(errors: Sequence[Errors]) -> float:
+    """Return the errors of all texts by their whole length, so long texts count more."""
+    return Errors(sum(each.count for each in errors), sum(each.size for each in errors)).rate
+
+
+def edit(gold: Sequence[object], text: Sequence[object]) -> float:
+    """Return the edit distance by the length of the longer, 0 for two empty ones."""
+    return Levenshtein.normalized_distance(gold, text)
+
+
+def nid(gold: str, text: str) -> float:
+    """Return the normalized Indel similarity: 1 for two empty texts, 0 where one is."""
+    return Indel.normalized_similarity(gold, text)
+
+
+def bag_f1(gold: str, text: str) -> float:
+    """Return the F1 of the multisets of characters without blanks, whatever their order."""
+    wanted, read = Counter(without_blanks(gold)), Counter(without_blanks(text))
+    if not wanted and not read:
+        return 1.0
+    return 2 * sum((wanted & read).values()) / (sum(wanted.values()) + sum(read.values()))
+
+
+def similarity(answer: str, text: str) -> float:
+    """Return 1 - edit distance by the longer, in lower case, without blanks around."""
+    answer, text = (composed(each).strip().lower() for each in (answer, text))
+    return 1 - edit(answer, text)
+
+
+_INLINE = re.compile(r"\$(.*?)\$|\\\((.*?)\\\)")
+_ESCAPED = re.compile(r"\\([\\_&%^])")
+_DISPLAY = re.compile(r"\\\[(.+?)(?<!\\)\\\]")
+_NO_WORD = re.compile(r"[^\w\u4e00-\u9fff]")
+_CONTROL = ("\\t", "\\n", "\t", "\n", "/t", "/n")
+"""Left out of a text, among them the two letters after a slash, as the benchmark does."""
+
+_FORMULA_PARTS = [
+    re.compile(pattern)
+    for pattern in (
+        r"\\tag\{.*?\}",
+        r"\\hspace\{.*?\}",
+        r"\\begin\{.*?\}",
+        r"\\end\{.*?\}",
+        r"\\arraycolsep.*?\}",
+    )
+]
+_FORMULA_COMMANDS = (
+    *(f"\\math{font}" for font in ("bf", "rm", "normal", "it", "bb", "cal", "scr", "frak", "sf", "tt")),
+    *("\\textbf", "\\text", "\\boldmath", "\\boldsymbol", "\\operatorname", "\\bm"),
+    *("\\symbfit", "\\mathbfcal", "\\symbf", "\\scriptscriptstyle", "\\notag"),
+    *("\\setlength", "\\coloneqq", "\\space", "\\thickspace", "\\thinspace", "\\medspace", "\\nobreakspace"),
+    *("\\negmedspace", "\\quad", "\\qquad", "\\enspace", "\\substackw", " ", "$$", "\\left", "\\right"),
+    *("\\displaystyle", "\\text"),
+)
+"""Removed one after the other, so the order counts: `\\mathbfcal` is `cal` when its turn comes."""
+
+_TABLE = re.compile(r"<table\b[^>]*>(.*)</table>", re.DOTALL | re.IGNORECASE)
+_TABLE_ATTRIBUTES = [re.compile(f'( {name}=".*?")') for name in ("style", "height", "width", "align", "class")]
+_TABLE_TAGS = ("sup", "sub", "span", "div", "p")
+_COLGROUP = re.compile("<colgroup>.*?</colgroup>")
+
+
+def normalized_text(text: str) -> str:
+    """Return a paragraph as letters, digits and `_` alone, inline LaTeX as Unicode."""
+    return _words(_with_unicode_formulas(composed(text)))
+
+
+def formula_as_text(latex: str) -> str:
+    """Return a display formula that was read as text, as Unicode and then normalized."""
+    return _words(_unicode(composed(latex)))
+
+
+def normalized_formula(text: str) -> str:
+    """Return a formula in lower case without markup of its looks.
+
+    Delimiters, fonts, spacing, environments, tags and the sizes of brackets are dropped.
+    """
+    text = composed(text).strip().strip("$").strip("\n")
+    if display := _DISPLAY.search(text):
+        text = display[1].strip()
+    for part in _FORMULA_PARTS:
+        text = part.sub("", text)
+    text = text.strip(".")
+    for command in _FORMULA_COMMANDS:
+        text = text.replace(command, "")
+    return text.lower()
+
+
+def normalized_table(text: str) -> str:
+    """Return the tables of an HTML text as one document, `th` as `td`.
+
+    Empty where there is no table. Sections and inline tags are unwrapped, attributes but spans dropped, characters
+    NFKC, runs of blanks one.
+    """
+    if "<table" not in text.replace(" ", "").replace("'", '"'):
+        return ""
+    table = unescape(str(_plain_cells(composed(text)))).replace("\n", "")
+    table = "".join(_TABLE.findall(unicodedata.normalize("NFKC", table).strip()))
+    for attribute in _TABLE_ATTRIBUTES:
+        table = attribute.sub("", table)
+    table = re.sub(r"\s+", " ", re.sub("</?tbody>", "", table))
+    document = f'<html><body><table border="1" >{table}</table></body></html>'
+    for tag in _TABLE_TAGS:
+        document = document.replace(f"<{tag}>", "").replace(f"</{tag}>", "")
+    return _COLGROUP.sub("", document.replace('<spandata-span-identity="">', ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """The edits between a gold block and its reading, and the longer length."""
+
+    count: int
+    size: int
+
+    @classmethod
+    def between(cls, gold: str, text: str) -> Self:
+        return cls(Levenshtein.distance(gold, text), max(len(gold), len(text)))
+
+    @property
+    def share(self) -> float:
+        return self.count / self.size if self.size else 0.0
+
+
+def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
+    """Return the edits of one pair.
+
+    A side that normalisation leaves empty counts as it was before.
+    """
+    return Edits.between(normalized_gold or gold, normalized or text)
+
+
+def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float | None:
+    """Return `ALL_page_avg`: the mean over pages of their edits by their lengths.
+
+    Pages on which both sides are empty are in no mean; None where all are.
+    """
+    pages: defaultdict[str, list[Edits]] = defaultdict(list)
+    for page, each in pairs:
+        pages[page].append(each)
+    return _mean(whole(of_page) for of_page in pages.values())
+
+
+def whole(pairs: Sequence[Edits]) -> float | None:
+    """Return `edit_whole`: all edits by all lengths.
+
+    None where there is nothing on either side.
+    """
+    size = sum(each.size for each in pairs)
+    return sum(each.count for each in pairs) / size if size else None
+
+
+def sample_mean(pairs: Sequence[Edits]) -> float | None:
+    """Return `edit_sample_avg`: the mean over blocks with text on a side."""
+    return _mean(each.share if each.size else None for each in pairs)
+
+
+def _mean(shares: Iterable[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _with_unicode_formulas(text: str) -> str:
+    for formula in reversed(list(_INLINE.finditer(text))):
+        latex = _ESCAPED.sub("", formula[1] if formula[1] is not None else formula[2])
+        if not any(character in latex for character in "\\^_"):
+            continue
+        try:
+            plain = _unicode(latex + " " if latex.endswith("\\") else latex)
+        except Exception:  # pylatexenc fails on broken LaTeX in many ways; the formula then stays as it is
+            continue
+        text = text[: formula.start()] + plain.strip() + text[formula.end() :]
+    return text
+
+
+def _unicode(latex: str) -> str:
+    from pylatexenc.latex2text import LatexNodes2Text
+
+    # It warns of every formula that it cannot parse whole, of which pages have many.
+    logging.getLogger("pylatexenc").setLevel(logging.ERROR)
+    return LatexNodes2Text().latex_to_text(latex)
+
+
+def _words(text: str) -> str:
+    for control in _CONTROL:
+        text = text.replace(control, "")
+    return _NO_WORD.sub("", text)
+
+
+def _plain_cells(text: str) -> "BeautifulSoup":
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(text, "html.parser")
+    for head in soup.find_all("th"):
+        head.name = "td"
+    for section in soup.find_all("thead"):
+        section.unwrap()
+    for formula in soup.find_all("math"):
+        formula.replace_with(f"${formula.get('alttext', '')}$")
+    for span in soup.find_all("span"):
+        span.unwrap()
+    return soup

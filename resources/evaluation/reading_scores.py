@@ -1,0 +1,356 @@
+"""Reading scores of the tables, computed once for the same readings, answers and scorers, and their comparison."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.errors import SourceError, quoted
+from resources.evaluation.benchmark import Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
+from resources.evaluation.cdm import Cdm
+from resources.evaluation.home import EvaluationRequest, KnownAnswers
+from resources.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
+from resources.evaluation.scoring import ADAPTERS, MISSING, VERSION, Scorer
+from resources.files import replace_bytes
+from resources.fingerprints import fingerprint
+from resources.pages.documents.folder import problem_with
+from resources.recognition.regions import join_regions
+from resources.search.scores import ALL as WHOLE
+from resources.search.scores import History, ScoreChange, ScoredRun
+from resources.states import State
+from resources.store import schemas
+from resources.store.corpus_tables import OCR_SCORES, TABLES
+from resources.store.schemas import OCR_RUNS
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache, IsOfCorpus
+
+_PROGRESS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingScores:
+    """The table OCR_SCORES in the store, and what it was compared with.
+
+    `computed` says whether it was computed just now.
+    """
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+    unread: Sequence[str]
+    """Shards of the corpus that were not read to the end; their samples are lost."""
+
+
+def measure(
+    store: ShardStore,
+    answers: Sequence[KnownAnswers],
+    keys: Sequence[str],
+    is_of_corpus: IsOfCorpus,
+    accept: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+    cdm: Sequence[str] = (),
+) -> ReadingScores:
+    """Score the tables of the shards `keys` and write the result, unless they are scored.
+
+    A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
+    dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
+    """
+    measured = contents(store, keys, is_of_corpus)
+    kind = kind_of(answers, cdm)
+    inputs = fingerprint([kind, measured])
+    todo = not HISTORY.is_scored(store, inputs)
+    if todo:
+        benchmarks = [known.benchmark for known in answers]
+        members = [f"{each.name}/{sample.id}" for each in benchmarks for sample in each.samples]
+        table = scored(benchmarks, dict(readings(store, measured)), log, cdm)
+        HISTORY.publish(store, ScoredRun(inputs, table, members, kind=kind), measured, accept)
+    elif accept:
+        HISTORY.accept(store, inputs)
+    name = HISTORY.scores.name
+    compared = store.metadata(name, WHOLE)["compared"]
+    unread = [key for key in keys if key not in measured]
+    return ReadingScores(store.read(name, WHOLE), inputs, compared, todo, unread)
+
+
+def kind_of(answers: Sequence[KnownAnswers], cdm: Sequence[str]) -> str:
+    """Return the fingerprint of the known answers and the scorers.
+
+    Runs of two kinds are not compared.
+    """
+    return fingerprint([VERSION.number, [known.identity for known in answers], list(cdm)])
+
+
+def scored(
+    benchmarks: Sequence[Benchmark],
+    found: dict[str, SampleReading],
+    log: Callable[[str], None] = lambda line: None,
+    cdm: Sequence[str] = (),
+) -> pa.Table:
+    """Return the scores of every sample, as a table of schema OCR_RUNS."""
+    parts = [OCR_RUNS.empty_table()]
+    for benchmark in benchmarks:
+        pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
+        scores: list[SampleScore] = []
+        told = time.monotonic()
+        with Scorer.of(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
+            for done, of_sample in enumerate(scorer.score_all(pairs)):
+                scores += of_sample
+                if time.monotonic() - told >= _PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
+        parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
+        log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
+    return pa.concat_tables(parts)
+
+
+def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator[dict[str, Any]]:
+    samples = {sample.id: sample for sample in benchmark.samples}
+    for each in scores:
+        sample = None if each.sample is None else samples[each.sample]
+        yield {
+            "benchmark": benchmark.name,
+            "metric": each.metric,
+            "sample": each.sample,
+            "document": sample.document if sample else benchmark.name,
+            "slices": list(sample.slices.items()) if sample else [],
+            "value": each.value,
+            "size": each.size,
+            "lost": each.lost,
+            "skipped_reason": each.skipped_reason,
+            "notes": list(each.notes),
+        }
+
+
+_READ = {
+    TABLES.regions.name: ["page_id", "regions", "state", "reason"],
+    TABLES.readings.name: ["page_id", "regions", "markdown", "state", "reason"],
+    TABLES.texts.name: ["page_id", "text", "state", "reason"],
+}
+"""The columns of each asset that decide a score."""
+
+
+def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
+    """Return the fingerprint of the rows by shard and asset.
+
+    Shards that have not been read to the end are left out.
+    """
+    footers = FooterCache(store)
+    tables = {asset: footers.tables(asset) for asset in _READ}
+    return {
+        shard: {asset: found[shard].content for asset, found in tables.items()}
+        for shard in keys
+        if all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
+    }
+
+
+def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, SampleReading]]:
+    """Yield the id and the reading of every page of the shards.
+
+    Raises `StoreError` for tables that do not fit together.
+    """
+    for shard in shards:
+        layout, read, texts = ({row["page_id"]: row for row in _table_rows(store, asset, shard)} for asset in _READ)
+        for page_id, row in read.items():
+            yield page_id, _reading(page_id, layout.get(page_id), row, texts.get(page_id))
+
+
+def _table_rows(store: ShardStore, asset: str, shard: str) -> list[dict]:
+    return store.read(asset, shard, _READ[asset]).to_pylist()
+
+
+def _reading(page_id: str, layout: Mapping | None, read: Mapping, parsed: Mapping | None) -> SampleReading:
+    if layout is None or parsed is None:
+        return SampleReading(None, "its tables do not hold the same pages")
+    return SampleReading(
+        state=State(read["state"]),
+        reason=read["reason"],
+        markdown=read["markdown"] or "",
+        text=parsed["text"] or "",
+        regions=join_regions(page_id, layout["regions"], read["regions"]),
+    )
+
+
+def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str, SampleReading]) -> int:
+    """Write `folder`/<stem>.md for each sample, and return their number.
+
+    The stem is that of the picture, as OmniDocBench has it; of facts it is `<pdf>_pg<page>_repeat1`, as olmOCR-bench
+    has it. A sample that was not read has an empty file: the scripts leave a missing one out of their means. Raises
+    `SourceError` for two samples of one name and a name that is none, `StoreError`.
+    """
+    names: dict[str, str] = {}
+    for sample in benchmark.samples:
+        name = _stem(sample)
+        if (problem := problem_with(name)) is not None:
+            raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
+        if other := names.get(name):
+            raise SourceError(f"{quoted(other)} and {quoted(sample.id)} would both be {name}.md: rename a picture")
+        names[name] = sample.id
+    for name, sample_id in names.items():
+        reading = readings.get(sample_id)
+        replace_bytes(folder / f"{name}.md", (reading.markdown if reading else "").encode())
+    return len(names)
+
+
+def _stem(sample: Sample) -> str:
+    picture = sample.picture
+    if picture is None or picture.load is not None:
+        return sample.id
+    if isinstance(sample.gold, FactList):
+        return f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
+    return picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
+
+
+Row = Mapping[str, Any]
+_UNKNOWN = PageText("")
+"""A run keeps no gold, and means need none."""
+
+
+def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
+    """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
+    rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
+    return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
+
+
+def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], PairedChange]:
+    """Return the changes from `run` to `other`, by benchmark, metric and slice.
+
+    Only samples that have a value in both count.
+    """
+    return {
+        (benchmark, change.metric, change.slice): change
+        for benchmark in other["benchmark"].unique().to_pylist()
+        for change in _changes(benchmark, other, run)
+    }
+
+
+def significant_drops(scores: pa.Table) -> list[str]:
+    """Return a sentence for every headline metric that dropped over all samples.
+
+    Of all the intervals of a table some are on the wrong side by chance: only a benchmark's headline closes a gate.
+    """
+    return [
+        f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
+        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over {row['samples']} samples"
+        for row in headline(scores)
+        if row["dropped"]
+    ]
+
+
+def headline(scores: pa.Table) -> list[Row]:
+    """Return the rows of the headline metrics over all samples that have a value.
+
+    An expression of Arrow would load pandas.
+    """
+    rows = scores.to_pylist()
+    return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
+
+
+def headline_changes(scores: pa.Table) -> list[ScoreChange]:
+    """Return the changes of the headline metrics over all samples since the run before."""
+    return [
+        ScoreChange.of(
+            row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
+            row,
+            row["better"] == "lower",
+        )
+        for row in headline(scores)
+    ]
+
+
+def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleScore]]:
+    """Return the samples, without gold, and the scores of a benchmark in a table OCR_RUNS."""
+    samples: dict[str, Sample] = {}
+    scores = []
+    for row in run.filter(pc.field("benchmark") == benchmark).to_pylist():
+        if row["sample"] is not None and row["sample"] not in samples:
+            slices = dict(row["slices"])
+            samples[row["sample"]] = Sample(row["sample"], row["document"], None, slices, _UNKNOWN)
+        named = (row["sample"], row["metric"], row["value"], row["size"], row["skipped_reason"], row["lost"])
+        scores.append(SampleScore(*named, tuple(row["notes"] or ())))
+    return list(samples.values()), scores
+
+
+def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[dict[str, Any]]:
+    changed = {}
+    if previous is not None:
+        changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
+    adapter = ADAPTERS.get(benchmark)
+    for mean in means(*scores_of(benchmark, run)):
+        is_headline = adapter is not None and mean.metric in adapter.headline
+        yield _row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline)
+
+
+def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
+    samples, now = scores_of(benchmark, run)
+    return changes(samples, scores_of(benchmark, previous)[1], now)
+
+
+def _row(benchmark: str, mean: Mean, change: PairedChange | None, is_headline: bool) -> dict[str, Any]:
+    row = {
+        "benchmark": benchmark,
+        "metric": mean.metric,
+        "slice": mean.slice,
+        "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
+        "headline": is_headline,
+        "samples": mean.samples,
+        "lost": mean.lost,
+        "value": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "value_of_read": mean.without_lost,
+        "dropped": False,
+        "skipped": mean.skipped,
+        "skipped_reason": mean.skipped_reason,
+    }
+    if change is None:
+        return row
+    return row | {
+        "previous": change.previous,
+        "change": change.change,
+        "change_low": change.low,
+        "change_high": change.high,
+        "dropped": change.worse,
+    }
+
+
+HISTORY = History(
+    scores=OCR_SCORES,
+    runs="ocr_runs",
+    members="ocr_samples",
+    member_column="sample",
+    schema=schemas.OCR_RUNS,
+    compare=compare,
+    drops=significant_drops,
+    member="samples",
+)
+"""A run is compared sample by sample, with one that was scored in the same way against the same gold."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileVerdict:
+    """The verdict on a profile: its scores, and the drops nobody accepted."""
+
+    scores: pa.Table
+    closed: Sequence[str]
+
+
+def guards(benchmarks: Mapping[str, str], samples: int) -> list[EvaluationRequest]:
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all."""
+    return [EvaluationRequest(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
+
+
+def verdict(store: ShardStore) -> ProfileVerdict | None:
+    """Return the verdict on an evaluation; None where nothing was scored yet.
+
+    Raises `StoreError`.
+    """
+    run = HISTORY.latest(store)
+    if run is None or not HISTORY.is_scored(store, run.inputs):
+        return None
+    scores = store.read(OCR_SCORES.name, WHOLE)
+    return ProfileVerdict(scores, [] if run.accepted else significant_drops(scores))

@@ -1,1 +1,0 @@
-"""Notes on figures by any chat model that sees pictures."""

@@ -1,1 +1,0 @@
-"""Notes on figures by DeepSeek-OCR's own prompt for them."""

@@ -1,1 +1,0 @@
-"""What the GPUs of this machine do, as NVML tells: busy share, memory, energy."""

@@ -1,1 +1,0 @@
-"""Regions that the corpus names itself."""

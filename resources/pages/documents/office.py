@@ -1,0 +1,331 @@
+"""Files of Word, PowerPoint, Excel and OpenDocument, and HTML: their text, and their PDF by LibreOffice."""
+
+import ctypes
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from resources.errors import SourceError, UndecodableImage, first_line, visible
+from resources.pages.documents.hwp import require_bounded, xml_paragraphs
+
+_WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".html", ".htm"})
+_HTML = frozenset({".html", ".htm"})
+_CALC = frozenset({".xlsx", ".ods", ".xls"})
+_IMPRESS = frozenset({".pptx", ".odp", ".ppt"})
+SUFFIXES = _WRITER | _CALC | _IMPRESS
+_OPEN_XML = frozenset({".docx", ".pptx", ".xlsx"})
+_OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
+_MAC_PROGRAM = Path("/Applications/LibreOffice.app/Contents/MacOS/soffice")
+_VERSION_SECONDS = 120.0
+_STARTS = 2
+"""Starts of LibreOffice for one document, where the first ends without a PDF and names no error."""
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+
+_FORMATS = {
+    "writer": "DOC, DOCX, ODT, RTF and HTML",
+    "calc": "XLS, XLSX and ODS",
+    "impress": "PPT, PPTX and ODP",
+}
+_NEVER = 2
+"""LibreOffice's word for links that are not updated."""
+_SETTINGS = (
+    ("Common/Security/Scripting", "MacroSecurityLevel", 3),
+    ("Common/Security/Scripting", "DisableMacrosExecution", "true"),
+    ("Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
+    ("Writer/Content/Update", "Link", _NEVER),
+    ("Calc/Content/Update", "Link", _NEVER),
+    # Nothing listens there: what asks for a page of the web gets none.
+    ("Inet/Settings", "ooInetProxyType", 1),
+    ("Inet/Settings", "ooInetHTTPProxyName", "127.0.0.1"),
+    ("Inet/Settings", "ooInetHTTPProxyPort", 9),
+    ("Inet/Settings", "ooInetHTTPSProxyName", "127.0.0.1"),
+    ("Inet/Settings", "ooInetHTTPSProxyPort", 9),
+)
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_LOCKED = "it wants a password: save it without one"
+
+
+def lacks(suffix: str) -> str | None:
+    """Say what this machine lacks to convert files of a suffix; None when nothing."""
+    part, library = next(
+        (name, library)
+        for name, suffixes, library in (
+            ("writer", _WRITER, "libswlo.so"),
+            ("calc", _CALC, "libsclo.so"),
+            ("impress", _IMPRESS, "libsdlo.so"),
+        )
+        if suffix in suffixes
+    )
+    program = _program()
+    if program is not None:
+        folder = program.resolve().parent
+        # A distribution may divide LibreOffice into packages; other installations keep libraries elsewhere.
+        if not (folder / "libsofficeapp.so").exists() or (folder / library).exists():
+            return None
+    formats = _FORMATS[part]
+    return f"{formats} need LibreOffice: apt-get install libreoffice-{part} (macOS: brew install --cask libreoffice)"
+
+
+def _program() -> Path | None:
+    found = shutil.which("soffice") or shutil.which("libreoffice")
+    return Path(found) if found else _MAC_PROGRAM if _MAC_PROGRAM.exists() else None
+
+
+@cache
+def converter() -> str:
+    """Return the name and the version of what makes the PDF. Raises `SourceError` when LibreOffice does not start."""
+    with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
+        try:
+            said = subprocess.run(
+                [str(_program()), f"-env:UserInstallation={Path(home).as_uri()}", "--version"],
+                check=False,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "HOME": home},
+                timeout=_VERSION_SECONDS,
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SourceError(f"LibreOffice does not start ({first_line(error)}): install it again") from None
+    if (version := re.search(r"LibreOffice (\d[\d.]*)", said)) is None:
+        raise SourceError("LibreOffice does not start: `soffice --version` names no version; install it again")
+    return version[0]
+
+
+def convert(path: Path, pdf: Path) -> None:
+    """Write the PDF of a document. Raises `UndecodableImage` for one that cannot be converted.
+
+    LibreOffice has a profile of its own beside the PDF, which allows no macros and no links. The document is copied
+    there under a plain name, so that nothing which lies beside it is taken in. On a busy machine LibreOffice may end
+    without a PDF and without a word; such a start is tried once more.
+    """
+    source = pdf.with_name(f"source{path.suffix.lower()}")
+    shutil.copyfile(path, source)
+    made = pdf.with_name("converted") / "source.pdf"
+    said: list[str] = []
+    for attempt in range(_STARTS):
+        said = _start(source, pdf.with_name(f"profile{attempt}"), made.parent)
+        if said or made.exists():
+            break
+    if not made.exists():
+        reason = visible(said[0].removeprefix("Error: ").replace(str(source), "it"), 200) if said else "it gave no PDF"
+        raise UndecodableImage(f"LibreOffice cannot convert it: {reason}")
+    made.replace(pdf)
+
+
+def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
+    """Convert a document into a folder by LibreOffice with a new profile, and return the errors that it names."""
+    (profile / "user").mkdir(parents=True)
+    (profile / "user" / "registrymodifications.xcu").write_text(_registry())
+    done = subprocess.run(
+        [
+            *(str(_program()), f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore"),
+            *("--nolockcheck", "--nodefault", "--nofirststartwizard", *_filters(source.suffix)),
+            *("--outdir", str(outcome), str(source)),
+        ],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
+        preexec_fn=_leave_network if sys.platform == "linux" else None,
+    )
+    return [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("Error")]
+
+
+def _filters(suffix: str) -> tuple[str, ...]:
+    """Return the options of the conversion; pages of the web lose their first line when they are printed as such."""
+    if suffix in _HTML:
+        return "--infilter=HTML (StarWriter)", "--convert-to", "pdf:writer_pdf_Export"
+    return "--convert-to", "pdf"
+
+
+def _registry() -> str:
+    items = "".join(
+        f'<item oor:path="/org.openoffice.{"Office." * (not path.startswith("Inet"))}{path}">'
+        f'<prop oor:name="{name}" oor:op="fuse"><value>{value}</value></prop></item>'
+        for path, name, value in _SETTINGS
+    )
+    return f'<?xml version="1.0"?><oor:items xmlns:oor="http://openoffice.org/2001/registry">{items}</oor:items>'
+
+
+def _leave_network() -> None:
+    """Leave the network of the machine, where the kernel allows it to this user."""
+    unshare = ctypes.CDLL(None).unshare
+    if unshare(_CLONE_NEWNET) != 0:
+        unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+
+
+def paragraphs(path: Path) -> list[str]:
+    """Return the text that a document prints by paragraph; none of DOC, XLS, PPT, RTF and HTML.
+
+    Headers and footers are left out, as which of them print depends on the pages. Raises `UndecodableImage`, one
+    line, for a file that is locked, damaged or too large.
+    """
+    suffix = path.suffix.lower()
+    with path.open("rb") as file:
+        start = file.read(len(_OLE))
+    try:
+        if start == _OLE:
+            _require_unlocked(path)
+        if suffix not in _OPEN_XML | _OPEN_DOCUMENT:
+            return []
+        if start == _OLE:
+            raise UndecodableImage(f"the file is damaged or no office document: it is no {suffix[1:].upper()}")
+        with zipfile.ZipFile(path) as archive:
+            _require_sound(archive)
+            if suffix == ".docx":
+                return list(_in_docx(archive))
+            if suffix == ".pptx":
+                return list(_in_pptx(archive))
+            return list(_in_xlsx(archive) if suffix == ".xlsx" else _in_open_document(archive))
+    except (UndecodableImage, OSError, MemoryError):
+        raise
+    # Parsers of hostile bytes raise all kinds of exceptions.
+    except Exception as error:
+        reason = visible(first_line(error) or type(error).__name__, 100)
+        raise UndecodableImage(f"the file is damaged or no office document: {reason}") from None
+
+
+def _require_unlocked(path: Path) -> None:
+    """Raise `UndecodableImage` for a compound file that is encrypted."""
+    import olefile
+
+    with olefile.OleFileIO(str(path)) as file:
+        if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
+            raise UndecodableImage(_LOCKED)
+        if file.exists("WordDocument"):
+            flags = file.openstream("WordDocument").read(12)[10:12]
+            if flags and flags[-1] & 1:  # fEncrypted of the FibBase
+                raise UndecodableImage(_LOCKED)
+        if file.exists("Workbook"):
+            stream = file.openstream("Workbook").read(1 << 14)
+            at = 0
+            while at + 4 <= len(stream):
+                record, size = (int.from_bytes(stream[at + shift : at + shift + 2], "little") for shift in (0, 2))
+                if record == 0x2F:  # FilePass stands among the first records
+                    raise UndecodableImage(_LOCKED)
+                at += 4 + size
+
+
+def _require_sound(archive: zipfile.ZipFile) -> None:
+    """Raise `UndecodableImage` for an archive that is a bomb, locked, or declares entities."""
+    require_bounded(archive)
+    names = set(archive.namelist())
+    if "META-INF/manifest.xml" in names and b"encryption-data" in archive.read("META-INF/manifest.xml"):
+        raise UndecodableImage(_LOCKED)
+    for name in names:
+        if name.endswith((".xml", ".rels")):
+            with archive.open(name) as part:
+                if b"<!ENTITY" in part.read(4096).replace(b"\0", b""):
+                    raise UndecodableImage("the file is damaged or no office document: its XML declares entities")
+
+
+def _in_docx(archive: zipfile.ZipFile) -> Iterator[str]:
+    """Yield the paragraphs of a DOCX: text, then notes, without what is deleted or hidden."""
+    # What a text box holds stands twice, the second time for programs of before 2010.
+    unprinted = frozenset({"Fallback", "del", "moveFrom", "comment"})
+    for name in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
+        if name in archive.namelist() or name == "word/document.xml":
+            with archive.open(name) as xml:
+                yield from xml_paragraphs(xml, "p", "t", unprinted, "vanish")
+
+
+def _in_pptx(archive: zipfile.ZipFile) -> Iterator[str]:
+    """Yield the paragraphs of the slides that are shown, in their order."""
+    slides = [name for name, _ in _parts(archive, "ppt/presentation.xml", "sldId")]
+    if not slides:
+        raise UndecodableImage("the file is damaged or no office document: it has no slides")
+    for name in slides:
+        with archive.open(name) as xml:
+            hidden = re.search(rb"<p:sld\b[^>]*\bshow=\"(0|false)\"", xml.read(4096))
+        if not hidden:
+            with archive.open(name) as xml:
+                yield from xml_paragraphs(xml, "p", "t", frozenset({"Fallback"}))
+
+
+def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[tuple[str, str]]:
+    """Yield the slides or sheets by the names of their parts, in their order, each with its state."""
+    names = set(archive.namelist())
+    folder, _, name = listed_in.rpartition("/")
+    links = f"{folder}/_rels/{name}.rels"
+    if not {listed_in, links} <= names:
+        return
+    with archive.open(links) as xml:
+        targets = {
+            link.get("Id"): posixpath.join(folder, link.get("Target")) for link in _elements(xml, "Relationship")
+        }
+    with archive.open(listed_in) as xml:
+        for each in _elements(xml, element):
+            link = next((value for key, value in each.attrib.items() if key.endswith("}id")), None)
+            part = posixpath.normpath(targets.get(link, "")).lstrip("/")
+            if part in names:
+                yield part, each.get("state", "visible")
+
+
+def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
+    """Yield the texts in the cells of the sheets that are shown, in their order; numbers print in many formats."""
+    shared: list[str] = []
+    if "xl/sharedStrings.xml" in archive.namelist():
+        with archive.open("xl/sharedStrings.xml") as xml:
+            shared = ["".join(_texts(each)) for each in _elements(xml, "si")]
+    for name, state in _parts(archive, "xl/workbook.xml", "sheet"):
+        if state != "visible":
+            continue
+        with archive.open(name) as xml:
+            for row in _elements(xml, "row"):
+                if row.get("hidden") in {"1", "true"}:
+                    continue
+                for cell in row.iterchildren("{*}c"):
+                    value = cell.find("{*}v")
+                    if cell.get("t") == "s" and value is not None:
+                        yield shared[int(value.text)]
+                    elif cell.get("t") == "inlineStr":
+                        yield "".join(_texts(cell))
+
+
+def _texts(element: Any) -> Iterator[str]:
+    """Yield the texts of a cell, without the readings of Chinese characters."""
+    for each in element.iter("{*}t"):
+        if not each.getparent().tag.endswith("}rPh"):
+            yield each.text or ""
+
+
+def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
+    """Yield the paragraphs and headings of an ODT, ODS or ODP, without comments and what is deleted."""
+    unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
+    skipped = 0
+    with archive.open("content.xml") as xml:
+        for event, element, name in _events(xml):
+            if name in unprinted:
+                skipped += 1 if event == "start" else -1
+            if event == "end" and (name in unprinted or name in {"p", "h"}):
+                if not skipped and name in {"p", "h"}:
+                    yield "".join(element.itertext())
+                # Its text is read: what it stands in is not to have it once more.
+                element.clear(keep_tail=True)
+
+
+def _elements(xml: IO[bytes], wanted: str) -> Iterator[Any]:
+    for event, element, name in _events(xml):
+        if event == "end" and name == wanted:
+            yield element
+            element.clear(keep_tail=True)
+
+
+def _events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
+    """Yield the events of an XML file with names without namespaces; nothing is fetched or resolved."""
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+    options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
+    for event, element in etree.iterparse(xml, events=("start", "end"), **options):
+        if isinstance(element.tag, str):
+            yield event, element, element.tag.rpartition("}")[2]

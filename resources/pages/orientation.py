@@ -1,0 +1,221 @@
+"""The skew of a page and which way up it is, from its character-sized marks. Pure; no Dagster.
+
+Skew: marks are projected along the lines. At the right angle the rows of a text fall into narrow peaks with white
+between them, so the profile changes most from bin to bin (Postl, 1986). Both directions are tried, since the page may
+lie on its side.
+
+Quarter turns: a small network (`orientation.npz`, made by `tools/train_orientation.py`) scores how upright a window of
+two lines looks. Every window is scored in its four turns; the turn with the highest sum is the page's.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WORKING_SIDE = 1240
+"""Longer side in pixels of the copy that is looked at: characters of 8 points are 8 pixels high on A4."""
+
+_NEIGHBOURHOOD = 31
+"""Pixels around one that its darkness is compared with: more than a stroke, less than a shadow."""
+_DARKER = 14
+"""Grey levels by which ink is darker than its surroundings."""
+_SMALLEST, _LARGEST = 5, 60
+"""Longer side of a mark in pixels of the working copy: what is smaller is noise or a dot, larger a picture or rule."""
+_MOST_ELONGATED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Boxes of marks, (n, 4) int32 `x, y, width, height` in pixels of `grey`, a copy of the page at `scale`."""
+
+    grey: "NDArray[np.uint8]"
+    scale: float
+    boxes: "NDArray[np.int32]"
+
+    @property
+    def height(self) -> float:
+        """The height of a character in pixels: three quarters of the marks are smaller."""
+        import numpy as np
+
+        return float(np.percentile(self.boxes[:, 2:].max(axis=1), 75))
+
+
+def find_marks(grey: "NDArray[np.uint8]") -> Marks:
+    """Return the marks of a grey page of any size."""
+    import cv2
+    import numpy as np
+
+    scale = min(1.0, WORKING_SIDE / max(grey.shape))
+    small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else grey
+    ink = cv2.adaptiveThreshold(small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, _NEIGHBOURHOOD, _DARKER)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    boxes = stats[1:, :4]
+    longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
+    sized = (longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)
+    return Marks(np.asarray(small, np.uint8), scale, np.asarray(boxes[sized], np.int32))
+
+
+MOST_DEGREES = 15.0
+"""Skews that are looked for, either way: a page that lies further off was put there on purpose."""
+FEWEST_MARKS_OF_LINES = 25
+"""A page with fewer marks is not measured: two words make no line."""
+
+_COARSE_DEGREES = 0.5
+_FINE_DEGREES = 0.05
+_CLEAREST = 1.25
+"""How much sharper the profile must be at the found angle than at most others."""
+
+
+def find_skew(marks: Marks) -> tuple[float, float]:
+    """Return the degrees by which the lines fall to the right (clockwise), to 0.05, and how sure that is.
+
+    Sureness is how much sharper the profile is than at three quarters of the angles. Both are 0.0 without a clear
+    answer.
+    The angle is that of the lines to the nearer axis: a page that lies on its side is measured like an upright one.
+    """
+    import numpy as np
+
+    if len(marks.boxes) < FEWEST_MARKS_OF_LINES:
+        return 0.0, 0.0
+    # Both edges of a mark stand for it: letters share their base line, Hangul its top and its bottom.
+    x, y, width, height = marks.boxes.T.astype(np.float32)
+    centre_x, centre_y = x + width / 2, y + height / 2
+    rows = _Projection(np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height]), marks.height)
+    columns = _Projection(np.concatenate([-centre_y, -centre_y]), np.concatenate([x, x + width]), marks.height)
+    angles = np.arange(-MOST_DEGREES, MOST_DEGREES + _COARSE_DEGREES / 2, _COARSE_DEGREES, np.float64)
+    sharpness = [each.sharpness(angles, 4) for each in (rows, columns)]
+    side = int(np.argmax(np.max(sharpness, axis=1)))
+    coarse = sharpness[side]
+    at = int(coarse.argmax())
+    usual = float(np.percentile(coarse, 75))
+    if at in (0, len(angles) - 1) or coarse[at] < _CLEAREST * usual:
+        return 0.0, 0.0
+    chosen = (rows, columns)[side]
+    first, end = angles[at] - _COARSE_DEGREES, angles[at] + _COARSE_DEGREES + _FINE_DEGREES / 2
+    fine = np.arange(first, end, _FINE_DEGREES, np.float64)
+    sharp = chosen.sharpness(fine, 8)
+    # The peak is flat at the top where lines are short: its middle is the angle, not its highest bin.
+    high = fine[sharp >= sharp.max() * 0.97]
+    return round(float(np.median(high)), 2), float(coarse[at]) / max(usual, 1.0)
+
+
+class _Projection:
+    """Points and how sharp their profile is when it is taken along an angle."""
+
+    def __init__(self, along: "NDArray[np.float32]", across: "NDArray[np.float32]", height: float) -> None:
+        self._along, self._across, self._height = along - along.mean(), across - across.min(), height
+
+    def sharpness(self, degrees: "NDArray[np.float64]", bins: int) -> "NDArray[np.float64]":
+        """Return the sum of the squared changes from bin to bin for each angle; `bins` are a character high together.
+
+        All angles are one array: threads that measure pages side by side would wait for the interpreter otherwise.
+        """
+        import numpy as np
+
+        angles = np.radians(degrees)[:, None]
+        position = (self._across * np.cos(angles) - self._along * np.sin(angles)) * (bins / self._height)
+        place = (position - position.min(axis=1, keepdims=True)).astype(np.int32)
+        last = place.max(axis=1)
+        # One bin more than there are points in: the change to it is no edge of a line.
+        length = int(last.max()) + 2
+        each = np.arange(len(degrees))
+        counted = np.bincount((place + (each * length)[:, None]).ravel(), minlength=len(degrees) * length)
+        profile = counted.reshape(len(degrees), length)
+        changes = np.square(np.diff(profile, axis=1)).sum(axis=1)
+        return (changes - np.square(profile[each, last])).astype(np.float64)
+
+
+WINDOW = 48
+"""Side of a window in pixels."""
+CHARACTER = 20
+"""Height in pixels of a character of a window."""
+WINDOWS = 64
+"""Windows that are looked at, at most."""
+FEWEST_MARKS = 12
+"""A page with fewer marks is left as it is: a word or a number may read both ways."""
+LEAST_MARGIN = 1.0
+"""How much surer the network must be of a turn than of the page as it is, in nats a window."""
+
+_STRIDE = 2
+
+
+def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
+    """Return how many quarter turns to the left set the page upright (0 to 3), and how sure that is.
+
+    `grey` is the page that `marks` were found on. Sureness is in nats a window above the next best turn, and above 0
+    turns at least `LEAST_MARGIN`.
+    """
+    import numpy as np
+
+    if len(marks.boxes) < FEWEST_MARKS:
+        return 0, 0.0
+    score = turn_scores(cut_windows(marks, grey))
+    best = int(np.argmax(score))
+    if best and score[best] - score[0] < LEAST_MARGIN:
+        return 0, 0.0
+    return best, float(score[best] - np.delete(score, best).max())
+
+
+def cut_windows(marks: Marks, grey: "NDArray[np.uint8]") -> "NDArray[np.float32]":
+    """Return windows around marks, evenly chosen, as (n, WINDOW, WINDOW) float32 of mean 0 and deviation 1.
+
+    The page is scaled so that its characters are `CHARACTER` pixels high.
+    """
+    import cv2
+    import numpy as np
+
+    scale = CHARACTER / marks.height * marks.scale
+    source, scale = (grey, scale) if scale < 1 else (marks.grey, scale / marks.scale)
+    page = cv2.resize(source, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    half = WINDOW // 2
+    page = cv2.copyMakeBorder(page, half, half, half, half, cv2.BORDER_REPLICATE)
+    # Small marks are dots and commas; a third of the height leaves the parts of syllables.
+    large = marks.boxes[marks.boxes[:, 2:].max(axis=1) * 3 >= marks.height]
+    order = np.lexsort((large[:, 0], large[:, 1]))
+    chosen = large[order[np.linspace(0, len(large) - 1, min(WINDOWS, len(large))).round().astype(int)]]
+    centres = (chosen[:, :2] + chosen[:, 2:] / 2) * (CHARACTER / marks.height)
+    corners = centres.round().astype(int).clip(0, np.array(page.shape[::-1]) - WINDOW)
+    windows = np.stack([page[y : y + WINDOW, x : x + WINDOW] for x, y in corners]).astype(np.float32)
+    windows -= windows.mean(axis=(1, 2), keepdims=True)
+    return windows / (windows.std(axis=(1, 2), keepdims=True) + 8)
+
+
+def turn_scores(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Return the mean log-probability of each number of quarter turns to the left, (4,), over the windows."""
+    import numpy as np
+
+    turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)
+    logits = _uprightness(turned.reshape(-1, WINDOW, WINDOW)).reshape(-1, 4)
+    logits -= logits.max(axis=1, keepdims=True)
+    return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).mean(axis=0)
+
+
+def _uprightness(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Return the network's score for each window, (n,)."""
+    import numpy as np
+
+    layers = _weights()
+    values = windows[..., None]
+    for at in range((len(layers) - 2) // 2):
+        weight, bias = layers[f"conv{at}_weight"], layers[f"conv{at}_bias"]
+        side = weight.shape[0]
+        patches = np.lib.stride_tricks.sliding_window_view(values, (1, side, side, 1))
+        patches = patches[:, ::_STRIDE, ::_STRIDE, :, 0, :, :, 0].transpose(0, 1, 2, 4, 5, 3)
+        shape = patches.shape[:3]
+        values = patches.reshape(-1, weight[..., 0].size) @ weight.reshape(-1, weight.shape[-1]) + bias
+        values = np.maximum(values, 0).reshape(*shape, -1)
+    return values.reshape(len(windows), -1) @ layers["linear_weight"] + layers["linear_bias"]
+
+
+@cache
+def _weights() -> "dict[str, NDArray[np.float32]]":
+    """Return the network's weights: convolutions as (side, side, channels in, channels out)."""
+    import numpy as np
+
+    with np.load(Path(__file__).with_name("orientation.npz")) as stored:
+        return {name: stored[name].astype(np.float32) for name in stored.files}

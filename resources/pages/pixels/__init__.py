@@ -1,1 +1,0 @@
-"""The pixels of pages: decoding, colours, and what is drawn on them."""

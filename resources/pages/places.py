@@ -1,0 +1,313 @@
+"""Places of the index of a corpus and its files: on this machine, or in object storage.
+
+It loads no Arrow, and the client of an object storage only where one is asked.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import total_ordering
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from resources.errors import SourceError
+from resources.files import is_url
+
+if TYPE_CHECKING:
+    from resources.pages.fetched_files import FetchedFiles, Stamp
+
+CACHE_GB = 100.0
+"""Gigabytes of fetched files that a node keeps unless its profile says otherwise."""
+FETCHED = "sources"
+"""Folder of a home with the files that were fetched."""
+
+
+@dataclass(frozen=True)
+class CorpusPlace:
+    """`url` is the folder or fsspec URL of the index; the home itself when empty. Of what lies at URLs, this node keeps
+    `cache_gb` gigabytes in its home.
+    """
+
+    home: Path
+    url: str = ""
+    cache_gb: float = CACHE_GB
+
+    def __str__(self) -> str:
+        return self.url or str(self.home)
+
+    @property
+    def remote(self) -> bool:
+        """True where the index is in object storage."""
+        return is_url(self.url)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of an index that is not remote."""
+        return Path(self.url) if self.url else self.home
+
+    @property
+    def lock(self) -> str:
+        """The folder of the lock of an index on object storage."""
+        from resources.store.objects import Objects
+
+        return f"{Objects.at(self.url)[1]}/.locks/index"
+
+    @property
+    def fetched(self) -> "FetchedFiles":
+        """The files that this node has fetched."""
+        from resources.pages.fetched_files import FetchedFiles
+
+        return FetchedFiles(self.home / FETCHED, int(self.cache_gb * 1e9))
+
+    def location(self, file: str) -> str:
+        """Return the path or URL of a file that the index names: below the index, or anywhere."""
+        if is_url(file) or os.path.isabs(file):
+            return file
+        return f"{self.url}/{file}" if self.remote else str(self.folder / file)
+
+    @contextmanager
+    def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
+        """A file that the index names, on this disk while the context is open; one that is mapped by then stays mapped.
+
+        Raises `SourceError` for one at a URL that is not there, or has another SHA-256, and `StoreError` where the
+        storage does not answer or the disk is full.
+        """
+        location = self.location(file)
+        if not is_url(location):
+            yield Path(location)
+            return
+        with self.fetched.held(location) as found:
+            if sha256 not in (None, found.sha256):
+                raise SourceError(f"{location} changed since it was indexed: run `kopub index` again")
+            yield found.path
+
+    def read(self, name: str) -> bytes:
+        """Return a small file beside the index.
+
+        Raises `OSError`, and `StoreError` where the storage does not answer.
+        """
+        if not self.remote:
+            return (self.folder / name).read_bytes()
+        from resources.store.objects import Objects
+
+        objects, root = Objects.at(self.url)
+        return objects.get(f"{root}/{name}")
+
+    def has(self, name: str) -> bool:
+        """Raises `StoreError` where the storage does not answer."""
+        if not self.remote:
+            return (self.folder / name).is_file()
+        from resources.store.objects import Objects
+
+        objects, root = Objects.at(self.url)
+        return objects.has(f"{root}/{name}")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file beside the index, whole or not at all. Raises `StoreError`, and `LockLost`."""
+        if not self.remote:
+            from resources.files import replace_bytes
+
+            replace_bytes(self.folder / name, content)
+            return
+        from resources.store.locks import find_lock
+        from resources.store.objects import Objects
+
+        objects, root = Objects.at(self.url)
+        if (lock := find_lock(self.lock)) is not None:
+            lock.confirm()
+        objects.put(f"{root}/{name}", content)
+
+    def remove(self, name: str) -> None:
+        """Remove a file beside the index, if there is one. Raises `StoreError`."""
+        if not self.remote:
+            (self.folder / name).unlink(missing_ok=True)
+        elif self.has(name):
+            from resources.store.objects import Objects
+
+            objects, root = Objects.at(self.url)
+            objects.remove(f"{root}/{name}")
+
+    def relative(self, path: "SourcePath | str") -> str:
+        """Return the name of a file in the index: its place below the index, or else its path or URL."""
+        text = str(path)
+        if is_url(text):
+            return text.removeprefix(f"{self.url}/") if self.remote else text
+        # Links are not resolved: they may be better names.
+        absolute = Path(os.path.abspath(text))
+        if self.remote:
+            return str(absolute)
+        folder = Path(os.path.abspath(self.folder))
+        return absolute.relative_to(folder).as_posix() if absolute.is_relative_to(folder) else str(absolute)
+
+
+def place_of(where: "Path | CorpusPlace") -> CorpusPlace:
+    """Return the place of a corpus that is indexed in a home, where a folder is given."""
+    return where if isinstance(where, CorpusPlace) else CorpusPlace(where)
+
+
+@dataclass
+class _Listing:
+    """Return the files at or below a URL by their place below it, each with its URL and facts of the storage."""
+
+    url: str
+    fetched: "FetchedFiles"
+    files: "dict[str, tuple[str, Stamp]]" = field(default_factory=dict)
+    folders: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, place: str, url: str, stamp: "Stamp") -> None:
+        self.files[place] = url, stamp
+        while place:
+            above, _, name = place.rpartition("/")
+            self.folders.setdefault(above, set()).add(name)
+            place = above
+
+
+@total_ordering
+class ObjectPath:
+    """A path of a listing: what indexing uses of `pathlib.Path`, answered without asking the storage again."""
+
+    def __init__(self, listing: _Listing, place: str = "") -> None:
+        self._listing, self._place = listing, place
+
+    @classmethod
+    def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
+        """Return the file or folder at a URL, with all that is below it. Raises `StoreError`."""
+        from resources.pages.fetched_files import Stamp
+        from resources.store.faults import retry, translate_errors
+        from resources.store.objects import Objects
+
+        objects, root = Objects.at(url)
+        listing = _Listing(url.rstrip("/"), fetched)
+        try:
+            with translate_errors(url, "listed"):
+                found = retry(lambda: cast("dict[str, dict[str, Any]]", objects.fs.find(root, detail=True)))
+        except FileNotFoundError:
+            found = {}
+        for name, info in found.items():
+            below = name[len(root) :].lstrip("/")
+            if not name.endswith("/") and name.startswith(root) and (not below or name[len(root)] == "/"):
+                place = PurePosixPath(below).as_posix() if below else ""
+                listing.add(place, f"{listing.url}/{below}" if below else listing.url, Stamp.of(info))
+        return cls(listing)
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(str(self)).name
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> "ObjectPath":
+        return ObjectPath(self._listing, self._place.rpartition("/")[0])
+
+    def is_file(self) -> bool:
+        return self._place in self._listing.files
+
+    def is_dir(self) -> bool:
+        return self._place in self._listing.folders
+
+    def exists(self) -> bool:
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator["ObjectPath"]:
+        for name in sorted(self._listing.folders.get(self._place, ())):
+            yield self / name
+
+    def relative_to(self, other: "ObjectPath") -> PurePosixPath:
+        """Return the place of this file below `other`; a file that is the source itself has its name."""
+        return PurePosixPath(self._place or self.name).relative_to(other._place)
+
+    def read_bytes(self) -> bytes:
+        """Raises `SourceError` and `StoreError`."""
+        with self.on_disk() as path:
+            return path.read_bytes()
+
+    def open(self, mode: Literal["rb"]) -> Any:
+        """Return the file at the storage, for a few bytes of it. Raises `FileNotFoundError`, and `StoreError`."""
+        from resources.store.objects import Objects
+
+        objects, path = Objects.at(self._file[0])
+        return objects.open(path)
+
+    @contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """Yield the file on this disk, as it was when it was listed. Raises `SourceError` and `StoreError`."""
+        with self._listing.fetched.held(*self._file) as fetched:
+            yield fetched.path
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file. Raises `SourceError` and `StoreError`."""
+        with self._listing.fetched.held(*self._file) as fetched:
+            return fetched.sha256
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._file[1].size
+
+    def put(self, made: Path) -> None:
+        """Write the file whole from one of this disk, which is moved to what was fetched. Raises `StoreError`."""
+        from resources.store.faults import retry, translate_errors
+        from resources.store.objects import Objects
+
+        objects, path = Objects.at(str(self))
+        with translate_errors(str(self), "written"):
+            retry(lambda: objects.fs.put_file(str(made), path))
+        self._listing.add(self._place, str(self), self._listing.fetched.take(str(self), made))
+
+    def unlink(self) -> None:
+        """Remove the file. Raises `StoreError`."""
+        from resources.store.objects import Objects
+
+        objects, path = Objects.at(self._file[0])
+        objects.remove(path)
+
+    @property
+    def _file(self) -> "tuple[str, Stamp]":
+        try:
+            return self._listing.files[self._place]
+        except KeyError:
+            raise SourceError(f"there is no file {self}") from None
+
+    def __truediv__(self, name: str) -> "ObjectPath":
+        return ObjectPath(self._listing, f"{self._place}/{name}".lstrip("/"))
+
+    def __str__(self) -> str:
+        known = self._listing.files.get(self._place)
+        return known[0] if known else f"{self._listing.url}/{self._place}".rstrip("/")
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other)
+
+    def __lt__(self, other: object) -> bool:
+        return str(self) < str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+SourcePath = Path | ObjectPath
+
+
+def on_disk(path: SourcePath) -> AbstractContextManager[Path]:
+    """Return the file on this disk, while the context is open.
+
+    Raises `SourceError` and `StoreError` where it is fetched.
+    """
+    return nullcontext(path) if isinstance(path, Path) else path.on_disk()
+
+
+def sha256_of(path: SourcePath) -> str:
+    """Return the SHA-256 of a file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
+    if not isinstance(path, Path):
+        return path.sha256()
+    from resources.files import file_sha256
+
+    return file_sha256(path)

@@ -1,0 +1,324 @@
+"""The transform that sets a page upright: found once, stored as numbers, applied and undone. Pure; no Dagster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from resources.pages.orientation import find_marks, find_skew, find_turns
+from resources.pages.page import MAX_PIXELS, decode
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LEAST_SKEW = 0.2
+"""Degrees: a page that is skewed by less is left as it is."""
+_COPY_SIDE = 1700
+"""Pixels of the longer side of the copy that is looked at, at least, and up to twice as many."""
+_EDGE_PART = 32
+"""Part of the longer side over which the edge of a picture is blurred."""
+_SHORTEST_SIDE, _LONGEST_SIDE = 100, 32_766
+"""Pixels: a narrower page holds no lines, and OpenCV transforms no longer one."""
+
+
+@dataclass(frozen=True)
+class PageTransform:
+    """The transform that sets a page upright.
+
+    `matrix` are the 9 numbers, row by row, that take a point of the picture as it came (x, y, 1) to the upright page
+    of `width` x `height` pixels. It is made of the perspective of a sheet of paper (`paper`: whether there was one),
+    `skew` degrees that its lines fell to the right, and `turns` quarter turns to the left. `margin` says how sure the
+    turn is, in nats a window of text; 0.0 where no turn was needed or none was clear. `skew_sharpness` says it of the
+    skew, as `find_skew`, and `paper_levels` of the paper, as `find_paper`; 0.0 without one, or of an older table.
+    """
+
+    matrix: tuple[float, ...]
+    width: int
+    height: int
+    turns: int
+    skew: float
+    paper: bool
+    margin: float
+    skew_sharpness: float = 0.0
+    paper_levels: float = 0.0
+
+    def __str__(self) -> str:
+        """Name what was done, in the order in which it was done."""
+        done = ["taken off its background"] if self.paper else []
+        if self.skew:
+            done.append(f"straightened by {abs(self.skew):.2f} degrees")
+        if self.turns:
+            done.append(("turned left", "turned upside down", "turned right")[self.turns - 1])
+        return ", ".join(done)
+
+    def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+        """Return the upright page of a picture, RGB or grey. What lies outside of the picture is its edge, blurred."""
+        import cv2
+        import numpy as np
+
+        if not self.skew and not self.paper:
+            return np.ascontiguousarray(np.rot90(pixels, self.turns))
+        # One colour around an unevenly lit page would be an edge, and noise at its edge would be drawn out to lines.
+        side = max(3, max(pixels.shape) // _EDGE_PART)
+        around = cv2.blur(pixels, (side, side), borderType=cv2.BORDER_REPLICATE)
+        size = self.width, self.height
+        page = cv2.warpPerspective(around, self._array, size, borderMode=cv2.BORDER_REPLICATE)
+        return np.asarray(
+            cv2.warpPerspective(pixels, self._array, size, page, borderMode=cv2.BORDER_TRANSPARENT),
+            np.uint8,
+        )
+
+    def apply_encoded(self, data: bytes | memoryview) -> bytes:
+        """Return the upright page of an encoded picture as a PNG. Raises `UndecodableImage`."""
+        import cv2
+
+        upright = cv2.cvtColor(self.apply(decode(data)), cv2.COLOR_RGB2BGR)
+        # The picture is read once or twice and thrown away: time counts, not size.
+        return cv2.imencode(".png", upright, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
+
+    def to_original(self, points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+        """Return points (x, y) of the upright page as points of the picture as it came."""
+        import cv2
+        import numpy as np
+
+        moved = cv2.perspectiveTransform(np.array([points], np.float64), np.linalg.inv(self._array))
+        return [(float(x), float(y)) for x, y in moved[0]]
+
+    def row(self) -> dict[str, Any]:
+        """Return the transform as a value of the column `upright`."""
+        return {**asdict(self), "matrix": list(self.matrix)}
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any] | None) -> "PageTransform | None":
+        """Return the transform that a row of `raw_pages` keeps; None for a page that is upright as it came."""
+        return None if row is None else cls(**{**row, "matrix": tuple(row["matrix"])})
+
+    @staticmethod
+    def picture_of(row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of a row decides how the upright page looks, and not how sure it is."""
+        return {name: value for name, value in row.items() if name not in ("skew_sharpness", "paper_levels")}
+
+    @cached_property
+    def _array(self) -> "NDArray[np.float64]":
+        import numpy as np
+
+        return np.array(self.matrix, np.float64).reshape(3, 3)
+
+
+def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
+    """Return what sets a page (RGB) upright; None where it is, or where nothing says that it is not."""
+    import cv2
+    import numpy as np
+
+    height, width = pixels.shape[:2]
+    if min(width, height) < _SHORTEST_SIDE or max(width, height) > _LONGEST_SIDE:
+        return None
+    # Angles and turns are those of a copy with characters of 15 to 40 pixels; corners are scaled.
+    small = pixels
+    while max(small.shape) >= 2 * _COPY_SIDE:
+        small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    corners, levels = find_paper(np.asarray(small, np.uint8)) or (None, 0.0)
+    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    matrix = np.eye(3)
+    if corners is not None:
+        flat, wide, high = _flattened(corners)
+        grey = cv2.warpPerspective(grey, flat, (wide, high))
+        matrix, width, height = _flattened(corners * np.float32(max(pixels.shape) / max(small.shape)))
+    marks = find_marks(np.asarray(grey, np.uint8))
+    skew, sharpness = find_skew(marks)
+    skew, sharpness = (skew, sharpness) if abs(skew) >= LEAST_SKEW else (0.0, 0.0)
+    if skew:
+        straight, wide, high = _straightened(skew, grey.shape[1], grey.shape[0])
+        grey = cv2.warpPerspective(grey, straight, (wide, high), borderMode=cv2.BORDER_REPLICATE)
+        marks = find_marks(np.asarray(grey, np.uint8))
+        straight, width, height = _straightened(skew, width, height)
+        matrix = straight @ matrix
+    turns, margin = find_turns(marks, np.asarray(grey, np.uint8))
+    if corners is None and not skew and not turns:
+        return None
+    matrix = _turned(turns, width, height) @ matrix
+    width, height = (height, width) if turns % 2 else (width, height)
+    if max(width, height) > _LONGEST_SIDE or width * height > MAX_PIXELS:
+        return None
+    numbers = tuple(float(value) for value in matrix.ravel())
+    margin = margin if turns else 0.0
+    return PageTransform(numbers, width, height, turns, skew, corners is not None, margin, sharpness, levels)
+
+
+def _flattened(corners: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
+    """Return what takes a sheet with these corners to a rectangle, and its width and height: its longer sides."""
+    import cv2
+    import numpy as np
+
+    top, right, bottom, left = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
+    width, height = round(max(top, bottom)), round(max(left, right))
+    target = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float32)
+    return np.asarray(cv2.getPerspectiveTransform(corners, target), np.float64), width, height
+
+
+def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":
+    """Return what takes off a skew, and the size of a page that holds all of the turned one."""
+    import cv2
+    import numpy as np
+
+    turn = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), skew, 1)
+    cos, sin = abs(turn[0, 0]), abs(turn[0, 1])
+    wide, high = round(width * cos + height * sin), round(height * cos + width * sin)
+    turn[:, 2] += (wide - width) / 2, (high - height) / 2
+    return np.vstack([turn, [0, 0, 1]]), wide, high
+
+
+def _turned(turns: int, width: int, height: int) -> "NDArray[np.float64]":
+    """Return what takes pixels of a page where `numpy.rot90` takes them."""
+    import numpy as np
+
+    matrices = (
+        [[1, 0, 0], [0, 1, 0]],
+        [[0, 1, 0], [-1, 0, width - 1]],
+        [[-1, 0, width - 1], [0, -1, height - 1]],
+        [[0, -1, height - 1], [1, 0, 0]],
+    )
+    return np.array([*matrices[turns], [0, 0, 1]], np.float64)
+
+
+WORKING_SIDE = 480
+"""Longer side in pixels of the copy in which the sheet is looked for."""
+
+_LEAST_SHARE, _MOST_SHARE = 0.15, 0.97
+"""Shares of the picture that a sheet covers: a smaller one is a picture on a page, a larger one is the page itself."""
+_THRESHOLDS = 14
+_LEAST_OVERLAP = 0.96
+"""Share of the four-sided figure that is as bright as paper: a picture on a page has ragged edges."""
+_LEAST_STEP = 12.0
+"""Grey levels by which the sheet is brighter than what it lies on, at nine of ten places of each side."""
+_MARGIN = 3
+"""Pixels of the working copy: a side nearer to the edge of the picture is no side of a sheet."""
+_LEAST_SIDES = 3
+"""Sides that must be seen: a frame, a picture or a table has all of them, but paper at least around it."""
+_LEAST_SLANT = 0.5
+"""Degrees by which one side at least leaves the axes: a panel of a slide is drawn along them, and a sheet that lies so
+needs nothing done to it."""
+_BRIGHTEST_SURROUNDINGS = 0.82
+"""Share of the brightness of paper: a page on which a brighter box is printed has a surrounding nearly as bright."""
+
+
+def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float] | None":
+    """Return the corners of the sheet as (4, 2) float32, and by how many grey levels it stands out.
+
+    Corners are clockwise from the top left, in pixels of the RGB picture; see `_quality` for the levels. None where
+    the picture shows nothing but the page.
+    """
+    import cv2
+    import numpy as np
+
+    scale = WORKING_SIDE / max(pixels.shape[:2])
+    if scale >= 1:
+        return None
+    # One pixel of several is enough here, and takes a fifth of the time of their mean.
+    step = max(1, int(0.5 / scale))
+    size = round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)
+    small = cv2.resize(np.ascontiguousarray(pixels[::step, ::step]), size, interpolation=cv2.INTER_AREA)
+    # The darkest channel tells white from any colour; closing it removes the print. The minimum over an axis of three
+    # would take 25 times as long.
+    darkest = np.minimum(np.minimum(small[..., 0], small[..., 1]), small[..., 2])
+    white = cv2.morphologyEx(darkest, cv2.MORPH_CLOSE, np.ones((9, 9), np.uint8))
+    white = np.asarray(cv2.GaussianBlur(white, (3, 3), 0), np.uint8)
+    border = np.concatenate([white[0], white[-1], white[:, 0], white[:, -1]])
+    if np.median(border) > _BRIGHTEST_SURROUNDINGS * np.percentile(white, 95):
+        return None
+    low, high = float(np.percentile(white, 5)), float(np.percentile(white, 95))
+    found = [
+        (quality, corners)
+        for threshold in np.linspace(low, high, _THRESHOLDS + 2)[1:-1]
+        if (corners := _four_sides(white, float(threshold))) is not None and (quality := _quality(white, corners)) > 0
+    ]
+    if not found:
+        return None
+    levels, best = max(found, key=lambda each: each[0])
+    across, down = np.abs(np.roll(best, -1, axis=0) - best).T
+    if np.degrees(np.arctan2(np.minimum(across, down), np.maximum(across, down))).max() < _LEAST_SLANT:
+        return None
+    return (best + 0.5) / np.float32(scale) - 0.5, levels
+
+
+def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
+    """Return the corners of the largest figure above the threshold, where it has four straight sides."""
+    import cv2
+    import numpy as np
+
+    contours, _ = cv2.findContours((white > threshold).astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    outline = max(contours, key=cv2.contourArea, default=None)
+    if outline is None:
+        return None
+    area = cv2.contourArea(outline)
+    if not _LEAST_SHARE * white.size <= area <= _MOST_SHARE * white.size:
+        return None
+    hull = cv2.convexHull(outline)
+    figure = cv2.approxPolyDP(hull, 0.02 * cv2.arcLength(hull, True), True)
+    if len(figure) != 4 or area < _LEAST_OVERLAP * cv2.contourArea(figure):
+        return None
+    return _refined(outline[:, 0].astype(np.float32), _clockwise(figure[:, 0].astype(np.float32)))
+
+
+def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Return four corners clockwise, from the one nearest to the top left."""
+    import numpy as np
+
+    centre = corners.mean(axis=0)
+    around = corners[np.argsort(np.arctan2(*(corners - centre).T[::-1]))]
+    return np.roll(around, -int(around.sum(axis=1).argmin()), axis=0)
+
+
+def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
+    """Return the corners where lines through the middle of the outline's sides meet; None where sides are parallel."""
+    import cv2
+    import numpy as np
+
+    lines = []
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        along = (end - start) / np.float32(np.linalg.norm(end - start))
+        offset = outline - start
+        part = offset @ along / np.float32(np.linalg.norm(end - start))
+        distance = np.abs(offset @ np.array([-along[1], along[0]], np.float32))
+        near = outline[(part > 0.06) & (part < 0.94) & (distance < 6)]
+        if len(near) < 10:
+            return None
+        dx, dy, x, y = cv2.fitLine(near, cv2.DIST_HUBER, 0, 0.01, 0.01).ravel()
+        lines.append(np.cross(np.array([x, y, 1], np.float64), np.array([x + dx, y + dy, 1], np.float64)))
+    meeting = [np.cross(lines[at - 1], lines[at]) for at in range(4)]
+    if min(abs(point[2]) for point in meeting) < 1e-6:
+        return None
+    return np.array([point[:2] / point[2] for point in meeting], np.float32)
+
+
+def _quality(white: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> float:
+    """Return by how many grey levels the sheet stands out at its weakest side; 0.0 where it is no sheet.
+
+    They count up to twice where it covers little of the picture.
+    """
+    import numpy as np
+
+    height, width = white.shape
+    centre = corners.mean(axis=0)
+    steps, seen = [], 0
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        normal = np.array([-(end - start)[1], (end - start)[0]], np.float32)
+        normal /= np.linalg.norm(normal)
+        inward = normal if (centre - start) @ normal > 0 else -normal
+        places = start + np.linspace(0.08, 0.92, 60, dtype=np.float32)[:, None] * (end - start)
+        inside, outside = places + 4 * inward, places - 4 * inward
+        within = ((outside >= 0) & (outside < (width, height))).all(axis=1)
+        within &= ((inside >= 0) & (inside < (width, height))).all(axis=1)
+        if within.mean() < 0.5:
+            continue
+        seen += 1
+        (x1, y1), (x2, y2) = inside[within].astype(int).T, outside[within].astype(int).T
+        step = white[y1, x1].astype(np.float32) - white[y2, x2]
+        steps.append(float(np.percentile(step, 10)))
+    if seen < _LEAST_SIDES or min(steps) < _LEAST_STEP:
+        return 0.0
+    outside_share = 1 - abs(float(np.linalg.det(np.stack([corners[2] - corners[0], corners[3] - corners[1]])))) / 2 / (
+        width * height
+    )
+    return min(steps) * (1 + outside_share)

@@ -1,0 +1,155 @@
+"""Processes of this project: one at the other end of a pipe, its caches and its memory. Standard library only."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+STOP_SECONDS = 10.0
+"""For a process to end when it is told to; then it is killed."""
+_BOOT = (
+    "import sys; from importlib import import_module; from multiprocessing.connection import Connection; "
+    "main, pipe, further, *sys.path = sys.argv[1:]; module, _, name = main.partition(':'); "
+    "getattr(import_module(module), name)(Connection(int(pipe)), *map(int, further.split()))"
+)
+
+
+def start_child(
+    main: str, *descriptors: int, group: int | None = None, environment: Mapping[str, str] | None = None
+) -> "tuple[Connection, subprocess.Popen[bytes]]":
+    """Start `module:function` in a process, which is called with its end of the pipe and `descriptors`.
+
+    Unlike one that `multiprocessing` spawns, it does not import this process's main module: that of a Dagster run
+    imports all of Dagster, and a script that reads a file may have no guard. In a process `group` of its own (0),
+    Ctrl-C does not reach it.
+    """
+    ours, theirs = Pipe()
+    # Only the process holds its end after this block, so its death closes the pipe.
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, main, str(theirs.fileno()), " ".join(map(str, descriptors)), *_path()],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            pass_fds=(theirs.fileno(), *descriptors),
+            process_group=group,
+        )
+    return ours, process
+
+
+def end_child(process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a process that was told to end has ended; kill one that takes longer."""
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def how_it_ended(code: int) -> str:
+    """By which signal, or with which status, as `Popen.returncode` has it."""
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+
+
+def _path() -> list[str]:
+    """Return where this process finds modules, but for folders of packages that it finds itself.
+
+    OpenCV has its folder there while another thread imports it, and a `typing` in it.
+    """
+    path = list(sys.path)
+    return [each for each in path if str(Path(each).parent) not in path or not Path(each, "__init__.py").exists()]
+
+
+_CACHE = "~/.cache/kopub"
+_WRITE_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_BYTECODE = "PYTHONPYCACHEPREFIX"
+_INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict[str, str]:
+    """Variables for a process that imports `packages`, given by their folders, beside those that `environ` has.
+
+    Without compiled Python files (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing)
+    each import of PyTorch or vLLM takes two to three times as long. Python writes them beside the sources, or into
+    the user's cache folder where it must not.
+    """
+    given = {_WRITE_NO_BYTECODE: ""}
+    if _BYTECODE not in environ and not all(map(_may_compile, packages)):
+        given[_BYTECODE] = _folder("bytecode")
+    if _INDUCTOR not in environ:
+        # The default is in /tmp, which a restart of the machine empties.
+        given[_INDUCTOR] = _folder("inductor")
+    return given
+
+
+def beside_program(program: Path, package: str) -> list[Path]:
+    """Return the folder of a package in the environment that a program is of; none where it lies elsewhere."""
+    return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
+
+
+def _may_compile(package: Path) -> bool:
+    """Return whether a package has compiled files, or may get them."""
+    return any(package.glob("__pycache__/*.pyc")) or os.access(package, os.W_OK)
+
+
+def _folder(name: str) -> str:
+    return str(Path(_CACHE).expanduser() / name)
+
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
+"""The names that glibc's malloc.h has for them."""
+ARENAS = 2
+"""Heaps that glibc shares among threads: by default 8 for each core, and each keeps what its threads once needed."""
+_LARGE = 256 * 1024
+"""Bytes of a block that is mapped by itself, and given back when it is freed. By itself glibc raises it to 32 MB."""
+
+_LARGEST_KEPT = 32 << 20
+"""Bytes of the largest block that glibc can keep: pixels of 11 million in colour; A4 at 300 dpi has 8.7 million."""
+_HEAP = 64 << 20
+"""Bytes of a heap of a thread, which may have several."""
+
+
+def keep_little() -> None:
+    """Tell the allocators of this process to keep little of what is freed. Call it before Arrow is loaded.
+
+    Arrow then allocates by the C library: mimalloc, which it brings along, keeps 40 MB. The analyser of Korean has a
+    mimalloc of its own. Both read the environment when they are loaded.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
+    if (libc := _glibc()) is not None:
+        libc.mallopt(_M_ARENA_MAX, ARENAS)
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+
+
+def keep_blocks() -> None:
+    """Tell the allocator of this process to keep freed blocks of up to 32 MB, for threads that soon want as much again.
+
+    By itself glibc gives a thread's heap back once more is free in it than twice the largest block, and each further
+    heap once all of it is free. So it does for each page of which a thread decodes 26 MB by way of as much again: the
+    system clears up to 19,000 pieces of 4 KB for the next one, and the threads wait for one another. What is kept,
+    at most what was needed at once, is given back by `give_back`.
+    """
+    if (libc := _glibc()) is not None:
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _HEAP)
+        libc.mallopt(_M_TOP_PAD, _HEAP)
+
+
+def give_back() -> None:
+    """Give back what is free between blocks that are used, after work that made many small ones. Takes some ms."""
+    if (libc := _glibc()) is not None:
+        libc.malloc_trim(0)
+
+
+@cache
+def _glibc() -> ctypes.CDLL | None:
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None

@@ -1,0 +1,118 @@
+"""The content of a region as a text: letters and scripts, code between fences, formulas."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+KOREAN = frozenset({"HANGUL", "LATIN", "GREEK"})
+"""Scripts of Korean pages; Hanja beside Hangul is no surprise."""
+_FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
+"""Dot leaders and rules: one sign four times or more."""
+
+
+@lru_cache(maxsize=65_536)
+def script_of(char: str) -> str:
+    """Return the script of a letter, the first word of its Unicode name.
+
+    Such are HANGUL, LATIN, CJK, HIRAGANA, GREEK.
+    """
+    return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]
+
+
+def main_script(text: str) -> str | None:
+    """Return the script of most letters of a text, named as by `script_of`; None where there is no letter."""
+    counts = Counter[str]()
+    for char, count in Counter(text).items():
+        if char.isalpha():
+            counts[script_of(char)] += count
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def strip_fillers(text: str) -> str:
+    """Return the text with one sign left of each dot leader and rule."""
+    return _FILLER.sub(r"\1", text)
+
+
+def letters(text: str) -> str:
+    """Return the letters and digits of a text: the rest is a matter of form."""
+    return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())
+
+
+_FENCE = re.compile(r"[ \t]*(`{3,})[ \t]*([\w+#.-]*)[ \t]*")
+_TICKS = re.compile(r"`{3,}")
+
+
+class ContentPart(NamedTuple):
+    """Lines of a content: code without its fences, or other text.
+
+    `language` is that of the code, if one is named.
+    """
+
+    text: str
+    is_code: bool = False
+    language: str = ""
+
+
+def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]:
+    """Yield the parts of a content in their order.
+
+    With `unclosed`, a fence that nothing closes holds all that follows.
+    """
+    lines = content.split("\n")
+    loose: list[str] = []
+    at = 0
+    while at < len(lines):
+        opening = _FENCE.fullmatch(lines[at])
+        end = _closing(lines, at, opening[1], unclosed) if opening else None
+        if opening is None or end is None:
+            loose.append(lines[at])
+            at += 1
+            continue
+        if loose:
+            yield ContentPart("\n".join(loose))
+            loose = []
+        yield ContentPart("\n".join(lines[at + 1 : end]), True, opening[2])
+        at = end + 1
+    if loose:
+        yield ContentPart("\n".join(loose))
+
+
+def _closing(lines: list[str], opening: int, ticks: str, unclosed: bool) -> int | None:
+    """Return where a fence is closed, else None.
+
+    A line of at least as many backticks and nothing else closes it.
+    """
+    for at in range(opening + 1, len(lines)):
+        line = lines[at].strip()
+        if len(line) >= len(ticks) and set(line) == {"`"}:
+            return at
+    return len(lines) if unclosed else None
+
+
+def fence_code(code: str, language: str = "") -> str:
+    """Put code between fences that nothing in it closes."""
+    longest = max((len(ticks) for ticks in _TICKS.findall(code)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{code}\n{fence}"
+
+
+def strip_fences(content: str) -> str:
+    """Return a content as it is printed: code without the fences around it."""
+    return "\n".join(passage.text for passage in content_parts(content))
+
+
+_DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
+
+
+def strip_delimiters(formula: str) -> str:
+    """Return a formula without the delimiters around it.
+
+    `formula` has no white space at its ends.
+    """
+    for start, end in _DELIMITERS:
+        if formula.startswith(start) and formula.endswith(end) and len(formula) > len(start) + len(end):
+            return formula[len(start) : -len(end)].strip()
+    return formula

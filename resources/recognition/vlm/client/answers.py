@@ -1,0 +1,384 @@
+"""A model's answers: their defects, the retry plan, and what the attempts come to."""
+
+import re
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from rapidfuzz import fuzz
+
+from resources.layout.regions import Region, Task
+from resources.recognition.content import script_of, strip_delimiters, strip_fillers
+from resources.recognition.regions import RegionText
+from resources.recognition.vlm.client.chat_requests import ChatAnswer
+from resources.recognition.vlm.client.tables import clean_tables, join_tables
+from resources.states import State
+
+
+class Problem(StrEnum):
+    """A kind of defect; the server reports the first two, `find_defect` finds the others."""
+
+    TOO_LARGE = "too large"
+    REFUSED = "refused"
+    CUT = "cut off"
+    LOOP = "loop"
+    EMPTY = "empty"
+    RUNAWAY = "find_runaway"
+    SCRIPT = "script"
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A problem, its description, and how many characters of the answer are sound."""
+
+    problem: Problem
+    reason: str
+    sound: int
+
+
+_WINDOW = 8192
+"""Characters at the end of an answer that are searched for a loop: many repeats of even a long paragraph."""
+_LOOP_CHARACTERS = 100
+_LOOP_REPEATS = {True: 4, False: 10}
+"""Repeats from which an answer is a loop, by whether it used up its room: printed lists repeat a line a few times."""
+_TABLE_REPEATS = 30
+"""The same for a table that ended by itself: rows of equal cells are printed."""
+_DENSE = 10.0
+"""Compression from which text repeats itself with small changes: prose reaches 3, listings 6."""
+_DENSE_LENGTH = 600
+_FOREIGN_LETTERS = 6
+_TAG = re.compile(r"<[^<>]*>")
+_TORN = re.compile(r"^[^<>]*>|<[^<>]*$")
+"""The rest of a tag where a repeated unit is taken out of the middle of one."""
+_CLOSING = re.compile(r"(?:</\w+>|\s)+$")
+_SAME_TEXT = 90.0
+"""Similarity in percent (rapidfuzz `ratio`, white space left out) from which two answers read the same print.
+
+Two sizes of one print differ in a few characters of a hundred; two inventions have little in common.
+"""
+
+
+def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[str]) -> Defect | None:
+    """Return the worst defect of an answer, None for a good one.
+
+    `scripts` are the expected ones, named as by `script_of`.
+    """
+    used_up = finish_reason == "length"
+    without_end = _loop(text, task, used_up) if text.strip() else _nothing(used_up)
+    if without_end is not None:
+        return without_end
+    if used_up:
+        return Defect(Problem.CUT, f"the answer was cut off after {len(text)} characters", len(text))
+    run = find_runaway(text, task)
+    if run is not None:
+        return Defect(Problem.RUNAWAY, describe_runaway(run), len(text))
+    return None if task is Task.FORMULA else _foreign(text, scripts)
+
+
+def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool:
+    """Return whether two answers of a region with one `problem` show what is printed.
+
+    Two empty answers do, two with nearly the same text, of which a strip is empty or in an unexpected script, and two
+    with the same run of digits or empty cells.
+    """
+    if problem is Problem.RUNAWAY:
+        return find_runaway(answer, task) == find_runaway(other, task)
+    if problem in (Problem.EMPTY, Problem.SCRIPT):
+        return fuzz.ratio("".join(answer.split()), "".join(other.split())) >= _SAME_TEXT
+    return False
+
+
+def tidy(text: str, task: Task) -> str:
+    """Return an answer as a region's content: valid tables, bare formulas, trimmed."""
+    text = text.strip()
+    if task is Task.TABLE:
+        return clean_tables(text)
+    return strip_delimiters(text) if task is Task.FORMULA else text
+
+
+def _nothing(used_up: bool) -> Defect:
+    if used_up:
+        return Defect(Problem.LOOP, "the answer is white space without end", 0)
+    return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
+
+
+def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
+    body = _CLOSING.sub("", text)
+    repeats = _TABLE_REPEATS if task is Task.TABLE and not used_up else _LOOP_REPEATS[used_up]
+    start, unit = loop_start(body[-_WINDOW:], repeats)
+    if unit and (used_up or any(char.isalnum() for char in _TAG.sub("", _TORN.sub("", unit)))):
+        sound = len(body) - len(body[-_WINDOW:]) + start + len(unit)
+        reason = f"{_shorten(unit)} repeats without end; what follows its first time is left out"
+        return Defect(Problem.LOOP, reason, sound)
+    plain = strip_fillers(body).encode()
+    if (used_up or task is Task.TEXT) and len(plain) >= _DENSE_LENGTH:
+        density = len(plain) / len(zlib.compress(plain))
+        if density > (_DENSE if task is Task.TEXT else 2 * _DENSE):
+            return Defect(Problem.LOOP, f"the answer says the same {density:.0f} times over", len(text))
+    return None
+
+
+def loop_start(text: str, repeats: int) -> tuple[int, str]:
+    """Return where a text begins to repeat itself up to its end, and the unit.
+
+    It is (len(text), "") when it does not. The shortest period of every suffix, in linear time: the prefix function of
+    Knuth, Morris and Pratt (1977) over the reversed text.
+    """
+    backwards = text[::-1]
+    fits = [0] * len(backwards)
+    best, period = 0, 0
+    for end in range(1, len(backwards)):
+        length = fits[end - 1]
+        while length and backwards[end] != backwards[length]:
+            length = fits[length - 1]
+        fits[end] = length + (backwards[end] == backwards[length])
+        covered, step = end + 1, end + 1 - fits[end]
+        if covered >= max(_LOOP_CHARACTERS, repeats * step):
+            best, period = covered, step
+    start = len(text) - best
+    return (start, text[start : start + period]) if best else (len(text), "")
+
+
+def _foreign(text: str, scripts: Collection[str]) -> Defect | None:
+    letters = [char for char in _TAG.sub("", text) if char.isalpha()]
+    names = [script_of(char) for char in letters]
+    foreign = [name for name in names if name not in scripts]
+    if len(foreign) < _FOREIGN_LETTERS or 2 * len(foreign) <= len(letters):
+        return None
+    name = max(set(foreign), key=foreign.count)
+    reason = f"{len(foreign)} of {len(letters)} letters are {name}, which `scripts` does not expect"
+    return Defect(Problem.SCRIPT, reason, len(text))
+
+
+def _shorten(unit: str) -> str:
+    line = " ".join(unit.split())
+    return repr(line if len(line) <= 40 else f"{line[:40]}…")
+
+
+def as_written(text: str, task: Task) -> str:
+    """Return an answer whose model adds nothing to the text itself."""
+    return text
+
+
+_NUMBER = re.compile(r"\d[\d.,]*")
+_DIGITS = re.compile(r"(\d{1,3})(?:[,.]?\1){11,}")
+"""One to three digits twelve times over: a number whose digits multiplied. Few numbers are printed so."""
+_CELLS = re.compile(r"(?:(?:</tr>)?(?:<tr>)?<t[dh]></t[dh]>){300,}")
+"""Empty cells one after the other. The largest forms on one page have some 300."""
+
+
+def find_runaway(text: str, task: Task) -> str | None:
+    """Return the first run of multiplied digits or of empty cells, else None.
+
+    `text` is an answer whose tables are HTML. It may be printed so: another reading with the same run says that it is.
+    """
+    if task is Task.FORMULA:
+        return None
+    digits = next(filter(None, map(_repeated_digits, _NUMBER.findall(text))), None)
+    if digits is not None or task is not Task.TABLE:
+        return digits
+    cells = _CELLS.search(text)
+    return cells[0] if cells else None
+
+
+def _repeated_digits(number: str) -> str | None:
+    """Return the run in a number, else None; a fraction such as 0.1333333333333333 has none."""
+    found = _DIGITS.search(number.partition(".")[0] if number.count(".") == 1 else number)
+    return found[0] if found else None
+
+
+def describe_runaway(run: str) -> str:
+    """Describe a run in words."""
+    empty = run.count("></t")
+    return f"{empty} empty cells one after the other" if empty else f"the digits {run[:12]}… multiply"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to request a region.
+
+    `to_lines` sends no more pixels than its lines need, where that is known and wanted. `scale` is relative to the
+    usual size of its image, `all_room` gives the answer all tokens that the context leaves, and `parts` is the number
+    of strips that the region is cut into.
+    """
+
+    to_lines: bool = False
+    scale: float = 1.0
+    temperature: float = 0.0
+    all_room: bool = False
+    parts: int = 1
+
+
+FIRST_ATTEMPT = Attempt(to_lines=True)
+_FULL_SIZE = Attempt()
+"""The attempt for a region whose image is not scaled down to its lines."""
+_WARM = Attempt(temperature=0.3, all_room=True)
+"""Enough to leave the path that greedy decoding takes, and still almost greedy."""
+_PLANS = MappingProxyType(
+    {
+        # Half, then a quarter of the pixels; a table's small print would not survive the quarter.
+        Problem.TOO_LARGE: (Attempt(scale=0.7), Attempt(scale=0.5), Attempt(parts=2, all_room=True)),
+        # A request that is refused for another reason than its size is refused at any size.
+        Problem.REFUSED: (),
+        Problem.CUT: (Attempt(all_room=True), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True)),
+        # Another size gives other image tokens, which leads a greedy model out of a loop.
+        Problem.LOOP: (Attempt(scale=0.8), _WARM, Attempt(parts=2)),
+        # Another size reads the digits and the cells anew.
+        Problem.RUNAWAY: (Attempt(scale=1.25), Attempt(scale=0.8)),
+        Problem.EMPTY: (Attempt(scale=1.5), Attempt(scale=0.75), _WARM),
+        Problem.SCRIPT: (Attempt(scale=1.25), _WARM),
+    }
+)
+_WHOLE = frozenset({"chart", "seal", "vertical_text"})
+"""Labels of regions that are one picture, or whose lines run from top to bottom."""
+_REFUSALS = frozenset({Problem.TOO_LARGE, Problem.REFUSED})
+_TABLE_TOO_LARGE = (Attempt(scale=0.7), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True))
+
+
+def may_be_cut(task: Task, label: str) -> bool:
+    """Return whether strips of a region say what the whole of it does."""
+    return task is not Task.FORMULA and label not in _WHOLE
+
+
+def next_attempt(
+    task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False
+) -> Attempt | None:
+    """Return the next attempt of the plan for a problem, None at its end.
+
+    It was not `made` yet. A region whose first image was `scaled_down` to its lines is asked again at full size first,
+    unless the server refuses it.
+    """
+    plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
+    if scaled_down and problem not in _REFUSALS:
+        plan = (_FULL_SIZE, *plan)
+    left = (attempt for attempt in plan if attempt not in made)
+    return next((attempt for attempt in left if attempt.parts == 1 or may_be_cut(task, label)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptReading:
+    """The result of one attempt at a region.
+
+    `answer` holds the model's own words, `text` the same without its marks. `scale` is that of the image that was read.
+    """
+
+    answer: ChatAnswer
+    text: str
+    defect: Defect | None
+    seconds: float
+    scale: float
+
+    @property
+    def sound(self) -> str:
+        """The part of the text before its defect."""
+        return self.text if self.defect is None else self.text[: self.defect.sound]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOutcome:
+    """The outcome of the attempts at a part, or at a whole region.
+
+    `doubt` says why a reading that stands is unsure.
+    """
+
+    reading: AttemptReading
+    attempts: int
+    seconds: float
+    failed: bool = False
+    doubt: str | None = None
+
+
+def no_reading(problem: Problem, reason: str, scale: float) -> AttemptReading:
+    """Make the reading of an attempt without an answer."""
+    return AttemptReading(ChatAnswer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
+
+
+def is_confirmed(readings: Sequence[AttemptReading], task: Task) -> bool:
+    """Return whether an earlier attempt with the same problem confirms the last."""
+    last = readings[-1]
+    return last.defect is not None and any(
+        answers_agree(last.defect.problem, last.text, earlier.text, task)
+        for earlier in readings[:-1]
+        if earlier.defect is not None and earlier.defect.problem is last.defect.problem
+    )
+
+
+def join_readings(task: Task, parts: Sequence[AttemptReading]) -> AttemptReading:
+    """Join parts of a region to one reading, with the first defect of a part."""
+    join = join_tables if task is Task.TABLE else "\n".join
+    text = join([tidy(part.sound, task) for part in parts])
+    bad = next((part for part in parts if part.defect is not None), None)
+    answer = ChatAnswer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
+    defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
+    return AttemptReading(answer, text, defect, max(part.seconds for part in parts), min(part.scale for part in parts))
+
+
+def sum_seconds(readings: Sequence[AttemptReading]) -> float:
+    """Sum the seconds of all attempts."""
+    return sum(reading.seconds for reading in readings)
+
+
+def reading_text(
+    region: Region, reading: AttemptReading, attempts: int, seconds: float, reused: bool = False
+) -> RegionText:
+    """Make the text of a reading; a confirmed empty one makes the region blank."""
+    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY and not reading.text.strip()
+    return RegionText(
+        region.index,
+        region.label,
+        tidy(reading.text, region.task),
+        State.BLANK if empty else State.OK,
+        "two attempts read nothing" if empty else None,
+        reading.answer.finish_reason,
+        attempts,
+        seconds,
+        reading.scale,
+        reused,
+    )
+
+
+def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None:
+    """Return the shortest reading that ran away, with the doubt, else None."""
+    ran_away = [each for each in readings if each.defect is not None and each.defect.problem is Problem.RUNAWAY]
+    if not ran_away:
+        return None
+    shortest = min(ran_away, key=lambda reading: len(reading.text))
+    assert shortest.defect is not None
+    doubt = f"{shortest.defect.reason}, and no other reading agrees"
+    return RegionOutcome(shortest, len(readings), sum_seconds(readings), doubt=doubt)
+
+
+def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
+    """Join a region's parts: it fails where one does, and may be empty."""
+    reading = join_readings(task, [part.reading for part in parts])
+    failed = next((number for number, part in enumerate(parts, 1) if part.failed), None)
+    if failed is not None:
+        defect = parts[failed - 1].reading.defect
+        assert defect is not None
+        reason = f"part {failed} of {len(parts)}: {defect.reason}"
+        reading = replace(reading, defect=Defect(defect.problem, reason, len(reading.text)))
+    elif reading.text.strip():
+        reading = replace(reading, defect=None)
+    attempts, seconds = max(part.attempts for part in parts), max(part.seconds for part in parts)
+    return RegionOutcome(
+        reading, attempts, seconds, failed is not None, next((p.doubt for p in parts if p.doubt), None)
+    )
+
+
+def failed_text(region: Region, settled: RegionOutcome) -> RegionText:
+    """Make the text of a region that failed: what is sound, and why."""
+    reading = settled.reading
+    assert reading.defect is not None
+    return RegionText(
+        region.index,
+        region.label,
+        tidy(reading.sound, region.task),
+        State.FAILED,
+        reading.defect.reason,
+        reading.answer.finish_reason,
+        settled.attempts,
+        settled.seconds,
+        reading.scale,
+    )

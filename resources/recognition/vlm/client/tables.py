@@ -1,0 +1,206 @@
+"""Tables as valid HTML: rows of cells, closed and escaped, without losing text."""
+
+import re
+from collections.abc import Sequence
+from html import escape
+from html.parser import HTMLParser
+
+_DROPPED = frozenset(
+    ("b", "body", "col", "colgroup", "div", "em", "html", "i", "p", "span", "strong", "tbody", "tfoot", "thead", "u")
+)
+"""Tags whose text counts and whose form does not."""
+_KEPT = frozenset({"sup", "sub"})
+_SPANS = ("rowspan", "colspan")
+_ROWSPAN = re.compile(r'(<t[dh]) rowspan="(\d+)"')
+_MOST_SPANNED = 1000
+"""The largest `colspan` that HTML allows; a larger number is a loop's."""
+
+
+def clean_tables(text: str) -> str:
+    """Return the text with its tables as valid HTML.
+
+    A `<table>` has `<tr>` of `<td>` and `<th>`, with spans, `<br>`, `<sup>` and `<sub>`. What stands before a table
+    becomes its `<caption>`, what follows the last one a paragraph. Text without a table comes back as it is.
+    """
+    if "<table" not in text.lower():
+        return text
+    builder = _TableBuilder()
+    builder.feed(text)
+    builder.close()
+    return builder.html()
+
+
+def join_tables(parts: Sequence[str]) -> str:
+    """Join cleaned parts of one table, read from top to bottom.
+
+    A cell spans no more rows than its part has: it was read without those of the next.
+    """
+    tables = [_clip_row_spans(part.strip()) for part in parts if part.strip()]
+    if not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
+        return "\n\n".join(tables)
+    return "<table>" + "".join(part.removeprefix("<table>").removesuffix("</table>") for part in tables) + "</table>"
+
+
+def _clip_row_spans(table: str) -> str:
+    """Return a cleaned table whose cells end with it."""
+    rows = table.split("<tr>")
+    for index, row in enumerate(rows[1:], 1):
+        left = len(rows) - index
+        rows[index] = _ROWSPAN.sub(lambda m, left=left: f"{m[1]}{_spanning(min(int(m[2]), left))}", row)
+    return "<tr>".join(rows)
+
+
+def _spanning(rows: int) -> str:
+    return f' rowspan="{rows}"' if rows > 1 else ""
+
+
+class _TableBuilder(HTMLParser):
+    """Collects rows; whatever is open when the text ends is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._tables: list[str] = []
+        self._rows: list[list[str]] = []
+        self._caption = ""
+        self._loose = ""
+        self._depth = 0
+        self._open: list[str] = []
+        self._in_cell = False
+        self._in_caption = False
+
+    def html(self) -> str:
+        self._end_table()
+        return "\n\n".join(part for part in (*self._tables, self._loose.strip()) if part)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._depth += 1
+        elif tag == "tr" and self._depth <= 1:
+            self._end_cell()
+            self._rows.append([])
+        elif tag in ("td", "th") and self._depth <= 1:
+            self._start_cell(tag, attrs)
+        elif tag in ("td", "th", "tr"):
+            self._add(" ")
+        elif tag == "caption":
+            self._in_caption = True
+        elif tag == "br":
+            self._add("<br>" if self._in_cell else " ")
+        elif tag in _KEPT and self._in_cell:
+            self._open.append(tag)
+            self._add(f"<{tag}>")
+        elif tag not in _DROPPED | _KEPT:
+            # No tag of HTML tables, so it is printed: `<USB>`.
+            self._add(escape(self.get_starttag_text() or "", quote=False))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._depth = max(0, self._depth - 1)
+            if not self._depth:
+                self._end_table()
+        elif tag in ("td", "th", "tr") and self._depth <= 1:
+            self._end_cell()
+        elif tag == "caption":
+            self._in_caption = False
+        elif tag in self._open:
+            while (last := self._open.pop()) != tag:
+                self._add(f"</{last}>")
+            self._add(f"</{tag}>")
+        elif tag not in _DROPPED | _KEPT | {"br", "td", "th", "tr"}:
+            self._add(escape(f"</{tag}>", quote=False))
+
+    def handle_data(self, data: str) -> None:
+        self._add(escape(data, quote=False))
+
+    def handle_comment(self, data: str) -> None:
+        self._add(escape(f"<!--{data}-->", quote=False))
+
+    def handle_decl(self, decl: str) -> None:
+        self._add(escape(f"<!{decl}>", quote=False))
+
+    def unknown_decl(self, data: str) -> None:
+        self._add(escape(f"<![{data}]>", quote=False))
+
+    def handle_pi(self, data: str) -> None:
+        self._add(escape(f"<?{data}>", quote=False))
+
+    def _start_cell(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._end_cell()
+        self._depth = max(1, self._depth)
+        if not self._rows:
+            self._rows.append([])
+        given = dict(attrs)
+        spans = "".join(f' {name}="{span}"' for name in _SPANS if (span := _span(given.get(name))) > 1)
+        self._rows[-1].append(f"<{tag}{spans}>")
+        self._in_cell = True
+
+    def _end_cell(self) -> None:
+        if self._in_cell:
+            closing = "".join(f"</{tag}>" for tag in reversed(self._open))
+            cell = self._rows[-1][-1] + closing
+            name = cell[1:3]
+            opening, _, content = cell.partition(">")
+            self._rows[-1][-1] = f"{opening}>{' '.join(content.split())}</{name}>"
+            self._open.clear()
+            self._in_cell = False
+
+    def _add(self, html: str) -> None:
+        if self._in_cell:
+            self._rows[-1][-1] += html
+        elif self._in_caption:
+            self._caption += html
+        elif self._depth and html.strip():
+            # Text between cells: a browser would put it before the table, where its place is lost.
+            self._start_cell("td", [])
+            self._rows[-1][-1] += html
+            self._end_cell()
+        elif not self._depth:
+            self._loose += html
+
+    def _end_table(self) -> None:
+        self._end_cell()
+        rows = "".join(f"<tr>{''.join(row)}</tr>" for row in self._rows if row)
+        if rows:
+            title = " ".join(f"{self._loose} {self._caption}".split())
+            self._tables.append(f"<table>{f'<caption>{title}</caption>' if title else ''}{rows}</table>")
+            self._loose = ""
+        else:
+            self._loose = f"{self._loose} {self._caption}".strip()
+        self._rows, self._caption, self._in_caption, self._depth = [], "", False, 0
+
+
+def _span(value: str | None) -> int:
+    digits = (value or "").strip()
+    return min(int(digits), _MOST_SPANNED) if digits.isdecimal() and digits.isascii() else 1
+
+
+_CELL = re.compile(r"(<t[dh][^>]*>)([^<]*)(</t[dh]>)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\s*(?:none|n/?a|null|nan)\s*", re.IGNORECASE)
+"""No dash and no dot: in Korean statistics they are printed, and mean none, zero or not known."""
+_TAG = re.compile(r"<[^<>]*>")
+_LATIN = re.compile(r"[A-Za-z]")
+_CHARACTER = re.compile(r"\S")
+
+
+def strip_placeholders(table: str) -> str:
+    """Take out the placeholders of a table's HTML that the page cannot hold.
+
+    Models write `None`, `N/A` or `null` into empty cells. A table with Latin letters in another cell may have printed
+    them: it comes back as it is.
+    """
+    if not any(_PLACEHOLDER.fullmatch(cell[2]) for cell in _CELL.finditer(table)):
+        return table
+    others = _CELL.sub(lambda cell: "" if _PLACEHOLDER.fullmatch(cell[2]) else cell[2], table)
+    if _LATIN.search(_TAG.sub(" ", others)):
+        return table
+    return _CELL.sub(lambda cell: cell[1] + cell[3] if _PLACEHOLDER.fullmatch(cell[2]) else cell[0], table)
+
+
+def count_placeholders(table: str) -> int:
+    """Count the cells that hold a placeholder."""
+    return sum(_PLACEHOLDER.fullmatch(cell[2]) is not None for cell in _CELL.finditer(table))
+
+
+def is_bare(table: str) -> bool:
+    """Return whether a table's HTML has no character in any cell."""
+    return "<t" in table.lower() and not _CHARACTER.search(_TAG.sub("", table).replace("&nbsp;", " "))

@@ -1,1 +1,0 @@
-"""DeepSeek-OCR: what it is asked, its pictures, its answers."""

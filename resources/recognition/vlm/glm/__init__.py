@@ -1,1 +1,0 @@
-"""GLM-OCR: what it is asked, and its answers."""

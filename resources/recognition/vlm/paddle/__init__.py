@@ -1,1 +1,0 @@
-"""PaddleOCR-VL: what it is asked, its pictures, its answers."""

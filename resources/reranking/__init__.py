@@ -1,0 +1,1 @@
+"""Reading a question and a page together, to rank the pages that were found."""

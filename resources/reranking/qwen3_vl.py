@@ -1,0 +1,75 @@
+"""Qwen3-VL-Reranker on a model server: a question and a page, read together."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from resources.embedding.qwen3_vl_inputs import PATCH
+from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngine
+from resources.engine import releases
+from resources.fingerprints import CodeVersion, file_sha256
+from resources.reranking.base import Reranker
+from resources.reranking.pairs import Pair, PairHandler, PairSettings, Relevance
+from resources.vllm.served_engine import ModelMemory
+
+_PROMPT_TOKENS = 1024
+"""Template, instruction and question beside a page."""
+
+
+class Qwen3VLReranker(TokenizedEngine, Reranker):
+    """Scores pages with Qwen3-VL-Reranker: how much likelier its answer is yes than no.
+
+    Li et al., 2026, arXiv 2601.04720. Template, instruction and sizes are the authors'. Each pair is a request.
+    """
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("reranking.qwen3_vl", {1: "the first release"})
+    section: ClassVar[str] = "reranking"
+    typical_seconds: ClassVar[float] = 0.02
+    model_memory: ClassVar[ModelMemory | None] = MEMORY_2B
+    large_memory: ClassVar[ModelMemory | None] = MEMORY_8B
+    worker_modules: ClassVar[tuple[str, ...]] = ("resources.reranking.pairs", "torch", "cv2", "imagecodecs")
+    speed_only: ClassVar[frozenset[str]] = TokenizedEngine.speed_only | Reranker.speed_only
+
+    instruction: str = Field(
+        default="Given a search query, retrieve relevant candidates that answer the query.",
+        min_length=1,
+        description="What makes a page a good answer.",
+    )
+    max_tokens: int = Field(default=8192, ge=256, description="Of a whole request; a longer text of a page is cut.")
+    max_pixels: int = Field(default=1_310_720, ge=4096, description="Of a page as the model sees it.")
+    request_seconds: float = Field(default=60.0, gt=0, description="Longest wait for the answer to one request.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        server, image_tokens = self.server, self.max_pixels // PATCH**2
+        if (server.runner, server.convert) != ("pooling", "classify"):
+            raise ValueError("server.convert: reranking needs runner pooling and convert classify")
+        if self.max_tokens > server.max_model_len:
+            raise ValueError(f"max_tokens: {self.max_tokens} exceed the server's max_model_len, {server.max_model_len}")
+        if self.sees == "text":
+            return self
+        if image_tokens > server.max_image_tokens:
+            raise ValueError(
+                f"max_pixels: {self.max_pixels} are {image_tokens} tokens, more than the server's "
+                f"max_image_tokens ({server.max_image_tokens})"
+            )
+        if image_tokens + _PROMPT_TOKENS > self.max_tokens:
+            raise ValueError(
+                f"max_tokens: a picture of {image_tokens} tokens leaves no room for the question in {self.max_tokens}"
+            )
+        return self
+
+    def weights(self) -> dict[str, str]:
+        own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
+        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
+
+    def score(self, pairs: Iterable[Pair]) -> Iterator[Relevance]:
+        settings = PairSettings(self.instruction, self.max_tokens, self.max_pixels // PATCH**2)
+        yield from self.run_jobs(pairs, partial(PairHandler, settings, self.tokenizer_file()), _make_unscored)
+
+
+def _make_unscored(job: Pair, reason: str) -> Relevance:
+    return Relevance(job.id, None, reason)

@@ -1,0 +1,200 @@
+"""The first pages of a search in the order of a reranker, which reads question and page together."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+
+from resources.errors import EngineError, KopubError, first_line
+from resources.fingerprints import fingerprint
+from resources.pages.corpus import Corpus
+from resources.reranking.base import Reranker, Seen
+from resources.reranking.pairs import Pair
+from resources.search.pages import SearchedTables
+from resources.search.scores import ALL
+from resources.store.corpus_tables import TABLES
+from resources.store.table_store import TableStore
+
+PageKey = tuple[str, str]
+"""A page by shard and id."""
+_PAGES, _TEXTS = TABLES.pages.name, TABLES.texts.name
+_KEPT = "reranked_pairs"
+"""The table of the scores that were measured."""
+_KEPT_SCHEMA = pa.schema([("pair", pa.string()), ("score", pa.float32())])
+_MOST_KNOWN = 200_000
+"""Scores that a process keeps: some 40 MB."""
+_STARTS = 3
+"""Times that a start of the server may take what the last one took, before a search goes on without it."""
+
+
+class SeenPages:
+    """Pages of a corpus as a reranker sees them: pictures as they were read, texts from the tables."""
+
+    def __init__(self, store: SearchedTables, corpus: Corpus, sees: Seen) -> None:
+        self._store, self._corpus, self._sees = store, corpus, sees
+        self._tables: dict[str, tuple[object, dict[str, dict[str, Any]]]] = {}
+
+    def keys(self, pages: Iterable[PageKey]) -> dict[PageKey, str]:
+        """Return for each page that can be seen the fingerprint of what is seen of it. Raises `StoreError`."""
+        found = {}
+        for shard, page_id in pages:
+            row = self._rows(shard).get(page_id)
+            if row and (row.get("sha256") or row.get("text")):
+                # Tables of the time before pages were set upright have no such column.
+                found[shard, page_id] = fingerprint([row.get("sha256"), row.get("upright") or None, row.get("text")])
+        return found
+
+    def pairs(self, question: str, pages: Iterable[PageKey]) -> Iterator[tuple[PageKey, Pair]]:
+        """Yield the pair of the question with each page. Raises `SourceError` and `StoreError`."""
+        by_shard: dict[str, list[str]] = {}
+        for shard, page_id in pages:
+            by_shard.setdefault(shard, []).append(page_id)
+        for shard, ids in by_shard.items():
+            rows = self._rows(shard)
+            if self._sees == "text":
+                for page_id in ids:
+                    yield (shard, page_id), Pair("", question, rows[page_id]["text"])
+                continue
+            with self._corpus.reader(shard) as reader:
+                for page_id in ids:
+                    row = rows[page_id]
+                    page = reader.page(page_id, row["page_idx"], row["sha256"], row.get("upright"))
+                    yield (shard, page_id), Pair("", question, row.get("text") or "", bytes(page.data))
+
+    def _rows(self, shard: str) -> dict[str, dict[str, Any]]:
+        """Return the rows of a shard's pages by id, with what is seen of each."""
+        assets = {"image": (_PAGES,), "text": (_TEXTS,), "both": (_PAGES, _TEXTS)}[self._sees]
+        versions = [self._store.published(asset).get(shard) for asset in assets]
+        if shard not in self._tables or self._tables[shard][0] != versions:
+            rows: dict[str, dict[str, Any]] = {}
+            for asset in assets:
+                columns = ["page_id", "text"] if asset == _TEXTS else ["page_id", "page_idx", "sha256", "upright"]
+                for row in self._store.read(asset, shard, columns).to_pylist():
+                    rows.setdefault(row["page_id"], {}).update(row)
+            self._tables[shard] = versions, rows
+        return self._tables[shard][1]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedQuestion:
+    """A question with its first pages, best first."""
+
+    text: str
+    pages: Sequence[PageKey]
+
+
+class Reranking:
+    """Puts the first pages of questions into the order of a reranker; threads may share it.
+
+    What has no score, as a page that cannot be decoded, keeps its place behind those that have one.
+    """
+
+    def __init__(self, engine: Reranker, pages: SeenPages) -> None:
+        self.engine, self._pages = engine, pages
+        self._known: dict[str, float] = {}
+        self._busy = threading.Lock()
+
+    @property
+    def recipe(self) -> str:
+        """The fingerprint of everything that decides a score, besides question and page."""
+        return fingerprint(self.engine.recipe())
+
+    def reordered(self, question: str, pages: Sequence[PageKey]) -> tuple[Sequence[PageKey], dict[PageKey, float]]:
+        """Return the pages in their order, with the scores of the first of them.
+
+        Raises `EngineError` where the server is gone, hangs or gives no scores, or scoring fails in any other way: one
+        line, after at most `engine.search_seconds` and what a start takes.
+        """
+        asked = RankedQuestion(question, pages[: self.engine.depth])
+        if not self._busy.acquire(blocking=False):
+            raise EngineError("it still works on another question")
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        done: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
+        threading.Thread(target=self._scored_once, args=(asked, done.put), daemon=True).start()
+        patience = self.engine.search_seconds + _STARTS * self.engine.start_seconds
+        try:
+            scores = done.get(timeout=patience)
+        except Empty:
+            raise EngineError(f"no scores within {patience:.0f} s") from None
+        if isinstance(scores, Exception):
+            kind = "" if isinstance(scores, KopubError) else f"{type(scores).__name__}: "
+            raise EngineError(f"{kind}{first_line(scores)}".removesuffix(": ")) from scores
+        return order(pages, scores), scores
+
+    def scores(self, questions: Iterable[RankedQuestion]) -> Iterator[dict[PageKey, float]]:
+        """Yield the scores of each question's pages; those that are known are not made again.
+
+        Raises `EngineError`, `SourceError` and `StoreError`; what was scored by then is known.
+        """
+        asked = [(each, self._pair_keys(each)) for each in questions]
+        todo = (
+            (keys[page], pair)
+            for question, keys in asked
+            for page, pair in self._pages.pairs(
+                question.text, [page for page, key in keys.items() if key not in self._known]
+            )
+        )
+        problems: dict[str, int] = {}
+        for made in self.engine.score(Pair(key, pair.question, pair.text, pair.picture) for key, pair in todo):
+            if made.score is None:
+                problems[made.reason or "no reason"] = problems.get(made.reason or "no reason", 0) + 1
+            else:
+                self._known[made.id] = made.score
+        found = [{page: self._known[key] for page, key in keys.items() if key in self._known} for _, keys in asked]
+        if problems and not any(found):
+            raise EngineError(max(problems, key=lambda reason: problems[reason]))
+        yield from found
+
+    @property
+    def known(self) -> Mapping[str, float]:
+        """The scores that were made or learnt, by question and page."""
+        return self._known
+
+    def learn(self, scores: Mapping[str, float]) -> None:
+        """Take over scores that were made with this recipe."""
+        self._known.update(scores)
+
+    def _pair_keys(self, question: RankedQuestion) -> dict[PageKey, str]:
+        return {page: fingerprint([question.text, key]) for page, key in self._pages.keys(question.pages).items()}
+
+    def _scored_once(self, asked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
+        try:
+            put(next(self.scores([asked])))
+        # A connection that is refused, a process that was killed, a fault of a library: a search goes on without.
+        except Exception as error:
+            put(error)
+        finally:
+            self._busy.release()
+
+
+def reranking_of(engine: Reranker, store: SearchedTables, corpus: Corpus) -> Reranking | None:
+    """Return what reranks the pages of a corpus; None where the engine is off."""
+    return None if engine.off else Reranking(engine, SeenPages(store, corpus, engine.sees))
+
+
+def order(pages: Sequence[PageKey], scores: Mapping[PageKey, float]) -> list[PageKey]:
+    """Return the pages by their scores, the best first; those without one follow as they were."""
+    return sorted(pages, key=lambda page: -scores.get(page, -1.0))
+
+
+def kept_scores(
+    store: TableStore, reranking: Reranking, questions: Sequence[RankedQuestion]
+) -> list[dict[PageKey, float]]:
+    """Return the scores of questions, and keep them in the store: measuring again computes nothing.
+
+    A run that is killed between loses what it scored; one that fails keeps it. Raises as `Reranking.scores`.
+    """
+    found = store.find(_KEPT, ALL)
+    if found and found[1].get("recipe") == reranking.recipe:
+        reranking.learn(dict(zip(*(column.to_pylist() for column in found[0].columns), strict=True)))
+    before = len(reranking.known)
+    try:
+        return list(reranking.scores(questions))
+    finally:
+        if len(reranking.known) != before:
+            columns = [pa.array(reranking.known.keys(), pa.string()), pa.array(reranking.known.values(), pa.float32())]
+            store.write(_KEPT, ALL, pa.Table.from_arrays(columns, schema=_KEPT_SCHEMA), {"recipe": reranking.recipe})

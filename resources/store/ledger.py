@@ -1,0 +1,310 @@
+"""The append-only ledger of computed rows: their run, time and cost.
+
+The tables themselves carry no times, so that a shard comes out the same however it was made.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.fingerprints import canonical_json
+from resources.store.append_log import AppendLog
+from resources.store.corpus_tables import RELEASED_FILES, TABLES
+from resources.store.table_store import TableStore
+
+LEDGER = pa.schema(
+    [
+        pa.field("row_id", pa.string(), nullable=False),
+        pa.field("fingerprint", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("made_at", pa.timestamp("us", "UTC"), nullable=False),
+        ("seconds", pa.float64()),
+        ("gpu_seconds", pa.float64()),
+        pa.field("recipe", pa.string(), nullable=False),
+        ("figures", pa.string()),
+    ]
+)
+"""One row for each row that was computed, oldest first.
+
+`row_id` is the page or query, `fingerprint` that of its row in the table, `recipe` the asset's own.
+`seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
+the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
+before it was killed, which the next run of the shard enters under its own name. `figures` are what its
+engine counted for the row, as tokens and second tries: JSON of numbers by name, null where it counted nothing.
+"""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_FOLDER = ".ledger"
+_MOST_PARTS = 16
+"""Files of a shard before they are made one; a night's retries then cost no more than one read each."""
+_RUN_DIGITS = 8
+"""Digits of a run's id in the name of its part, before the number of rows that it computed."""
+_MERGED = "merged"
+"""End of the name of a part whose entries other parts may hold too, as one that holds all before it."""
+_SAMPLE = 32
+"""Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The last run: its end, and the number of rows it computed by asset."""
+
+    run_id: str
+    ended: datetime
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The cost of `rows` in seconds; only rows whose time is known are counted."""
+
+    rows: int
+    seconds: float
+    gpu_seconds: float
+
+    @property
+    def seconds_each(self) -> float:
+        return self.seconds / self.rows if self.rows else 0.0
+
+    @property
+    def gpu_seconds_each(self) -> float:
+        return self.gpu_seconds / self.rows if self.rows else 0.0
+
+
+def assets(store: TableStore) -> list[str]:
+    """Return the assets that have ledger entries, those of the platform first.
+
+    Both groups are in order.
+    """
+    order = [table.name for table in (*TABLES, RELEASED_FILES)]
+    found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
+    return [*(name for name in order if name in found), *sorted(found - set(order))]
+
+
+def entries(
+    keys: Sequence[tuple[str, str]],
+    seconds: Sequence[float | None],
+    gpus: float,
+    run_id: str,
+    recipe: str,
+    figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
+) -> pa.Table:
+    """Return ledger rows for (id, fingerprint) `keys` that were made just now.
+
+    `seconds` are None where they are unknown.
+    """
+    count = len(keys)
+    counted = [(figures or {}).get(key) for key in keys]
+    columns = [
+        [row_id for row_id, _ in keys],
+        [row_fingerprint for _, row_fingerprint in keys],
+        [run_id] * count,
+        [datetime.now(UTC)] * count,
+        seconds,
+        [None if each is None else each * gpus for each in seconds],
+        [recipe] * count,
+        [canonical_json(dict(each)) if each else None for each in counted],
+    ]
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, LEDGER, strict=True)], schema=LEDGER
+    )
+
+
+def shares(seconds: float, costs: Sequence[float]) -> list[float]:
+    """Divide `seconds` in proportion to the cost of each row.
+
+    Equally where all costs are 0.
+    """
+    total = sum(costs)
+    return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
+
+
+def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: bool = False) -> None:
+    """Add `rows`, a table of `LEDGER`; `first` where the table was never made.
+
+    Raises `StoreError`.
+    """
+    if not rows.num_rows:
+        return
+    parts = _of(store, asset, shard)
+    if first:
+        parts.expect_none()
+    computed = len(rows) - rows["seconds"].null_count
+    parts.append(rows, f"{rows['run_id'][0].as_py()[:_RUN_DIGITS]}-{computed}")
+    names = parts.seen()
+    if len(names) > _MOST_PARTS:
+        # Entries that a merged part repeats count once, so a kill or a second writer here harms nothing.
+        parts.append(_once(parts.read(lambda _: names)), _MERGED)
+        parts.remove(names)
+
+
+def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collection[tuple[str, str]]) -> None:
+    """Copy the newest entries of (id, fingerprint) `keys` from shard `source` to `shard`.
+
+    Keys that have an entry in `shard` already are skipped.
+    """
+
+    def keys_of(rows: pa.Table) -> Iterator[tuple[str, str]]:
+        return zip(rows["row_id"].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
+
+    wanted = set(keys) - set(keys_of(read(store, asset, shard)))
+    rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
+    rows = rows.filter(pa.array([key in wanted for key in keys_of(rows)], pa.bool_()))
+    if rows.num_rows:
+        _of(store, asset, shard).append(rows, _MERGED)
+
+
+def read(store: TableStore, asset: str, shard: str) -> pa.Table:
+    """Return all entries of a shard, oldest first.
+
+    A row that was computed again has both.
+    """
+    return _all(_of(store, asset, shard))
+
+
+def newest(ledger: pa.Table) -> pa.Table:
+    """Return the last entry of every (row_id, fingerprint)."""
+    keys = zip(ledger["row_id"].to_pylist(), ledger["fingerprint"].to_pylist(), strict=True)
+    last = {key: at for at, key in enumerate(keys)}
+    return ledger.take(pa.array(sorted(last.values()), pa.int64()))
+
+
+def spent(rows: pa.Table) -> Spent:
+    """Return the total cost of the rows of a ledger."""
+    known = rows.filter(rows["seconds"].is_valid())
+    seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
+    return Spent(known.num_rows, seconds, gpu_seconds)
+
+
+def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
+    """Return the recent cost of rows by asset, from the latest parts.
+
+    An asset that never computed anything is left out.
+    """
+    wanted = {asset: list[str]() for asset in assets}
+    if not wanted:
+        return {}
+    log = store.parts(_FOLDER)
+    for name in log.names():
+        if (asset := _shard(name)[0]) in wanted:
+            wanted[asset].append(name)
+    spents = {}
+    for asset, names in wanted.items():
+        # A part that another run has merged into a newer one meanwhile is not missed.
+        parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
+        spents[asset] = spent(_joined([_last_run(part) for part in parts]))
+    return {asset: rate for asset, rate in spents.items() if rate.rows}
+
+
+def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
+    """Return the run that computed rows last, of the `shards` of each asset.
+
+    None when none of them has an entry: a run that computed nothing enters nothing. Raises `StoreError` when a part is
+    damaged.
+    """
+    log = store.parts(_FOLDER)
+
+    def of_shards(names: Sequence[str]) -> list[str]:
+        return [name for name in names if _shard(name)[1] in shards.get(_shard(name)[0], ())]
+
+    def newest(names: Sequence[str]) -> list[str]:
+        return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
+
+    found = log.read(newest)
+    if not found or not (last := _known(_joined(found))).num_rows:
+        return None
+    moments = last["made_at"].cast(pa.int64()).to_pylist()
+    at = moments.index(max(moments))
+    run_id, ended = last["run_id"][at].as_py(), moment_of(moments[at])
+    names = of_shards(log.seen())
+    # Other parts may repeat the entries of a merged part, and its name has no number of rows of a run.
+    to_read = {_shard(name) for name in names if _run(name) is None}
+    rows = dict.fromkeys(shards, 0)
+    for name in names:
+        run = _run(name)
+        if run is not None and run[0] == run_id[:_RUN_DIGITS] and _shard(name) not in to_read:
+            rows[_shard(name)[0]] += run[1]
+    for asset, shard in to_read:
+        rows[asset] += _computed(_known(read(store, asset, shard)), run_id)
+    return LastRun(run_id, ended, rows)
+
+
+def _known(rows: pa.Table) -> pa.Table:
+    """Return the rows whose time is known."""
+    # By a mask, and with times as numbers: expressions and Python datetimes load pandas.
+    return rows.filter(rows["seconds"].is_valid())
+
+
+def _computed(table: pa.Table, run_id: str) -> int:
+    """Return the number of rows that a run computed.
+
+    Rows are counted once, as a merged part may repeat those of the parts before it.
+    """
+    columns = (table[name].to_pylist() for name in ("run_id", "row_id", "fingerprint"))
+    return len({(row_id, made) for run, row_id, made in zip(*columns, strict=True) if run == run_id})
+
+
+def _file(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _shard(name: str) -> tuple[str, str]:
+    """Return the asset and shard of a part in the log of all assets."""
+    asset, _, rest = name.partition("/")
+    return asset, rest.partition("/")[0]
+
+
+def _run(name: str) -> tuple[str, int] | None:
+    """Return the first digits of a part's run id and its number of rows.
+
+    None where its name does not say.
+    """
+    run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
+    return (run, int(computed)) if run and computed.isdigit() else None
+
+
+def _last_run(part: pa.Table) -> pa.Table:
+    """Return the newest entries of a merged part; those before may be of another model."""
+    known = part.filter(pc.field("seconds").is_valid())
+    return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
+
+
+def moment_of(made_at: int) -> datetime:
+    """Return a moment as the ledger holds it: microseconds since 1970, UTC."""
+    return _EPOCH + timedelta(microseconds=made_at)
+
+
+def _all(parts: AppendLog) -> pa.Table:
+    return _once(parts.read())
+
+
+def _once(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return the entries of all `parts`, oldest first.
+
+    An entry that a merged part repeats is kept once.
+    """
+    entries = _joined(parts)
+    made_at = entries["made_at"].cast(pa.int64()).to_pylist()
+    columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
+    first: dict[tuple[object, ...], int] = {}
+    for at, entry in enumerate(zip(*columns, strict=True)):
+        first.setdefault(entry, at)
+    if len(first) < entries.num_rows:
+        entries = entries.take(pa.array(list(first.values()), pa.int64()))
+    return entries
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    """Return all entries of the parts.
+
+    A part from before a column was kept has nulls in it.
+    """
+    return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
+
+
+def _of(store: TableStore, asset: str, shard: str) -> AppendLog:
+    return store.parts(_FOLDER, asset, shard)

@@ -1,1 +1,0 @@
-"""What is kept beside the tables: of what was computed, of runs and of engines."""

@@ -1,0 +1,188 @@
+"""Records of runs: what engines counted, by run and asset, and self-test results."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, Self
+
+import pyarrow as pa
+
+from resources.files import replace_bytes
+from resources.fingerprints import fingerprint
+from resources.store.ledger import moment_of
+
+ANSWER_TOKENS = "answer_tokens"
+"""Tokens that a model wrote for a row."""
+COUNTED = {
+    "requests": "requests",
+    "image_tokens": "image tokens",
+    ANSWER_TOKENS: "answer tokens",
+    "second_tries": "second tries",
+    "second_tries_taken": "of them taken",
+    "second_tries_left_out": "second tries left out",
+    "answers_loop": "loops",
+    "answers_cut": "cut answers",
+    "answers_empty": "empty answers",
+    "answers_runaway": "runaway answers",
+    "regions_reused": "answers reused",
+    "cells_pruned": "cells pruned",
+    "tables_dropped": "tables dropped",
+    "regions_blank": "blank regions",
+    "regions_failed": "failed regions",
+    "rows_blank": "blank",
+    "rows_partial": "partial",
+    "rows_failed": "failed",
+    "rows_quarantined": "quarantined",
+}
+"""The figures of a summary, with their names for a person; engines count more, which the UI shows."""
+_LISTED = 5
+"""Rows with the most tokens that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over the rows with counts, and the answer tokens of each row."""
+
+    rows: int
+    counted: Mapping[str, float]
+    tokens: Mapping[str, int]
+
+    @property
+    def most_tokens(self) -> list[tuple[str, int]]:
+        """The (id, tokens) of the rows with the longest answers, longest first."""
+        return sorted(self.tokens.items(), key=lambda each: (-each[1], each[0]))[:_LISTED]
+
+    def figures(self) -> dict[str, float]:
+        """Return the sums by name, with the mean, median and maximum of the tokens."""
+        known = {name: self.counted[name] for name in COUNTED if self.counted.get(name)}
+        if not self.tokens:
+            return known
+        each = list(self.tokens.values())
+        return {**known, "tokens_per_row": mean(each), "tokens_median": median(each), "tokens_most": max(each)}
+
+
+@dataclass(frozen=True, slots=True)
+class AssetRun:
+    """One run of one asset: its rows of known cost, seconds, end and counts."""
+
+    run_id: str
+    ended: datetime
+    rows: int
+    seconds: float
+    summary: Summary | None
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
+    """Return the summary of rows by their (id, fingerprint); None where nothing was counted."""
+    counted: Counter[str] = Counter()
+    tokens: Counter[str] = Counter()
+    for (row_id, _), each in figures.items():
+        counted.update(each)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        if each.get(ANSWER_TOKENS):
+            tokens[row_id] += int(each[ANSWER_TOKENS])
+    rows = sum(1 for each in figures.values() if each)
+    return Summary(rows, dict(counted), dict(tokens)) if rows else None
+
+
+def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
+    """Return the runs of an asset's ledger, newest first and at most `most`.
+
+    Rows of unknown cost are left out.
+    """
+    # By plain values, and with times as numbers: expressions and Python datetimes load pandas.
+    known = ledger.filter(ledger["seconds"].is_valid())
+    moments: list[Any] = known["made_at"].cast(pa.int64()).to_pylist()
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    ended: dict[str, int] = {}
+    values = known.select(["row_id", "fingerprint", "run_id", "seconds", "figures"]).to_pylist()
+    for row, moment in zip(values, moments, strict=True):
+        run_id = row["run_id"]
+        rows[run_id].append(row)
+        ended[run_id] = max(moment, ended.get(run_id, moment))
+    newest = sorted(ended, key=lambda run_id: -ended[run_id])
+    return [_run(run_id, moment_of(ended[run_id]), rows[run_id]) for run_id in newest[:most]]
+
+
+def _run(run_id: str, ended: datetime, rows: Sequence[Mapping[str, Any]]) -> AssetRun:
+    counted = {(row["row_id"], row["fingerprint"]): json.loads(row["figures"]) for row in rows if row["figures"]}
+    return AssetRun(run_id, ended, len(rows), sum(row["seconds"] for row in rows), summed(counted))
+
+
+_FOLDER = "self_tests"
+TESTED = ("layout", "recognition", "embedding")
+"""The sections of a profile whose engines the samples can judge: nobody knows what to say of a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """The result of an engine's self-test on the samples, with its recipe and time.
+
+    `figures` are by name, `problems` one line each.
+    """
+
+    section: str
+    engine: str
+    recipe: str
+    tested_at: str
+    figures: Mapping[str, float]
+    problems: list[str] = field(default_factory=list)
+
+    @classmethod
+    def now(cls, section: str, recipe: Mapping[str, Any], figures: Mapping[str, float], problems: list[str]) -> Self:
+        """Return the result of a test that has just been made; `recipe` is the engine's."""
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(section, str(recipe["engine"]), fingerprint(recipe), when, figures, problems)
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        """Return `passed on 2026-11-22 with CER 0.021`, or `failed on ...: why`."""
+        day = self.tested_at.partition("T")[0]
+        if not self.passed:
+            return f"failed on {day}: {self.problems[0]}"
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in self.figures.items())
+        return f"passed on {day}{f' with {shown}' if shown else ''}"
+
+
+def keep(home: Path, result: SelfTest) -> None:
+    """Write the result in place of the last one of its recipe.
+
+    Raises `StoreError`.
+    """
+    content = json.dumps(asdict(result), ensure_ascii=False, indent=1) + "\n"
+    replace_bytes(_path(home, result.recipe), content.encode())
+
+
+def find(home: Path, recipe: Mapping[str, Any]) -> SelfTest | None:
+    """Return the last result of an engine's recipe on this home.
+
+    None where there is none that can be read.
+    """
+    try:
+        return SelfTest(**json.loads(_path(home, fingerprint(recipe)).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        # A record that was cut off or is of another release says nothing; the next test writes it anew.
+        return None
+
+
+def of_table(home: Path, made_with: str) -> SelfTest | None:
+    """Return the last result of the engine behind a table, by its `made_with`.
+
+    None for a table of code alone.
+    """
+    engines = json.loads(made_with or "{}").get("engines", ())
+    return next(filter(None, (find(home, recipe) for recipe in engines)), None)
+
+
+def _path(home: Path, recipe: str) -> Path:
+    return home / _FOLDER / f"{recipe}.json"

@@ -1,0 +1,352 @@
+"""The texts of regions from a sound text layer, and its comparison with what was read."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from rapidfuzz.distance import Levenshtein
+
+from resources.errors import counted
+from resources.fingerprints import CodeVersion
+from resources.layout.regions import Region, Task
+from resources.pages.documents.text_layer import Mark, TextLayer, Word
+from resources.recognition.content import KOREAN, fence_code, letters, script_of
+from resources.recognition.known_texts import LineSample
+from resources.recognition.regions import RegionText, TextOrigin
+from resources.states import State
+from resources.store.corpus_tables import TABLES
+from resources.texts.layer_lines import (
+    Line,
+    RegionWords,
+    clean,
+    code_of,
+    lines_of,
+    outside_of,
+    text_of,
+    words_of_regions,
+)
+from resources.texts.markdown import page_text
+from resources.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
+
+if TYPE_CHECKING:
+    from resources.store.table_store import TableStore
+
+_BROKEN = frozenset({"Cc", "Co", "Cn", "Cs"})
+"""Unicode categories of characters that nobody prints: control, private, unassigned."""
+_CID = re.compile(r"\(cid:\d+\)")
+"""Characters that some programs write for those that they could not map."""
+_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE, _MOST_INVISIBLE = 0.03, 0.1, 0.2, 0.5
+"""Shares of the characters from which a layer is not believed: more than the bullets of symbol fonts come to."""
+_FEW = 3
+"""Fewer characters than this say nothing."""
+_SCRIPTS = frozenset({"mojibake", "jamo", "script"})
+"""Kinds of doubt about a text that speak of its characters."""
+_COMMON_LATIN = frozenset("etaoin")
+"""40 % and more of the small letters in English words, code and commands are one of these six, of 26 by chance 23 %."""
+_WORD = re.compile("[a-z]{4,}")
+_LATIN, _LEAST_COMMON_LATIN = 120, 0.32
+_COMMON = frozenset("이다는의에을하고를가은로한지기어도사리시나자서일으인라대해그들수있정제아부전과주")
+"""A quarter to a half of the syllables on a page of Korean are among these 40."""
+_SYLLABLES, _LEAST_COMMON = 80, 0.08
+
+
+def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
+    """Return the plainest reason to distrust a page's text layer, None where there is none.
+
+    `scripts` are those that the page is expected to have. A sound layer may lack parts of its page, as that of a scan
+    with a printed stamp.
+    """
+    return next(_reasons(layer, scripts), None)
+
+
+def is_broken(char: str) -> bool:
+    """Return whether a character stands for one that its font could not name."""
+    return char == "\ufffd" or unicodedata.category(char) in _BROKEN
+
+
+def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
+    if layer.failure:
+        yield f"it could not be read: {layer.failure}"
+        return
+    characters = layer.characters
+    if not characters:
+        yield "all of its text lies outside of the page"
+        return
+    text = "\n".join(clean(word.text) for word in layer.words)
+    broken = sum(map(is_broken, text.replace("\n", "")))
+    unmapped = _characters(layer, Mark.UNMAPPED)
+    cids = sum(map(len, _CID.findall(text)))
+    nameless = _share(max(broken, unmapped, cids), characters)
+    if nameless >= _MOST_BROKEN:
+        yield f"{nameless:.0%} of its characters have no meaning, as of fonts without a Unicode map"
+    outside = _share(layer.outside, characters + layer.outside)
+    if outside >= _MOST_OUTSIDE:
+        yield f"{outside:.0%} of its characters lie outside of the page"
+    bare = _share(_characters(layer, Mark.NO_INK), characters)
+    if bare >= _MOST_WITHOUT_INK:
+        yield f"{bare:.0%} of its characters stand where nothing is printed"
+    invisible = _share(_characters(layer, Mark.INVISIBLE), characters)
+    if invisible >= _MOST_INVISIBLE:
+        yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
+    found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
+    if total(found) >= DOUBTFUL:
+        yield found[0].says
+    yield from _implausible(text)
+
+
+def _implausible(text: str) -> Iterator[str]:
+    """Characters that have a meaning, and mean another: a font whose map was made for another font."""
+    # Each word once: a page may repeat one that is no word of any language.
+    latin = list("".join(sorted(set(_WORD.findall(text)))))
+    hangul = [char for char in text if "가" <= char <= "힣"]
+    for alphabet, fewest, common, least, name in (
+        (latin, _LATIN, _COMMON_LATIN, _LEAST_COMMON_LATIN, "Latin letters"),
+        (hangul, _SYLLABLES, _COMMON, _LEAST_COMMON, "syllables"),
+    ):
+        share = sum(char in common for char in alphabet) / len(alphabet) if len(alphabet) >= fewest else 1.0
+        if share < least:
+            yield f"only {share:.0%} of its {name} are common ones, as of a wrong Unicode map"
+
+
+def _as_page(layer: TextLayer) -> str:
+    """Return the words with a blank between them, and line ends where the PDF has them."""
+    return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
+
+
+def _characters(layer: TextLayer, mark: Mark) -> int:
+    return sum(len(word.text) for word in layer.words if word.marks & mark)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole and part >= _FEW else 0.0
+
+
+CODE = CodeVersion(
+    "texts.layers",
+    {
+        1: "the first release",
+        2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
+    },
+)
+"""A new version takes the texts of all pages with a layer again."""
+
+_CODE_LABEL = "algorithm"
+_DRAWN = frozenset({"seal"})
+"""Labels of text that is a picture."""
+_MOST_BARE = 0.25
+"""Share of a region's ink that may be no word's: rules under words, frames. Text drawn as shapes is more."""
+_FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
+"""Signs of a formula in a line, of which a layer has the signs and not how they stand."""
+_NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK | Mark.UNMAPPED
+_UNREAD = frozenset({"GREEK"})
+"""A script of Korean pages that readers of Korean and English take for Latin letters."""
+_FEWEST, _BEST, _MOST = 6, 40, 100
+"""Letters of a line that is read as a sample: fewer prove little, more take long."""
+_PLAIN = 0.7
+"""Share of letters and digits in a line from which any reader can be expected to read it."""
+_FEWEST_DIGITS = 4
+_OTHER_SIZE = 1.2
+"""A line so many times as high as another one is set in another font."""
+_MARGIN = 0.25
+"""Share of a line's height around a sample: glyphs leave their boxes, and readers want paper around them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedTexts:
+    """Texts from a layer by the index of their region, and lines to read as its proof."""
+
+    texts: Mapping[int, str]
+    samples: Sequence[LineSample] = ()
+
+
+def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
+    """Return the texts of the text regions whose words are sound and all that is printed there.
+
+    None of a layer that is not sound. Lines are as printed, code stands between fences with its indents. The samples
+    are at most three lines in `scripts`, those that the reader knows: one of the body, one of another size, and the
+    one with most digits, for fonts map their characters one by one.
+    """
+    regions = list(regions)
+    if unsound(layer, scripts) is not None:
+        return ExtractedTexts({})
+    texts: dict[int, str] = {}
+    printed: list[Line] = []
+    for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+        if _can_be_taken(region, within):
+            lines = lines_of(within.words)
+            text = _text(region, lines)
+            if text and not any(map(is_broken, text.replace("\n", ""))):
+                texts[region.index] = text
+                printed += lines
+    return ExtractedTexts(texts, _samples(layer, printed, scripts - _UNREAD))
+
+
+def _can_be_taken(region: Region, within: RegionWords) -> bool:
+    return (
+        region.task is Task.TEXT
+        and region.label not in _DRAWN
+        and within.bare_share <= _MOST_BARE
+        and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
+    )
+
+
+def _text(region: Region, lines: Sequence[Line]) -> str:
+    if region.label == _CODE_LABEL:
+        return fence_code(code_of(lines)) if lines else ""
+    return text_of(lines)
+
+
+def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
+    readable = [(line, text) for line in lines if (text := _readable(line, scripts))]
+    if not readable:
+        return []
+    body = min(readable, key=lambda each: abs(len(letters(each[1])) - _BEST))
+    chosen = [body]
+    others = [each for each in readable if not 1 / _OTHER_SIZE < _height(each[0]) / _height(body[0]) < _OTHER_SIZE]
+    if others:
+        chosen.append(max(others, key=lambda each: len(letters(each[1]))))
+    numbers = max(readable, key=lambda each: _digits(each[1]))
+    if numbers not in chosen and _digits(numbers[1]) >= _FEWEST_DIGITS > max(_digits(text) for _, text in chosen):
+        chosen.append(numbers)
+    return [LineSample(text, _around(layer, line)) for line, text in chosen]
+
+
+def _readable(line: Line, scripts: Collection[str]) -> str:
+    """Return the text of a line that stands upright and is plain enough to be read; empty for another."""
+    text = text_of([line])
+    signs, found = "".join(text.split()), letters(text)
+    known = sum(char.isdigit() or script_of(char) in scripts for char in found)
+    # Turned lines have boxes that are no places on the page.
+    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN) for word in line.words)
+    return text if upright and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
+
+
+def _height(line: Line) -> int:
+    return max(1, line.box[3] - line.box[1])
+
+
+def _digits(text: str) -> int:
+    return sum(map(str.isdigit, text))
+
+
+def _around(layer: TextLayer, line: Line) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = line.box
+    margin = _MARGIN * _height(line)
+    right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
+    return max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom
+
+
+SOUND, UNSOUND = "sound", "unsound"
+"""The kinds of text layers in `parsed_texts`."""
+
+_FEWEST_LETTERS = 20
+"""Letters and digits from which a distance says something."""
+"""Share of a region's ink without a word, from which the layer does not hold the region."""
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+_TABLE = "table"
+_DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)
+"""From which distance, and share of letters in no region, a page is doubted, and where the doubt is certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of a reading with a sound layer of the same regions.
+
+    `distance` is edits to the longer text, 0 to 1, over letters and digits; None where there are too few to tell.
+    `outside` is the share of the layer's letters that stand in no region.
+    """
+
+    distance: float | None
+    outside: float
+
+    def doubts(self) -> list[Doubt]:
+        """Return what speaks against the reading."""
+        far = self.distance or 0.0
+        return [
+            Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
+            Doubt(
+                "layer",
+                ramp(self.outside, *_OUTSIDE),
+                f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
+            ),
+        ]
+
+
+def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
+    """`boxes` are those of the readings, in pixels.
+
+    Failed regions, formulas and pictures are left out. Regions are compared one by one, so the order of reading plays
+    no part. A table's cells may stand in another order: of it the letters count that only one of the two has.
+    """
+    edits = longest = 0
+    for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
+        told = letters(page_text([reading]))
+        printed = letters(text_of(lines_of(within.words)))
+        was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
+        if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
+            measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
+            edits += measure(told, printed)
+            longest += max(len(told), len(printed))
+    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))
+
+
+def layer_figures(table: pa.Table) -> dict[str, float]:
+    """Count the sound and unsound layers of a `parsed_texts` table, with the usual distance.
+
+    Nothing where no page was held against a layer.
+    """
+    states = Counter(filter(None, table["text_layer"].to_pylist()))
+    if not states:
+        return {}
+    distances = [distance for distance in table["text_layer_distance"].to_pylist() if distance is not None]
+    usual = {"text_layer_distance": median(distances)} if distances else {}
+    return {"text_layers_sound": states[SOUND], "text_layers_unsound": states[UNSOUND], **usual}
+
+
+@dataclass(frozen=True, slots=True)
+class FromLayers:
+    """Counts of regions with text from the PDF itself, of all regions, and of their pages."""
+
+    regions: int = 0
+    of: int = 0
+    pages: int = 0
+
+    def __add__(self, other: "FromLayers") -> "FromLayers":
+        return FromLayers(self.regions + other.regions, self.of + other.of, self.pages + other.pages)
+
+    def __str__(self) -> str:
+        of = f"{self.regions:,} of {counted(self.of, 'region')} on {counted(self.pages, 'page')}"
+        return f"text of {of} taken from the text layers of PDFs"
+
+
+def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
+    """Count what the readings of `shards` have from text layers.
+
+    Of each table one small column is read. Raises `StoreError`.
+    """
+    regions = of = pages = 0
+    for shard in shards:
+        with store.open(TABLES.readings.name, shard) as table:
+            read = table.read(columns=["regions.list.element.origin"])["regions"].to_pylist()
+        for page in read:
+            taken = sum(region["origin"] == TextOrigin.TEXT_LAYER for region in page or ())
+            regions, of, pages = regions + taken, of + len(page or ()), pages + (taken > 0)
+    return FromLayers(regions, of, pages)
+
+
+def _unshared(a: str, b: str) -> int:
+    return max((Counter(a) - Counter(b)).total(), (Counter(b) - Counter(a)).total())
+
+
+def _outside(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> float:
+    every, outside = (_count(words) for words in (layer.words, outside_of(layer, boxes)))
+    return outside / every if outside >= _FEWEST_LETTERS else 0.0
+
+
+def _count(words: Sequence[Word]) -> int:
+    return sum(len(letters(word.text)) for word in words if not word.marks & Mark.NO_INK)

@@ -1,0 +1,238 @@
+"""Words of a text layer by the region that they stand in, and as the lines that it prints. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from resources.pages.documents.text_layer import Box, Mark, TextLayer, Word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_OVERLAP = 0.5
+"""Least share of the lower of two words' heights that they share on one line."""
+_STACKED = 0.6
+"""Share of the steps from word to word that lead down where characters stand one above the other."""
+_APART = 0.5
+"""Share of a character's size from which a gap is a blank, where PDFium gives none."""
+_IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+"""Hyphens that are not printed, joiners and marks without a width."""
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
+_BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
+"""A character of a symbol font that begins a line: no such font says what its bullets are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The words of a line from left to right, and the box around them in the direction of reading."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def box(self) -> Box:
+        x1, y1, x2, y2 = zip(*(word.box for word in self.words), strict=True)
+        return min(x1), min(y1), max(x2), max(y2)
+
+
+def lines_of(words: Sequence[Word]) -> list[Line]:
+    """Return the lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
+
+    Turned lines and vertical writing are turned upright first: their boxes are no places on the page any more.
+    """
+    lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
+    joined: list[Line] = []
+    for line in lines:
+        if joined and _on_one_line(joined[-1].box, line.box) and line.box[0] >= joined[-1].box[2]:
+            joined[-1] = Line((*joined[-1].words, *line.words))
+        else:
+            joined.append(line)
+    return joined
+
+
+def text_of(lines: Sequence[Line]) -> str:
+    """Lines as they are printed; a word that a hyphen divides stands whole on the line where it begins.
+
+    The hyphen goes where small letters stand on both sides of it, and nowhere else.
+    """
+    stacked = _is_stack(lines)
+    texts: list[str] = []
+    divided = False
+    for line in lines:
+        first, *rest = line.words
+        if divided:
+            texts[-1] += first.text if texts[-1][-1:].islower() and first.text[:1].islower() else f"-{first.text}"
+            texts += [_joined(rest, stacked)] if rest else []
+        else:
+            texts.append(_joined(line.words, stacked))
+        divided = bool(line.words[-1].marks & Mark.HYPHEN)
+    if divided:
+        texts[-1] += "-"
+    return "\n".join(text for line in texts if (text := clean(line)))
+
+
+def code_of(lines: Sequence[Line]) -> str:
+    """Lines of code: their indents are as many blanks as characters would fill them."""
+    widths = [(word.box[2] - word.box[0]) / len(word.text) for line in lines for word in line.words]
+    width = max(1.0, median(widths)) if widths else 1.0
+    left = min((line.box[0] for line in lines), default=0)
+    texts = []
+    for line in lines:
+        text = " " * round((line.box[0] - left) / width)
+        end = line.box[0]
+        for word in line.words:
+            text += " " * max(0 if word is line.words[0] else 1, round((word.box[0] - end) / width)) + word.text
+            text += "-" if word.marks & Mark.HYPHEN else ""
+            end = word.box[2]
+        texts.append(unicodedata.normalize("NFC", _IGNORED.sub("", text)))
+    return "\n".join(texts)
+
+
+def clean(text: str) -> str:
+    """Return a line in NFC, without ligatures and characters that nobody sees.
+
+    A bullet of a symbol font is a bullet.
+    """
+    plain = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _IGNORED.sub("", text))
+    return _BULLET.sub("•", unicodedata.normalize("NFC", plain).strip())
+
+
+def _upright(words: Sequence[Word]) -> list[Word]:
+    """Return the words with boxes as if their lines ran from left to right, each below the one before."""
+    if not words:
+        return []
+    down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))
+    half = sum(len(word.text) for word in words) / 2
+    if down > half or _is_column(words):
+        return [replace(word, box=(y1, -x2, y2, -x1)) for word in words for x1, y1, x2, y2 in [word.box]]
+    if up > half:
+        return [replace(word, box=(-y2, x1, -y1, x2)) for word in words for x1, y1, x2, y2 in [word.box]]
+    return list(words)
+
+
+def _is_column(words: Sequence[Word]) -> bool:
+    """Return whether the characters stand one above the other, as in vertical writing."""
+    if len(words) < 3 or sum(len(word.text) for word in words) > 1.5 * len(words):
+        return False
+    steps = list(pairwise(word.box for word in words))
+    down = sum(min(a[2], b[2]) - max(a[0], b[0]) > _OVERLAP * min(a[2] - a[0], b[2] - b[0]) and b[1] > a[1]
+               for a, b in steps)  # fmt: skip
+    return down >= _STACKED * len(steps)
+
+
+def _is_stack(lines: Sequence[Line]) -> bool:
+    words = [word for line in lines for word in line.words]
+    return len(words) > 2 and all(len(word.text) == 1 for word in words)
+
+
+def _runs(words: Iterable[Word]) -> Iterable[list[Word]]:
+    """Words that follow each other on a line, in the order of the PDF."""
+    run: list[Word] = []
+    for word in words:
+        if run and (not _on_one_line(run[-1].box, word.box) or word.box[0] < run[-1].box[0]):
+            yield run
+            run = []
+        run.append(word)
+    if run:
+        yield run
+
+
+def _in_order(lines: list[Line]) -> list[Line]:
+    boxes = [line.box for line in lines]
+    right = 0
+    for above, below in pairwise(boxes):
+        right = max(right, above[2])
+        # The next line stands higher. At the head of a second column that is right, and nowhere else.
+        if below[3] <= above[1] and below[0] < right:
+            return _from_the_top(lines)
+        if _on_one_line(above, below) and below[0] < above[0]:
+            return _from_the_top(lines)
+    return lines
+
+
+def _from_the_top(lines: Iterable[Line]) -> list[Line]:
+    """Lines from top to bottom, and those on one line from left to right."""
+    ordered: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: line.box[1] + line.box[3]):
+        if ordered and _on_one_line(ordered[-1][0].box, line.box):
+            ordered[-1].append(line)
+        else:
+            ordered.append([line])
+    return [line for row in ordered for line in sorted(row, key=lambda line: line.box[0])]
+
+
+def _on_one_line(a: Box, b: Box) -> bool:
+    return min(a[3], b[3]) - max(a[1], b[1]) > _OVERLAP * min(a[3] - a[1], b[3] - b[1])
+
+
+def _joined(words: Sequence[Word], stacked: bool) -> str:
+    text = ""
+    for at, word in enumerate(words):
+        apart = not stacked or word.box[0] - words[at - 1].box[2] > _APART * (word.box[3] - word.box[1])
+        text += (" " if at and apart else "") + word.text
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RegionWords:
+    """The words of a region in the order of the PDF.
+
+    `bare_share` is the part of its ink, 0 to 1, that no word covers: 1 where there is ink and no word.
+    """
+
+    words: tuple[Word, ...]
+    bare_share: float
+
+    @property
+    def characters(self) -> int:
+        """Characters of its words."""
+        return sum(len(word.text) for word in self.words)
+
+
+def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
+    """For each box (x1, y1, x2, y2) in pixels, the words whose middle lies in it; of two boxes, in the smaller one."""
+    homes = _homes(layer, boxes)
+    covered = np.zeros_like(layer.bare)
+    for word in layer.words:
+        x1, y1, x2, y2 = (max(0, edge) // layer.cell for edge in word.box)
+        covered[y1 : y2 + 1, x1 : x2 + 1] = True
+    found = []
+    for index, box in enumerate(boxes):
+        words = tuple(layer.words[at] for at in np.flatnonzero(homes == index))
+        found.append(RegionWords(words, _bare_share(layer, covered, box)))
+    return found
+
+
+def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]:
+    """Return the words that stand in none of the boxes."""
+    return [layer.words[at] for at in np.flatnonzero(_homes(layer, boxes) < 0)]
+
+
+def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.intp]":
+    """(words,) the box that each word stands in, -1 where there is none."""
+    if not layer.words or not boxes:
+        return np.full(len(layer.words), -1)
+    words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)
+    x, y = (words[:, 0] + words[:, 2]) / 2, (words[:, 1] + words[:, 3]) / 2
+    within = (places[:, 0] <= x[:, None]) & (x[:, None] <= places[:, 2])
+    within &= (places[:, 1] <= y[:, None]) & (y[:, None] <= places[:, 3])
+    areas = np.prod(places[:, 2:] - places[:, :2], axis=1)
+    smallest = np.where(within, areas, np.inf).argmin(axis=1)
+    return np.where(within.any(axis=1), smallest, -1)
+
+
+def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
+    """Return the bare share of the squares within the box.
+
+    Those on its edges may hold what stands beside it.
+    """
+    left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
+    right, bottom = (int(edge // layer.cell) for edge in box[2:])
+    bare = int(layer.bare[top:bottom, left:right].sum())
+    printed = bare + int((covered & ~layer.bare)[top:bottom, left:right].sum())
+    return bare / printed if printed else 0.0

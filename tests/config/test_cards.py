@@ -1,0 +1,128 @@
+"""Every reader on every card: what fits, what is refused with its sums, and flags that vLLM's own parser takes."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from resources.config.memory import demands_at_once, memory_demands, memory_sums
+from resources.config.profile_files import find_profile, known_profiles, known_readers
+from resources.config.settings import Settings, read_settings
+from resources.doctor.environment import examine, managed_servers
+from resources.errors import ConfigError
+from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from resources.recognition.vlm.recognizer import VlmRecognizer
+from resources.vllm.served_engine import ServedEngine
+from resources.vllm.server_fields import serve_arguments
+from tests.support.servers.vllm_cpu import needs_vllm, program
+
+CARDS = [name for name in known_profiles() if find_profile(name).card and name != "h200_korean"]
+NAMES = [*CARDS, *(f"{card}+{reader}" for card in CARDS for reader in known_readers())]
+TOO_LARGE = {f"rtx4060+{reader}" for reader in ("deepseek_ocr", "deepseek_pages")}
+
+
+def load(name: str, **changes: str) -> Settings:
+    return read_settings({"KOPUB_PROFILE": name, "KOPUB_HOME": "/nowhere"}, changes)
+
+
+def test_there_is_a_card_of_every_size_that_is_sold() -> None:
+    sizes = {card.memory_gb for name in CARDS if (card := find_profile(name).card)}
+    assert sizes == {8, 16, 24, 48, 80, 141, 180}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_takes_less_than_its_card_has_or_is_refused(name: str) -> None:
+    if name in TOO_LARGE:
+        sums = r"does not fit on RTX 4060, 8 GB: [\d.]+ GB are needed \(.*weights 6\.7, cache 0\.5, activations"
+        with pytest.raises(ConfigError, match=sums):
+            load(name)
+        return
+    settings = load(name)
+    assert settings.card is not None
+    total = int(settings.card.memory_gb * 1e9)
+    asks = memory_demands(settings.engines, 1)
+    assert sum(ask.of(total) for ask in demands_at_once(asks, total)) < total
+    for ask in asks:
+        assert not ask.server or ask.server.cache_is_fixed
+    assert f"of {settings.card.memory_gb:g} GB at once" in memory_sums(settings.engines, settings.card)
+
+
+@pytest.mark.parametrize(
+    ("card", "sequences", "share"), [("rtx4090", 100, 0.9), ("l4", 100, 0.9), ("rtx4060", 10, 0.75)]
+)
+@pytest.mark.parametrize("reader", ["deepseek_ocr", "deepseek_pages"])
+def test_deepseek_has_the_limits_of_its_first_users(card: str, sequences: int, share: float, reader: str) -> None:
+    small = {"recognition.server.quantization": "fp8"} if card == "rtx4060" else {}
+    if small and reader == "deepseek_pages":
+        small["layout.server.quantization"] = "fp8"
+    settings = load(f"{card}+{reader}", **small)
+    assert isinstance(settings.recognition, DeepSeekOcrRecognizer)
+    server = settings.recognition.server
+    assert (server.max_num_seqs, server.gpu_memory_utilization) == (sequences, share)
+
+
+def test_a_reader_of_whole_pages_shares_its_server_with_the_layout() -> None:
+    settings = load("h200+deepseek_pages")
+    assert isinstance(settings.layout, ServedEngine)
+    assert isinstance(settings.recognition, ServedEngine)
+    assert settings.layout.server == settings.recognition.server
+    servers = {ask.who for ask in memory_demands(settings.engines, 1)}
+    assert servers == {"layout and recognition server", "embedding server"}
+
+
+def test_only_what_was_measured_is_called_so() -> None:
+    measured = {name for name in NAMES if name not in TOO_LARGE and (card := load(name).card) and card.measured}
+    assert measured == {"h200", "h200+glm_ocr", "h200+deepseek_pages"}
+
+
+def test_a_cache_that_the_share_leaves_no_room_for_is_refused(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    server = "{kv_cache_memory: null, gpu_memory_utilization: 0.3}"
+    mine.write_text(f"extends: rtx4090+deepseek_ocr\nrecognition: {{server: {server}}}\n")
+    with pytest.raises(ConfigError, match="profile mine: it does not fit on RTX 4090, 24 GB"):
+        load(str(mine))
+
+
+def test_the_doctor_shows_the_sums_on_any_machine(tmp_path: Path) -> None:
+    settings = read_settings({"KOPUB_PROFILE": "rtx4090+deepseek_ocr", "KOPUB_HOME": str(tmp_path)})
+    said = {each.check: each.says for each in examine(settings, probe=lambda: {"problem": "no"})}["memory of RTX 4090"]
+    assert "at most 23.2 of 24 GB at once, by arithmetic" in said
+    assert "recognition server 20.3 (weights 6.7, cache 10.7, activations 2.4, CUDA 0.5)" in said
+
+
+_PARSE = """
+import json, sys
+from vllm.entrypoints.launchers.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser = make_arg_parser(FlexibleArgumentParser())
+for arguments in json.load(sys.stdin):
+    parser.parse_args(arguments)
+print("all")
+"""
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+def test_vllm_s_own_parser_takes_the_flags_of_every_reader_on_every_card() -> None:
+    commands = []
+    for name in NAMES:
+        if name not in TOO_LARGE:
+            engines = load(name).engines
+            assert isinstance(engines["recognition"], VlmRecognizer)
+            commands += [serve_arguments(server) for server in managed_servers(engines).values()]
+    assert len(commands) >= 2 * (len(NAMES) - len(TOO_LARGE))
+    found = program()
+    assert found is not None
+    done = subprocess.run(
+        [str(found.with_name("python")), "-c", _PARSE],
+        input=json.dumps(commands), capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip().endswith("all"), done.stderr[-2000:]
+    refused = subprocess.run(
+        [str(found.with_name("python")), "-c", _PARSE],
+        input=json.dumps([[*commands[0], "--no-such-flag"]]), capture_output=True, text=True, timeout=500, check=False,
+    )  # fmt: skip
+    assert refused.returncode
+    assert "--no-such-flag" in refused.stderr

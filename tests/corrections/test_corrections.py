@@ -1,0 +1,418 @@
+"""People's corrections: nobody's is lost, each has its effect on its page alone, and undoing leaves no trace."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from kopub import open as open_corpus
+from kopub_assets.staleness import Standing, find_standings
+from kopub_cli.main import app
+from resources.corrections.corrected import CorrectedTables, truth_of
+from resources.corrections.gold import FOLDER, write_checked_pages
+from resources.corrections.log import Action, CorrectedMeanwhile, Correction, CorrectionLog
+from resources.embedding.hashed import HashedEmbedder
+from resources.errors import DamagedTable, KopubError, SourceError
+from resources.evaluation.scoring import load
+from resources.fingerprints import CodeVersion
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import PageLayout, Region, Task
+from resources.pages.page import Page
+from resources.release.files import config_files
+from resources.release.local import LocalRelease
+from resources.release.verify import verify
+from resources.search.searcher import Searcher
+from resources.states import State
+from resources.store import ledger
+from resources.store.table_store import TableStore
+from tests.doubles.engines import SlowReader
+from tests.support.harness import STANDARD, Platform, Prepared
+from tests.support.sources.corpora import pages, query
+
+TABLES = STANDARD[:-1]
+
+
+class Bands(LayoutDetector):
+    """Regions one above the other, each a quarter of the page; `taller` moves their edges, by pixels."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.bands", {1: "a double"})
+
+    taller: int = 0
+    labels: ClassVar[tuple[str, ...]] = ("doc_title", "text", "table")
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for page in pages:
+            height, width = page.image.shape[:2]
+            step = height // 4 + self.taller
+            regions = [
+                Region(
+                    at,
+                    label,
+                    Task.TABLE if label == "table" else Task.TEXT,
+                    1.0,
+                    (0, at * step, width, (at + 1) * step),
+                )
+                for at, label in enumerate(self.labels)
+            ]
+            yield PageLayout(page.page_id, State.OK, None, tuple(regions))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    home = tmp_path_factory.mktemp("corrected") / "home"
+    platform = Platform(home)
+    platform.engines |= {
+        "layout": Bands(),
+        "recognition": SlowReader(diary=str(home / "recognition.diary"), prompt="read"),
+        "embedding": HashedEmbedder(),
+    }
+    platform.reindex([pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_1")])
+    platform.make(*TABLES)
+    return Prepared(platform)
+
+
+@pytest.fixture
+def platform(prepared: Prepared) -> Platform:
+    return prepared.renewed()
+
+
+def region(platform: Platform, page_id: str, index: int, shard: str = "shard_00") -> dict:
+    """The fields of a correction that say which region it is of, as the page says now."""
+    layouts, readings = (
+        {row["page_id"]: row for row in CorrectedTables(platform.store).read(asset, shard).to_pylist()}
+        for asset in ("layout_regions", "ocr_results")
+    )
+    layout = next(r for r in layouts[page_id]["regions"] if r["index"] == index)
+    reading = next(r for r in readings[page_id]["regions"] if r["index"] == index)
+    return {
+        "page_id": page_id,
+        "shard": shard,
+        "author": "Kim",
+        "bbox": tuple(layout["bbox"]),
+        "bbox_2d": tuple(layout["bbox_2d"]),
+        "label": layout["label"],
+        "kind": reading["label"],
+        "before": reading["content"],
+    }
+
+
+def corrected(platform: Platform, page_id: str, index: int, after: str, action: Action = Action.TEXT) -> Correction:
+    log = CorrectionLog(platform.store)
+    return log.add(Correction(action=action, after=after, **region(platform, page_id, index)))
+
+
+def undone(platform: Platform, correction: Correction) -> Correction:
+    log = CorrectionLog(platform.store)
+    return log.add(Correction(correction.page_id, correction.shard, Action.UNDO, "Lee", after=correction.id))
+
+
+def files(platform: Platform) -> dict[str, bytes]:
+    """Every published table by its path, byte for byte."""
+    store = platform.home / "store"
+    return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.glob("[a-z]*/*.parquet"))}
+
+
+def standings(platform: Platform) -> dict[tuple[str, str], Standing]:
+    from kopub_assets.graph import GRAPH
+    from resources.store.table_source import FooterCache
+
+    declared = GRAPH.on(platform.resources()).declared(platform.resources())
+    footers = FooterCache(platform.store)
+    made = {name: asset for name, asset in declared.items() if name in TABLES}
+    tables = {name: footers.tables(name) for name in made}
+    found = find_standings(made, tables, ["shard_00", "shard_01"], False)
+    return {(name, shard): standing for name, by_shard in found.items() for shard, standing in by_shard.items()}
+
+
+def computed(platform: Platform, asset: str, shard: str = "shard_00") -> int:
+    return ledger.read(platform.store, asset, shard).num_rows
+
+
+def test_a_correction_is_stale_for_its_page_alone(platform: Platform):
+    before, tables = files(platform), platform.tables()
+    counts = {asset: computed(platform, asset) for asset in TABLES}
+    corrected(platform, "a_2", 1, "고쳐 쓴 제목입니다")
+    now = standings(platform)
+    assert now["parsed_texts", "shard_00"] is Standing.STALE
+    assert now["corpus_text_embeddings", "shard_00"] is Standing.MAYBE_STALE
+    assert {where for where, standing in now.items() if standing is not Standing.CURRENT} == {
+        ("parsed_texts", "shard_00"),
+        ("corpus_text_embeddings", "shard_00"),
+    }
+    platform.make(*TABLES)
+    assert set(standings(platform).values()) == {Standing.CURRENT}
+    changed = {name for name, data in files(platform).items() if data != before[name]}
+    assert changed == {"parsed_texts/shard_00.parquet", "corpus_text_embeddings/shard_00.parquet"}
+    for asset in ("parsed_texts", "corpus_text_embeddings"):
+        assert computed(platform, asset) == counts[asset] + 1, f"{asset} made other rows again"
+        was, rows = tables[asset, "shard_00"].to_pylist(), list(platform.rows(asset).values())
+        assert [row["page_id"] for row, old in zip(rows, was, strict=True) if row != old] == ["a_2"]
+    assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2\n\n고쳐 쓴 제목입니다\n\nread a_2"
+    assert computed(platform, "ocr_results") == counts["ocr_results"]
+
+
+def test_search_finds_the_new_words(platform: Platform):
+    def found(words: str) -> list[str]:
+        keys = ["shard_00", "shard_01"]
+        searcher = Searcher(CorrectedTables(platform.store), keys, HashedEmbedder(), "cpu", platform.home / "search")
+        answer = searcher.search(words, top=1)
+        return [hit.page.page_id for hit in answer.hits if any("자전거" in region.text for region in hit.page.regions)]
+
+    assert not found("자전거 수리")
+    log = CorrectionLog(platform.store)
+    log.add(Correction(action=Action.TEXT, after="자전거 수리 안내", **region(platform, "b_2", 1, "shard_01")))
+    platform.make(*TABLES)
+    assert found("자전거 수리") == ["b_2"]
+
+
+def test_undo_brings_the_tables_back_byte_for_byte(platform: Platform):
+    before = files(platform)
+    made = [
+        corrected(platform, "a_1", 0, "다른 제목"),
+        corrected(platform, "a_1", 1, "paragraph_title", Action.LABEL),
+        corrected(platform, "a_1", 2, "", Action.STRIKE),
+    ]
+    platform.make(*TABLES)
+    assert files(platform) != before
+    taken_back = [undone(platform, each) for each in made]
+    platform.make(*TABLES)
+    assert files(platform) == before
+    # Whoever takes back that they took it back has it again.
+    undone(platform, taken_back[0])
+    platform.make(*TABLES)
+    assert platform.rows("parsed_texts")["a_1"]["text"].startswith("다른 제목")
+
+
+def test_labels_order_and_regions_change_and_pictures_follow_their_region(platform: Platform):
+    first, second, third = (region(platform, "a_1", index) for index in range(3))
+    log = CorrectionLog(platform.store)
+    log.add(Correction(action=Action.ORDER, after=json.dumps(third["bbox_2d"]), **first))
+    log.add(Correction(action=Action.LABEL, after="footnote", **third))
+    added = {**first, "bbox": (0.0, 170.0, 160.0, 220.0), "bbox_2d": (0, 780, 1000, 1000), "label": "text"}
+    log.add(Correction(action=Action.ADD, after="쪽 끝", **{**added, "kind": "text"}))
+    log.add(Correction(action=Action.STRIKE, **second))
+    regions = open_corpus(platform.home).page("a_1").regions
+    assert [(r.index, r.label, r.content, r.origin) for r in regions] == [
+        (0, "footnote", "read a_1", "recognizer"),
+        (1, "doc_title", "read a_1", "recognizer"),
+        (2, "text", "쪽 끝", "person"),
+    ]
+    assert open_corpus(platform.home).page("a_1").markdown == "read a_1\n\n# read a_1\n\n쪽 끝"
+
+
+def test_a_region_that_was_lost_is_mended_and_its_page_is_whole(tmp_path: Path):
+    home = tmp_path / "home"
+    reader = SlowReader(diary=str(home / "recognition.diary"), prompt="read", lose="a_1")
+    platform = Platform(home, {"layout": Bands(), "recognition": reader})
+    platform.reindex([pages("a_1", "a_2")])
+    platform.make(*TABLES)
+    assert platform.states("parsed_texts")["a_1"] == State.PARTIAL
+    corrected(platform, "a_1", 2, "<table><tr><td>가</td><td>나</td></tr></table>")
+    platform.make(*TABLES)
+    assert platform.states("parsed_texts")["a_1"] == State.OK
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "read a_1\n\nread a_1\n\n가\t나"
+
+
+@pytest.mark.parametrize(("taller", "stays"), [(4, True), (-40, False)])
+def test_after_another_layout_a_correction_stays_with_its_box_or_is_listed(
+    platform: Platform, taller: int, stays: bool, monkeypatch: pytest.MonkeyPatch
+):
+    corrected(platform, "a_1", 1, "고친 글")
+    platform.engines["layout"] = Bands(taller=taller)
+    platform.make(*TABLES)
+    assert ("고친 글" in platform.rows("parsed_texts")["a_1"]["text"]) is stays
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+    said = CliRunner().invoke(app, ["corrections"]).output
+    assert ("1 placed, 0 unplaced" if stays else "0 placed, 1 unplaced") in said
+    platform.engines["layout"] = Bands()
+    platform.make(*TABLES)
+    assert "고친 글" in platform.rows("parsed_texts")["a_1"]["text"]
+
+
+def test_after_another_reader_a_correction_stands(platform: Platform):
+    corrected(platform, "a_1", 1, "고친 글")
+    platform.engines["recognition"] = SlowReader(diary=str(platform.home / "other.diary"), prompt="look")
+    platform.make(*TABLES)
+    assert platform.rows("parsed_texts")["a_1"]["text"] == "look a_1\n\n고친 글\n\nlook a_1"
+
+
+def test_the_release_says_that_a_person_wrote_it(platform: Platform):
+    corrected(platform, "a_3", 1, "사람이 쓴 글")
+    assert platform.run(last="shard_01").success
+    released = open_corpus(platform.home / "release")
+    assert [r.origin for r in released.page("a_3").regions] == ["recognizer", "person", "recognizer"]
+    assert "사람이 쓴 글" in released.page("a_3").markdown
+    assert {r.origin for r in released.page("a_1").regions} == {"recognizer"}
+    before = {path: path.read_bytes() for path in (platform.home / "release").rglob("*shard_01*") if path.is_file()}
+    undone(platform, CorrectionLog(platform.store).page("a_3").every[0])
+    assert platform.run(last="shard_01").success
+    assert {r.origin for r in open_corpus(platform.home / "release").page("a_3").regions} == {"recognizer"}
+    for path, data in before.items():
+        assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(("wanted", "authors"), [("anonymous", None), ("named", "Kim")])
+def test_a_release_lists_the_corrections_where_they_are_wanted(platform: Platform, wanted: str, authors: str | None):
+    folder = platform.home / "release"
+
+    def released(choice: str) -> list[dict] | None:
+        platform.engines["release"] = LocalRelease(folder=str(folder), license="cc-by-4.0", corrections=choice)  # type: ignore[arg-type]
+        assert platform.run(last="shard_01").success
+        assert list(verify(folder)) == []
+        files = config_files(folder, "corrections")
+        return [row for file in files for row in pq.read_table(file).to_pylist()] if files else None
+
+    log = CorrectionLog(platform.store)
+    first = corrected(platform, "a_2", 1, "사람이 쓴 글")
+    undone(platform, corrected(platform, "a_1", 0, "무른 글"))
+    log.add(Correction("b_1", "shard_01", Action.CHECKED, "Kim", after="{}", reason="scanned at /home/kim/scan.png"))
+    assert released("none") is None
+    before = {path: path.read_bytes() for path in folder.rglob("*.parquet")}
+    rows = released(wanted)
+    assert rows is not None
+    assert [(row["page_id"], row["action"], row["before"], row["after"]) for row in rows] == [
+        ("a_2", "text", "read a_2", "사람이 쓴 글"),
+        ("b_1", "checked", "", "{}"),
+    ]
+    assert {row["author"] for row in rows} == {authors}
+    assert (rows[0]["at"], tuple(rows[0]["bbox_2d"])) == (first.at, first.bbox_2d)
+    assert "/home/kim" not in rows[1]["reason"]
+    card = (folder / "README.md").read_text("utf-8")
+    assert "Changes by people: 1, on 1 of 5 pages; pages that they marked as right: 1." in card
+    assert ("Kim" in card, {path: path.read_bytes() for path in before}) == (False, before)
+    # A mark changes no table, and is in the release all the same.
+    log.add(Correction("b_2", "shard_01", Action.CHECKED, "Kim", after="{}"))
+    assert [row["page_id"] for row in released(wanted) or ()] == ["a_2", "b_1", "b_2"]
+    assert released("none") is None
+    assert {path: path.read_bytes() for path in folder.rglob("*.parquet")} == before
+
+
+def test_the_second_of_two_people_is_told_of_the_first(platform: Platform):
+    log = CorrectionLog(platform.store)
+    seen = log.page("a_1").seen
+    draft = Correction(action=Action.TEXT, after="하나", **region(platform, "a_1", 0))
+    log.add(draft, seen)
+    with pytest.raises(CorrectedMeanwhile, match="Kim has corrected a_1 meanwhile"):
+        log.add(replace(draft, after="둘"), seen)
+    assert [each.after for each in log.page("a_1").every] == ["하나"]
+
+
+def test_a_checked_page_is_checked_until_it_is_corrected_and_tells_when_it_reads_otherwise(platform: Platform):
+    log = CorrectionLog(platform.store)
+
+    def standing():
+        return CorrectedTables(platform.store).standings(["shard_00", "shard_01"])[0]
+
+    corrected(platform, "a_1", 1, "맞는 글")
+    page = standing().page
+    assert page is not None
+    said = truth_of(page)
+    log.add(Correction("a_1", "shard_00", Action.CHECKED, "Kim", after=said))
+    assert standing().done.checked
+    assert not standing().differs
+    platform.engines["recognition"] = SlowReader(diary=str(platform.home / "other.diary"), prompt="look")
+    platform.make(*TABLES)
+    assert standing().differs
+    corrected(platform, "a_1", 0, "더 고친 글")
+    assert standing().done.checked is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"action": Action.LABEL, "after": "tabel"}, "is no label; did you mean table"),
+        ({"action": Action.LABEL, "after": "image"}, "strike it out instead"),
+        ({"action": Action.TEXT, "bbox_2d": (10, 10, 5, 20)}, "the box has no width"),
+        ({"action": Action.TEXT, "author": " "}, "needs the name of its author"),
+        ({"action": Action.UNDO, "after": "nothing"}, "has no correction 'nothing' to undo"),
+    ],
+)
+def test_what_no_page_can_hold_is_refused(platform: Platform, wrong: dict, says: str):
+    with pytest.raises(KopubError, match=says):
+        CorrectionLog(platform.store).add(Correction(**{**region(platform, "a_1", 0), **wrong}))
+    assert not CorrectionLog(platform.store).by_page()
+
+
+def test_a_damaged_correction_is_said_and_stays(platform: Platform):
+    corrected(platform, "a_1", 0, "고친 글")
+    (part,) = (platform.home / "store" / ".corrections").iterdir()
+    data = bytearray(part.read_bytes())
+    data[len(data) // 20] ^= 0xFF
+    part.write_bytes(data)
+    fresh = platform.home.rename(platform.home.with_name("moved"))
+    try:
+        with pytest.raises(DamagedTable, match="restore it from a backup"):
+            CorrectionLog(TableStore(str(fresh / "store"))).by_page()
+    finally:
+        fresh.rename(platform.home)
+    assert part.exists()
+
+
+def _write(url: str, writer: int, told: str, count: int) -> None:
+    log = CorrectionLog(TableStore(url))
+    with open(told, "a") as file:
+        for at in range(count):
+            text = f"{writer}-{at}"
+            made = log.add(Correction("a_1", "shard_00", Action.TEXT, "Kim", (0, 0, 9, 9), (0, 0, 9, 9), after=text))
+            file.write(f"{made.id} {text}\n")
+            file.flush()
+
+
+@pytest.mark.slow
+def test_ten_writers_that_are_killed_lose_and_double_nothing(tmp_path: Path):
+    url, spawn = str(tmp_path / "store"), multiprocessing.get_context("fork")
+    told = [tmp_path / f"{writer}.told" for writer in range(10)]
+    writers = [spawn.Process(target=_write, args=(url, at, str(told[at]), 60)) for at in range(10)]
+    for writer in writers:
+        writer.start()
+    chosen = random.Random(7)
+    for writer in chosen.sample(writers, 6):
+        time.sleep(chosen.uniform(0.1, 0.5))
+        if writer.pid and writer.is_alive():
+            os.kill(writer.pid, signal.SIGKILL)
+    for writer in writers:
+        writer.join(60)
+    kept = CorrectionLog(TableStore(url)).page("a_1").every
+    ids = [each.id for each in kept]
+    said = [line.split() for path in told if path.exists() for line in path.read_text().splitlines()]
+    assert len(set(ids)) == len(ids)
+    assert {tuple(line) for line in said} <= {(each.id, each.after) for each in kept}
+    # A writer that was killed has saved at most the one that it could not tell of any more.
+    assert len(kept) - len(said) <= 6
+    assert [each.at for each in kept] == sorted(each.at for each in kept)
+    assert len(list((tmp_path / "store" / ".corrections").glob("*.parquet"))) <= 80
+
+
+def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+    corpus, folder = platform.resources()["corpus"], platform.home / FOLDER
+    with pytest.raises(SourceError, match="no page is checked yet"):
+        write_checked_pages(corpus, platform.store, folder)
+    doubtful = CliRunner().invoke(app, ["doubts", "--json"]).output
+    log = CorrectionLog(platform.store)
+    for page_id in ("a_1", "a_2"):
+        corrected(platform, page_id, 1, f"확인한 글 {page_id}")
+        (page,) = [each for each in CorrectedTables(platform.store).standings(["shard_00"]) if each.page_id == page_id]
+        assert page.page is not None
+        log.add(Correction(page_id, "shard_00", Action.CHECKED, "Kim", after=truth_of(page.page)))
+    assert write_checked_pages(corpus, platform.store, folder) == 2
+    known = load("corrections", folder)
+    assert {sample.id: "확인한 글" in str(sample.gold) for sample in known.samples} == {"a_1": True, "a_2": True}
+    # A page that is corrected after it was checked is no known answer any more.
+    corrected(platform, "a_2", 1, "다시 고친 글")
+    assert write_checked_pages(corpus, platform.store, folder) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["a_1.md", "a_1.png"]
+    listed = CliRunner().invoke(app, ["doubts", "--json"]).output
+    assert '"a_1"' in doubtful
+    assert '"a_1"' not in listed
+    assert '"a_2"' in listed

@@ -1,0 +1,125 @@
+"""DeepSeek-OCR read through a real vLLM on the CPU: its own classes and processor with small towers, real pages."""
+
+import json
+import subprocess
+from collections import Counter
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from resources.recognition.vlm.client.chat_requests import PATH, request_body
+from resources.recognition.vlm.client.deepseek import TiledImage, TiledImage2, tiled_image
+from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, SAMPLING, DeepSeekOcrRecognizer
+from resources.states import State
+from resources.vllm.endpoint import Endpoint
+from resources.vllm.server import VLLMServer
+from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
+from tests.support.real_readings import assert_whole, sample_work
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = ((300, 600), (641, 640), (1280, 640), (90, 1900), (1700, 210))
+
+
+def server_of(folder: Path) -> VLLMServer:
+    vllm = program()
+    assert vllm is not None
+    fields = cpu_server(folder, idle_seconds=2)
+    serve = ROOT / "tests" / "support" / "checkpoints" / "tiny_deepseek_serve.py"
+    own = ["--load-format", "dummy", f"--logits-processors={LOGITS_PROCESSOR}"]
+    return VLLMServer(
+        **{
+            **fields,
+            # The environment of this vLLM has not the project itself, whose guard it loads.
+            "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
+            "command": [str(vllm.with_name("python")), str(serve), "serve"],
+            "extra_flags": [*fields["extra_flags"], *own],
+        }
+    )
+
+
+def asked(endpoint: Endpoint, picture: TiledImage, **sampling: Any) -> dict[str, Any]:
+    body = request_body(endpoint.model, "Free OCR.", picture, 200, {"temperature": 0, **sampling})
+    headers = {"Authorization": f"Bearer {endpoint.api_key}", "Content-Type": "application/json"}
+    request = Request(endpoint.urls[0] + PATH, body, headers)
+    with urlopen(request, timeout=300) as response:
+        return json.load(response)
+
+
+def pairs(answer: dict[str, Any]) -> Counter[tuple[int, int]]:
+    return Counter(pairwise(answer["choices"][0]["token_ids"]))
+
+
+def longest_run(answer: dict[str, Any]) -> int:
+    return max(len(list(same)) for _, same in groupby(answer["choices"][0]["token_ids"]))
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(900)
+def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the test's own requests
+    server = server_of(save_deepseek_ocr(tmp_path / "deepseek-ocr"))
+    reader = DeepSeekOcrRecognizer(
+        server=server, processes=1, tries=2, sampling={"max_tokens": 24}, reuse_folder=str(tmp_path / "reuse")
+    )
+    work = sample_work(2)
+    with server.lease() as endpoint:
+        texts = assert_whole(work, list(reader.read(work)))
+        assert not any(EOS in text.content for text in texts)
+        good = sum(text.state is not State.FAILED and text.finish_reason == "stop" for text in texts)
+        list(reader.read(work))
+        assert reader.report().get("regions_reused", 0.0) == good
+
+        # The prompt is <BOS><image>\nFree OCR. and the picture takes the tokens that it is said to.
+        noise = np.random.default_rng(0)
+        pictures = [tiled_image(noise.integers(0, 256, shape, np.uint8)) for shape in SHAPES]
+        for picture in pictures:
+            answer = asked(endpoint, picture, max_tokens=1)
+            assert answer["usage"]["prompt_tokens"] == picture.tokens + len("<\nFree OCR.")
+
+        # The logits processor is there, and a request sets it.
+        free = asked(endpoint, pictures[0], ignore_eos=True, return_token_ids=True)
+        guarded = {"ngram_size": 2, "window_size": 200, "whitelist_token_ids": []}
+        never_twice = asked(endpoint, pictures[0], ignore_eos=True, return_token_ids=True, vllm_xargs=guarded)
+        assert max(pairs(free).values()) > 1
+        assert max(pairs(never_twice).values()) == 1
+
+        # One token pushed before all others is a loop, which the setting of every request ends.
+        (token, *_) = free["choices"][0]["token_ids"]
+        pushed = {"ignore_eos": True, "return_token_ids": True, "logit_bias": {str(token): 100}}
+        assert longest_run(asked(endpoint, pictures[0], **pushed)) == 200
+        assert longest_run(asked(endpoint, pictures[0], **{**SAMPLING, **pushed})) == 30
+
+
+SIZES = [(1357, 1920), (2480, 3508), (640, 640), (641, 640), (768, 700), (769, 768), (4000, 500), (500, 4000), (90, 60)]
+COUNT = """
+import json, sys
+from vllm.model_executor.models.deepseek_ocr import DeepseekOCRProcessingInfo as first
+from vllm.model_executor.models.deepseek_ocr2 import DeepseekOCR2ProcessingInfo as second
+sizes = json.loads(sys.argv[1])
+counts = [
+    [info.get_num_image_tokens(None, image_width=w, image_height=h, cropping=True) for w, h in sizes]
+    for info in (first, second)
+]
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+def test_pictures_have_the_tokens_that_vllm_counts():
+    vllm = program()
+    assert vllm is not None
+    command = [str(vllm.with_name("python")), "-c", COUNT, json.dumps(SIZES)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    for kind, counted in zip((TiledImage, TiledImage2), theirs, strict=True):
+        assert [kind(b"", "image/png", *size).tokens for size in SIZES] == counted

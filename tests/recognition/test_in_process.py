@@ -1,0 +1,111 @@
+"""Models read in this process by transformers: the same words as a real vLLM's of the same tiny checkpoint."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from resources.config.settings import Settings
+from resources.errors import ConfigError, EngineError
+from resources.layout.regions import Region, Task
+from resources.pages.page import Page
+from resources.recognition.regions import RegionText
+from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.recognition.vlm.in_process import TransformersRecognizer
+from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.recognition.vlm.recognizer import VlmRecognizer
+from resources.vllm.server import VLLMServer
+from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
+from tests.support.checkpoints.tiny_vlm import save_glm_ocr
+from tests.support.installed import needs
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
+
+pytestmark = [pytest.mark.slow, needs("torch", "transformers")]
+READING = {"tries": 1, "sampling": {"max_tokens": 5}}
+
+
+def work() -> list[tuple[Page, list[Region]]]:
+    image = np.full((240, 460, 3), 255, np.uint8)
+    for line in range(3):
+        cv2.putText(
+            image, f"line {line} of {37 * line}", (20, 50 + 70 * line), cv2.FONT_HERSHEY_SIMPLEX, 1, (0, 0, 0), 2
+        )
+    page = Page("p", cv2.imencode(".png", image)[1].tobytes())
+    boxes = [(10.0, 20.0 + 70 * line, 200.0 + 100 * line, 70.0 + 70 * line) for line in range(3)]
+    return [(page, [Region(index, "text", Task.TEXT, 0.9, box) for index, box in enumerate(boxes)])]
+
+
+def texts(reader: Any) -> list[RegionText]:
+    (reading,) = reader.read(work())
+    return list(reading.regions)
+
+
+def here(name: Any, checkpoint: Path, **changes: Any) -> TransformersRecognizer:
+    return TransformersRecognizer(
+        reader=name, repo=str(checkpoint), device="cpu", max_image_tokens=1280, reading=READING, **changes
+    )
+
+
+def test_a_batch_reads_what_single_regions_read(tmp_path: Path) -> None:
+    checkpoint = save_glm_ocr(tmp_path)
+    together, one_by_one = here("glm_ocr", checkpoint, batch_size=3), here("glm_ocr", checkpoint, batch_size=1)
+    assert together.recipe() == one_by_one.recipe()
+    found = texts(together)
+    assert [text.content for text in found] == [text.content for text in texts(one_by_one)]
+    assert any(text.content for text in found)
+    assert together.report()["requests"] == 3
+    for reader in (together, one_by_one):
+        reader.release()
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "save", "served", "signs"),
+    [
+        ("glm_ocr", save_glm_ocr, GlmOcrRecognizer, None),
+        # Later tokens of its tiny checkpoint are near ties, which the kernels of the server decide otherwise.
+        ("paddleocr_vl", save_paddleocr_vl, PaddleOcrVlRecognizer, 1),
+    ],
+)
+def test_it_reads_what_a_server_reads(
+    name: str,
+    save: Callable[[Path], Path],
+    served: type[VlmRecognizer],
+    signs: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path / "runtime"))
+    checkpoint = save(tmp_path / name)
+    local = here(name, checkpoint, dtype="float32")
+    found = texts(local)
+    local.release()
+    server = VLLMServer(**cpu_server(checkpoint, idle_seconds=2, max_image_tokens=1280, dtype="float32"))
+    told = texts(served(server=server, processes=1, **READING))
+    assert any(text.content for text in told)
+    for ours, theirs in zip(found, told, strict=True):
+        assert (ours.content[:signs], ours.state, ours.finish_reason, ours.scale) == (
+            theirs.content[:signs], theirs.state, theirs.finish_reason, theirs.scale
+        )  # fmt: skip
+
+
+def test_a_profile_names_it_and_its_reader_s_keys_are_checked(tmp_path: Path) -> None:
+    cpu = {"layout": {"engine": "cpu"}, "embedding": {"engine": "hashed"}}
+    section = {"engine": "transformers", "model": "glm_ocr", "reader": "glm_ocr", "reading": {"line_height": 28}}
+    reader = Settings.of(tmp_path, {**cpu, "recognition": section}).recognition
+    assert isinstance(reader, TransformersRecognizer)
+    assert reader.served.line_height == 28
+    assert reader.repo == "zai-org/GLM-OCR"
+    with pytest.raises(ConfigError, match="reading"):
+        Settings.of(tmp_path, {**cpu, "recognition": {**section, "reading": {"line_height": 4}}})
+
+
+def test_a_checkpoint_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EngineError, match="cannot be loaded by transformers"):
+        texts(here("glm_ocr", tmp_path))

@@ -1,0 +1,82 @@
+"""PaddleOCR-VL read through a real vLLM on the CPU: its own classes and processor, real pages, the managed server."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pytest
+
+from resources.pages.page import Page
+from resources.recognition.vlm.client.chat_requests import PATH, request_body
+from resources.recognition.vlm.client.paddle import PaddleImage, sized_image
+from resources.recognition.vlm.client.region_images import RegionImage, encode_image
+from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from resources.states import State
+from resources.vllm.endpoint import Endpoint
+from resources.vllm.server import VLLMServer
+from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
+from tests.support.real_readings import assert_whole, sample_work
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
+
+SIZES = {(812, 422): 435, (800, 40): 162, (300, 40): 165, (400, 200): 153, (1200, 900): 1230, (1654, 2339): 1260}
+"""Width and height of crops, and the image tokens that the model's preprocessor makes of them."""
+AROUND = len("<User: <") + len(">") + len("OCR:\nAssistant:\n")
+"""Tokens of the tiny tokenizer around the picture: special ones and bytes."""
+
+
+def asked(endpoint: Endpoint, picture: RegionImage, **sampling: Any) -> dict[str, Any]:
+    body = request_body(endpoint.model, "OCR:", picture, 8, {"temperature": 0, **sampling})
+    headers = {"Authorization": f"Bearer {endpoint.api_key}", "Content-Type": "application/json"}
+    with urlopen(Request(endpoint.urls[0] + PATH, body, headers), timeout=300) as response:
+        return json.load(response)
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(900)
+def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")  # the test's own requests
+    server = VLLMServer(
+        **cpu_server(save_paddleocr_vl(tmp_path / "paddleocr-vl"), idle_seconds=2, max_image_tokens=1280)
+    )
+    reader = PaddleOcrVlRecognizer(
+        server=server, processes=1, tries=2, sampling={"max_tokens": 24}, reuse_folder=str(tmp_path / "reuse")
+    )
+    work = sample_work(2)
+    with server.lease() as endpoint:
+        # The guard counts the tokens of every prompt; a picture that the server resized would be a failed region.
+        texts = assert_whole(work, list(reader.read(work)))
+        assert any(text.content.startswith("<table>") for text in texts)
+        good = sum(text.state is not State.FAILED and text.finish_reason == "stop" for text in texts)
+        list(reader.read(work))
+        assert reader.report().get("regions_reused", 0.0) == good
+
+        noise = np.random.default_rng(0)
+        for (width, height), tokens in SIZES.items():
+            crop = noise.integers(0, 256, (height, width), np.uint8)
+            picture = sized_image(crop)
+            assert picture.tokens == tokens
+            assert asked(endpoint, picture)["usage"]["prompt_tokens"] == tokens + AROUND
+            # What the preprocessor would make of the crop itself is what is sent.
+            whole = PaddleImage(*encode_image(crop), width, height)
+            assert asked(endpoint, whole)["usage"]["prompt_tokens"] == tokens + AROUND
+
+        # PaddleX's own client sends sizes with every request, which this server takes from nobody.
+        square = sized_image(noise.integers(0, 256, (400, 400), np.uint8))
+        with pytest.raises(HTTPError) as error:
+            asked(endpoint, square, mm_processor_kwargs={"max_pixels": 1_605_632})
+        assert "mm_processor_kwargs" in error.value.read().decode()
+
+        # A prompt longer than the context is a failed region with the server's words.
+        long = PaddleOcrVlRecognizer(server=server, processes=1, tries=2, prompts={"text": "O" * 9000})
+        page, regions = work[0]
+        (reading,) = long.read([(Page(page.page_id, page.data), regions)])
+        refused = [text for text in reading.regions if text.attempts and text.native_label == "text"]
+        assert refused
+        assert all(text.state is State.FAILED and text.attempts == 2 for text in refused)
+        assert all("maximum" in str(text.reason) for text in refused)

@@ -1,0 +1,111 @@
+"""Scores of a tiny random Qwen3-VL-Reranker on a real vLLM on the CPU, against transformers' own."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resources.errors import EngineError
+from resources.reranking.pairs import SYSTEM, Pair
+from resources.reranking.qwen3_vl import Qwen3VLReranker
+from resources.vllm.server import VLLMServer
+from tests.support import reranker_scores
+from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
+from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
+
+QUESTIONS = ("올해 예산의 합계는 얼마인가?", "목차는 어디에 있는가?")
+SMALL = 49 * 32 * 32
+"""Pixels: a picture on the CPU takes a second for each thousand tokens."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_qwen3_vl(tmp_path_factory.mktemp("qwen3-vl") / "reranker", reranker=True)
+
+
+@pytest.fixture(scope="module")
+def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMServer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KOPUB_RUNTIME", str(tmp_path_factory.mktemp("runtime")))
+        own = {"runner": "pooling", "convert": "classify", "dtype": "float32", "max_image_tokens": 1280}
+        server = VLLMServer(**cpu_server(checkpoint, **own, idle_seconds=2, max_num_seqs=64))
+        with server.lease():
+            yield server
+
+
+def reranker(server: VLLMServer, **fields: Any) -> Qwen3VLReranker:
+    return Qwen3VLReranker(server=server, **{"processes": 1, "max_pixels": SMALL, **fields})
+
+
+def pairs(sees: str) -> list[Pair]:
+    """Fifty pages, each with a picture that the server takes as it is and a text, asked one question or the other."""
+    import cv2
+
+    rng = np.random.default_rng(5)
+    made = []
+    for at in range(50):
+        shape = (32 * int(rng.integers(2, 5)), 32 * int(rng.integers(2, 5)), 3)
+        picture = cv2.imencode(".png", rng.integers(0, 256, shape, np.uint8))[1].tobytes()
+        text = "\n".join(f"{at}-{n}. 합계 {rng.integers(10**6)} 원" for n in range(int(rng.integers(1, 12))))
+        pair = Pair(f"p{at:02}", QUESTIONS[at % 2], text, picture)
+        blind = pair if sees != "text" else replace(pair, picture=None)
+        made.append(blind if sees != "image" else replace(blind, text=""))
+    return made
+
+
+def reference(checkpoint: Path, folder: Path, asked: list[Pair], instruction: str) -> np.ndarray:
+    items = []
+    for pair in asked:
+        item = {"system": SYSTEM, "instruction": instruction, "question": pair.question}
+        if pair.picture:
+            path = folder / f"{pair.id}.png"
+            path.write_bytes(pair.picture)
+            item["image"] = str(path)
+        items.append(item | ({"text": pair.text} if pair.text else {}))
+    inputs, output = folder / "inputs.json", folder / "scores.npy"
+    inputs.write_text(json.dumps(items), "utf-8")
+    python = (program() or Path()).with_name("python")
+    subprocess.run([python, reranker_scores.__file__, checkpoint, inputs, output], check=True)
+    return np.load(output)
+
+
+def scores(engine: Qwen3VLReranker, asked: list[Pair]) -> np.ndarray:
+    found = {made.id: made for made in engine.score(asked)}
+    assert [made.reason for made in found.values() if made.score is None] == []
+    return np.array([found[pair.id].score for pair in asked])
+
+
+@pytest.mark.parametrize("sees", ["image", "text", "both"])
+def test_scores_and_order_are_those_of_transformers_in_any_batch(
+    server: VLLMServer, checkpoint: Path, tmp_path: Path, sees: Any
+) -> None:
+    asked = pairs(sees)
+    engine = reranker(server, sees=sees)
+    expected = reference(checkpoint, tmp_path, asked, engine.instruction)
+    assert expected.std() > 0.01  # they differ, so that there is an order
+    for at_once in (1, 7, 50):
+        made = scores(engine.model_copy(update={"in_flight": at_once}), asked)
+        assert np.abs(made - expected).max() < 1e-2
+        apart = np.diff(expected[np.argsort(expected)]) > 2e-5
+        same = np.argsort(made, kind="stable") == np.argsort(expected, kind="stable")
+        assert same[1:][apart].all(), at_once
+
+
+def test_another_template_is_one_line(server: VLLMServer, tmp_path: Path) -> None:
+    with server.lease() as endpoint, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KEY_OF_TEST", endpoint.api_key)
+        same: dict[str, Any] = {"mode": "external", "urls": list(endpoint.urls), "api_key_env": "KEY_OF_TEST"}
+        believed = VLLMServer(model=server.model, runner="pooling", convert="classify", max_image_tokens=1280, **same)
+        # The tokenizer of another model counts otherwise, as another template would.
+        other = tmp_path / "tokenizer.json"
+        own = (Path(server.model) / "tokenizer.json").read_text("utf-8")
+        other.write_text(own.replace('"<|im_start|>"', '"<|im_begin|>"'), "utf-8")
+        with pytest.raises(EngineError, match=r"has another template.*check which model it serves"):
+            list(reranker(believed, tokenizer=str(other)).score(pairs("text")))

@@ -1,0 +1,36 @@
+"""The rules of the code that no linter knows: names of classes, first lines of docstrings, the length of a module."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import kopub
+
+ROOT = Path(kopub.__file__).parents[1]
+ROOMS = ("kopub", "kopub_assets", "kopub_cli", "kopub_web", "resources")
+MODULES = {path.relative_to(ROOT): path.read_text("utf-8") for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+NODES = {path: list(ast.walk(ast.parse(text))) for path, text in MODULES.items()}
+MOST_LINES = 500
+
+
+def test_no_two_classes_have_one_name():
+    found = defaultdict(list)
+    for path, nodes in NODES.items():
+        for node in nodes:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(f"{path}:{node.lineno}")
+    # What a user of the package holds is named as he would, whatever it is made from.
+    assert not {name: places for name, places in found.items() if len(places) > 1 and name not in kopub.__all__}
+
+
+def test_no_docstring_begins_with_of():
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    described = [
+        (path, ast.get_docstring(node)) for path, nodes in NODES.items() for node in nodes if isinstance(node, kinds)
+    ]
+    assert not [f"{path}: {text.splitlines()[0]}" for path, text in described if text and text.startswith("Of ")]
+
+
+def test_no_module_is_too_long():
+    lengths = {path: len(text.splitlines()) for path, text in MODULES.items()}
+    assert not {path: lines for path, lines in lengths.items() if lines > MOST_LINES}

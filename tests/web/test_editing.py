@@ -1,0 +1,221 @@
+"""Correcting in the room: what a form saves, who may send one, and a visit with a real browser."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.testclient import TestClient
+
+from kopub_web.app import reading_room
+from kopub_web.editing import cells
+from kopub_web.own_pages import Editor
+from kopub_web.room import Room
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.log import CorrectionLog
+from resources.search.searcher import Searcher
+from resources.store.table_source import CorpusCheck
+from tests.corrections.test_corrections import TABLES, prepared  # noqa: F401 - a fixture
+from tests.doubles.engines import SlowReader
+from tests.support.harness import Platform, Prepared
+from tests.support.visits import ENGLISH, Visit, browsed, chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ORIGIN = {"origin": "http://127.0.0.1"}
+ADDED = {"do": "add", "label": "text", "left": "0", "top": "900", "right": "900", "bottom": "1000"}
+TABLE = '<table><tr><th colspan="2">가 &amp; 나</th></tr><tr><td>1</td><td><b>2</b></td></tr></table>'
+
+
+@pytest.fixture
+def platform(prepared: Prepared) -> Platform:  # noqa: F811
+    return prepared.renewed()
+
+
+def client(platform: Platform, editor: Editor | None) -> TestClient:
+    settings, store = platform.settings, platform.store
+    keys = settings.corpus.manifest.keys
+    searcher = Searcher(CorrectedTables(store), keys, settings.embedding, "cpu", platform.home / "search")
+    room = Room(settings, searcher, CorpusCheck(store, lambda asset, shard: None), editor)
+    room._check.look = lambda *known: lambda asset, shard: True  # type: ignore[method-assign]
+    return TestClient(reading_room(room), base_url="http://127.0.0.1", follow_redirects=False)
+
+
+def fields(room: TestClient, page_id: str = "a_1") -> dict[str, str]:
+    """What the first form of a region sends, besides what a person writes."""
+    shown = room.get("/page", params={"id": page_id, "view": "edit"}).text
+    sent = dict(re.findall(r'<input type="hidden" name="(id|seen|form)" value="([^"]*)">', shown))
+    return {**sent, "box": re.findall(r'name="box" value="([^"]*)"', shown)[0], "author": "Kim"}
+
+
+def test_a_form_saves_a_text_and_the_page_shows_it(platform: Platform):
+    room = client(platform, Editor("Kim"))
+    answer = room.post("/correct", data={**fields(room), "do": "text", "text": "고친\r\n제목"}, headers=ORIGIN)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/page?id=a_1&view=edit#view"
+    shown = room.get(answer.headers["location"]).text
+    assert "고친\n제목" in shown
+    (made,) = CorrectionLog(platform.store).page("a_1").every
+    assert (made.author, made.before, made.after, made.shard) == ("Kim", "read a_1", "고친\n제목", "shard_00")
+    assert "고친" in room.get("/markdown", params={"id": "a_1"}).text
+    undone = room.post("/correct", data={**fields(room), "do": "undo", "of": made.id}, headers=ORIGIN)
+    assert undone.status_code == 303
+    assert "고친" not in room.get("/markdown", params={"id": "a_1"}).text
+
+
+def test_labels_order_strikes_additions_and_checks(platform: Platform):
+    room = client(platform, Editor("Kim"))
+    for sent in (
+        {"do": "label", "label": "footnote"},
+        {
+            "do": "add",
+            "label": "text",
+            "left": "0",
+            "top": "900",
+            "right": "900",
+            "bottom": "1000",
+            "text": "<b>끝</b>",
+        },
+        {"do": "order", "follows": ""},
+        {"do": "strike"},
+        {"do": "checked"},
+    ):
+        assert room.post("/correct", data={**fields(room), **sent}, headers=ORIGIN).status_code == 303, sent
+    done = CorrectionLog(platform.store).page("a_1")
+    assert [each.action for each in done.every] == ["label", "add", "order", "strike", "checked"]
+    shown = room.get("/page", params={"id": "a_1", "view": "edit"}).text
+    assert "Kim has checked this page." in shown
+    assert "<b>끝</b>" not in shown
+
+
+def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platform):
+    reader = platform.engines["recognition"]
+    platform.engines["recognition"] = SlowReader(diary=reader.diary, prompt="now", says={"a_2": TABLE})
+    platform.make(*TABLES)
+    room = client(platform, Editor("Kim"))
+    boxes = re.findall(r'name="box" value="([^"]*)"', room.get("/page?id=a_2&view=edit").text)
+    sent = {**fields(room, "a_2"), "box": boxes[2], "do": "text", "cell-0": "가 & 나", "cell-1": "<3", "cell-2": "2"}
+    assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
+    assert CorrectionLog(platform.store).page("a_2").every[0].after == TABLE.replace("<td>1</td>", "<td>&lt;3</td>")
+    assert cells(TABLE) == [[(0, "가 & 나")], [(1, "1"), (2, "2")]]
+
+
+def test_the_second_of_two_is_shown_the_first_and_overwrites_nothing(platform: Platform):
+    room = client(platform, Editor("Kim"))
+    seen = fields(room)
+    assert room.post("/correct", data={**seen, "do": "text", "text": "하나"}, headers=ORIGIN).status_code == 303
+    second = room.post("/correct", data={**seen, "author": "Lee", "do": "text", "text": "둘"}, headers=ORIGIN)
+    assert second.status_code == 409
+    assert "Kim has corrected this page meanwhile" in second.text
+    assert "<ins>하나</ins>" in second.text
+    assert ">둘</textarea>" in second.text
+    assert [each.after for each in CorrectionLog(platform.store).page("a_1").every] == ["하나"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "wrong"),
+    [
+        ({}, {}),
+        ({"origin": "http://evil.example"}, {}),
+        ({"origin": "null"}, {}),
+        ({**ORIGIN, "sec-fetch-site": "cross-site"}, {}),
+        (ORIGIN, {"form": "guessed"}),
+        (ORIGIN, {"token": "guessed"}),
+        ({**ORIGIN, "content-type": "text/plain"}, {}),
+        (ORIGIN, {"text": "가" * 2_000_000}),
+    ],
+)
+def test_what_no_form_of_the_room_sent_is_refused(platform: Platform, headers: dict[str, str], wrong: dict[str, str]):
+    room = client(platform, Editor("Kim", "secret"))
+    sent = {**fields(room), "do": "text", "text": "x", "token": "secret", **wrong}
+    assert room.post("/correct", data=sent, headers=headers).status_code == 403
+    assert not CorrectionLog(platform.store).by_page()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"do": "burn"},
+        {"do": "text", "box": "1,2,3,4"},
+        {"do": "label", "label": "<script>"},
+        {"do": "add", "left": "-1", "top": "0", "right": "x", "bottom": "9"},
+        {"do": "undo", "of": "../../etc"},
+        {"do": "text", "author": " "},
+    ],
+)
+def test_what_cannot_be_saved_is_said_and_the_page_is_shown(platform: Platform, sent: dict[str, str]):
+    room = client(platform, Editor("Kim"))
+    answer = room.post("/correct", data={**fields(room), "text": "mine", **sent}, headers=ORIGIN)
+    assert answer.status_code == 422
+    assert "Nothing was saved" in answer.text
+    assert "<script>" not in answer.text.partition("<body>")[2]
+    assert not CorrectionLog(platform.store).by_page()
+
+
+def test_a_room_without_edit_is_for_reading_alone(platform: Platform):
+    room = client(platform, None)
+    shown = room.get("/page", params={"id": "a_1", "view": "edit"})
+    assert "/correct" not in shown.text
+    assert 'method="post"' not in shown.text
+    assert room.post("/correct", data={"id": "a_1"}, headers=ORIGIN).status_code == 404
+    assert shown.headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_person_corrects_a_page_with_the_keyboard_and_takes_it_back(
+    browser: "Browser", platform: Platform, tmp_path: Path
+):
+    before = {path: path.read_bytes() for path in (platform.home / "store").glob("[a-z]*/*.parquet")}
+    environment = {"PATH": os.environ["PATH"], "KOPUB_HOME": str(platform.home)}
+    with browsed(environment, "--edit", "--author", "Kim") as url:
+        for scheme in ("light", "dark"):
+            visit = Visit(browser, url, tmp_path, locale=ENGLISH, color_scheme=scheme)
+            page = visit.page
+            visit.open("/page?id=a_1")
+            visit.follow("Correct")
+            for details in page.locator("details").all():
+                details.evaluate("each => each.open = true")
+            assert page.evaluate(_FAULTS) == []
+            visit.picture(f"edit-{scheme}")
+            visit.close(url)
+        visit = Visit(browser, url, tmp_path, locale=ENGLISH)
+        page = visit.page
+        visit.open("/page?id=a_1&view=edit")
+        page.locator("#text-1 summary").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("자전거 수리 안내")
+        with page.expect_navigation():
+            page.locator("#text-1").get_by_role("button", name="Save text").press("Enter")
+        assert "자전거 수리 안내" in visit.text("#text-1 summary")
+        visit.picture("saved")
+        platform.make(*TABLES)
+        assert "자전거 수리 안내" in platform.rows("parsed_texts")["a_1"]["text"]
+        page.get_by_text("Take it back").click()
+        with page.expect_navigation():
+            page.get_by_role("button", name="Undo").click()
+        assert "자전거" not in visit.text("#text-1 summary")
+        visit.close(url)
+    platform.make(*TABLES)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+_FAULTS = """() => {
+  const kinds = ["input:not([type=hidden])", "select", "textarea", "button"].map((kind) => `main ${kind}`);
+  const controls = [...document.querySelectorAll(kinds.join())];
+  const nameless = controls.filter((each) =>
+    !(each.getAttribute("aria-label") || each.innerText?.trim() || each.labels?.length));
+  const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+  return [...nameless.map((each) => `no name: ${each.outerHTML}`), ...ids.filter((id, at) => ids.indexOf(id) !== at)];
+}"""

@@ -1,0 +1,151 @@
+"""The corpus as tools of agents, asked by the SDK's own client."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from resources.config.settings import ROOT
+from tests.search.test_search import made
+from tests.support.installed import imported
+
+mcp = imported("mcp")
+
+COMMAND = [sys.executable, "-c", "from kopub_cli.main import main; main()", "mcp"]
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which somebody has made the samples."""
+    folder = tmp_path_factory.mktemp("mcp")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT)}
+    environment |= {"KOPUB_HOME": str(folder / "data"), "DAGSTER_HOME": str(folder / "dagster")}
+    (folder / "dagster").mkdir()
+    done = subprocess.run(
+        [*COMMAND[:-1], "run"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return environment
+
+
+def asked(environment: dict[str, str], ask: Callable[[Any], Awaitable[None]]) -> None:
+    """Ask over stdio."""
+
+    async def asking() -> None:
+        server = mcp.StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment, cwd=ROOT)
+        async with mcp.Client(server) as client:
+            await ask(client)
+
+    asyncio.run(asking())
+
+
+async def told(client: Any, tool: str, **values: Any) -> Any:
+    answer = await client.call_tool(tool, values)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+def test_an_agent_finds_the_page_that_answers_and_cites_it(samples: dict[str, str]):
+    async def ask(client: Any) -> None:
+        assert {tool.name for tool in (await client.list_tools()).tools} == {
+            "search",
+            "read",
+            "list_documents",
+            "table",
+            "picture",
+        }
+        hit = (await told(client, "search", question="데비안 하드웨어 요구 사항", limit=3))["hits"][0]
+        assert hit["page"] == "install.ko_19"
+        assert hit["link"] == "http://127.0.0.1:3030/page?id=install.ko_19"
+        assert hit["regions"][0]["link"].startswith(f"{hit['link']}#text-")
+        assert all(0 <= side <= 1000 for side in hit["regions"][0]["box"])
+        whole = await told(client, "read", page=hit["page"], characters=100_000)
+        assert whole["next"] is None
+        parts, at = "", 0
+        while at is not None:
+            part = await told(client, "read", page=hit["page"], characters=200, start=at)
+            assert len(part["markdown"]) <= 200
+            parts, at = parts + part["markdown"], part["next"]
+        assert parts == whole["markdown"]
+        listed = await told(client, "list_documents", limit=1)
+        assert listed["next"] == 1
+        assert hit["document"] in [
+            each["id"] for each in (await told(client, "list_documents", limit=200))["documents"]
+        ]
+        ranged = await told(client, "read", document=hit["document"], first=1, last=2, characters=100_000)
+        assert 1 <= len(ranged["pages"]) <= 2
+        shown = await client.call_tool("picture", {"page": hit["page"], "size": "thumb"})
+        assert [content.type for content in shown.content] == ["text", "image"]
+
+    asked(samples, ask)
+
+
+def test_a_table_comes_as_rows(samples: dict[str, str]):
+    async def ask(client: Any) -> None:
+        documents = (await told(client, "list_documents", limit=200))["documents"]
+        for document in documents:
+            answer = await client.call_tool("table", {"document": document["id"], "characters": 200})
+            if not answer.is_error:
+                table = answer.structured_content
+                assert all(len(row) == len(table["columns"]) for row in table["rows"])
+                assert table["regions"][0]["link"].startswith("http://127.0.0.1:3030/page?id=")
+                return
+        raise AssertionError("no document of the samples has a table")
+
+    asked(samples, ask)
+
+
+def test_what_is_wrong_is_said(tmp_path: Path):
+    platform = made(tmp_path)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
+
+    async def ask(client: Any) -> None:
+        for tool, values, says in (
+            ("read", {"page": "a_9"}, "there is no page 'a_9'"),
+            ("read", {}, "either a page or a document"),
+            ("read", {"page": "a_1", "characters": 10**9}, "less than or equal"),
+            ("search", {"question": ""}, "at least 1"),
+            ("table", {"document": "a", "number": 7}, "the document has 0 tables"),
+            ("picture", {"page": "a_1", "size": "huge"}, "size"),
+        ):
+            answer = await client.call_tool(tool, values)
+            assert answer.is_error
+            assert says in answer.content[0].text
+
+    asked(environment, ask)
+
+
+def test_over_http_the_token_is_asked_for(tmp_path: Path):
+    platform = made(tmp_path)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
+    environment |= {"KOPUB_API_TOKEN": "secret", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*COMMAND, "--http", "--port", "0"], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout
+        url = server.stdout.readline().split()[0]
+        try:
+            assert httpx.post(url, json={}).status_code == 401
+            assert httpx.post(url, json={}, headers={"origin": "https://evil.example"}).status_code == 403
+            assert httpx.post(url, json={}, headers={"host": "evil.example"}).status_code == 421
+            asyncio.run(_asks_over_http(url, {"authorization": "Bearer secret"}))
+        finally:
+            server.terminate()
+
+
+async def _asks_over_http(url: str, headers: dict[str, str]) -> None:
+    from httpx2 import AsyncClient
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with (
+        AsyncClient(headers=headers, timeout=60) as web,
+        mcp.Client(streamable_http_client(url, http_client=web)) as client,
+    ):
+        assert (await told(client, "search", question="밝기"))["hits"][0]["page"] == "a_1"
