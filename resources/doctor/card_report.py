@@ -146,14 +146,14 @@ class CardMeasurement:
         time.sleep(late)
         for stage in _STAGES[section]:
             made = StageFigures(stage, _name(engine))
-            start = time.time()
+            start = self._observer.now()
             try:
                 for regions in self._results(stage, pages):
                     made.items += 1
                     made.regions += regions
             except EngineError as error:
                 made.problem = str(error)
-            end = time.time()
+            end = self._observer.now()
             time.sleep(late)
             made.seconds = round(end - start, 3)
             self._watch(made, Span(self._began, end), Span(start, end))

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -380,7 +381,9 @@ def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: Writable
     tag = next(iter(hub.tags))
     sound = kopub(tmp_path, "verify", "someone/pages", "--revision", tag)
     assert sound.returncode == 0, sound.stdout + sound.stderr
-    hub.head.files["data/pages/shard_00.parquet"] = hub.head.files["data/pages/shard_01.parquet"]
+    released = hub.head.files["data/pages/shard_00.parquet"]
+    flipped = released.content[:100] + bytes([released.content[100] ^ 1]) + released.content[101:]
+    hub.head.files["data/pages/shard_00.parquet"] = replace(released, content=flipped)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "of another person"))
     unsound = kopub(tmp_path, "verify", "someone/pages", "--revision", tag)
     assert unsound.returncode == 1
