@@ -135,7 +135,7 @@ def pages(room: Room, request: ViewRequest) -> ViewResponse:
 
 def _why(page: kopub.Page, kind: str, request: ViewRequest) -> str:
     if kind == DOUBTFUL:
-        return "; ".join(request.t.sentence(line)[0] for line in page.doubts)[:_WHY]
+        return "; ".join(request.t.reason(line)[0] for line in page.doubts)[:_WHY]
     return request.t.reason(page.reason or "")[0][:_WHY]
 
 

@@ -41,6 +41,20 @@ def reasons() -> dict[str, str]:
     }
 
 
+def doubts() -> dict[str, str]:
+    """Every reason to doubt a page's text, with a 7 for each value in it, and where it stands."""
+    return {
+        f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in sorted((ROOT / "resources/texts").rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share")
+        for given in call.args
+        for text in _texts(given)
+        # What `_share` makes of its own argument.
+        if text != "7% 7"
+    }
+
+
 def _said(node: ast.AST) -> Iterator[ast.expr]:
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
@@ -78,5 +92,8 @@ def _texts(said: ast.expr) -> Iterator[str]:
 
 
 def _value(part: ast.expr) -> str:
-    is_share = isinstance(part, ast.FormattedValue) and "%" in ast.unparse(part.format_spec or ast.Constant(""))
-    return "7%" if is_share else "7"
+    if not isinstance(part, ast.FormattedValue):
+        return "7"
+    if ast.unparse(part.value).startswith("_regions("):
+        return "7 regions"
+    return "7%" if "%" in ast.unparse(part.format_spec or ast.Constant("")) else "7"

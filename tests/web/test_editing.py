@@ -91,6 +91,15 @@ def test_labels_order_strikes_additions_and_checks(platform: Platform):
     assert "<b>끝</b>" not in shown
 
 
+def test_why_nothing_was_saved_is_said_in_both_languages(platform: Platform):
+    room = client(platform, Editor("Kim"))
+    edges = {"left": "500", "top": "0", "right": "500", "bottom": "10"}
+    sent = {**fields(room), "do": "add", "label": "text", "text": "글", **edges}
+    for language, says in (("en", "the box has no width"), ("ko", "상자에 너비가 없거나")):
+        refused = room.post("/correct", data=sent, headers={**ORIGIN, "Accept-Language": language})
+        assert (refused.status_code, says in refused.text) == (422, True)
+
+
 def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platform):
     reader = platform.engines["recognition"]
     platform.engines["recognition"] = SlowReader(diary=reader.diary, prompt="now", says={"a_2": TABLE})

@@ -10,7 +10,7 @@ from resources.evaluation.metrics import METRICS
 from resources.layout.regions import LABELS
 from resources.search.options import Mode
 from resources.states import State
-from tests.support.reasons import reasons
+from tests.support.reasons import doubts, reasons
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,9 @@ def test_a_reason_is_told_without_the_table_that_says_so():
 
 
 def test_every_reason_that_the_code_gives_is_known_in_korean():
-    unknown = {said: where for said, where in reasons().items() if texts("ko").reason(said)[1] != "ko"}
+    said_of_pages = {**reasons(), **doubts()}
+    assert len(doubts()) > 10
+    unknown = {said: where for said, where in said_of_pages.items() if texts("ko").reason(said)[1] != "ko"}
     assert unknown == {}
 
 

@@ -316,7 +316,10 @@ def test_a_list_is_walked_through_page_by_page(troubled: Platform):
 
 def test_a_page_shows_its_doubts_its_states_and_how_it_was_made(troubled: Platform):
     page = browser(troubled)
-    assert "<strong>This text looks wrong</strong>" in page.get("/page?id=a_1").text
+    doubted = page.get("/page?id=a_1").text
+    assert "<strong>This text looks wrong</strong>" in doubted
+    assert '<span class="state doubtful">' in doubted
+    assert '<span class="state ok">' not in doubted, "a page that is known to be misread looks all right"
     made = plain(page.get("/page?id=a_2&view=history").text)
     for part in ("raw_pages", "ocr_results", "partly read", "shard_00", "SHA-256", "corpus_text_embeddings"):
         assert part in made
