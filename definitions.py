@@ -1,14 +1,11 @@
 """The front door: what Dagster loads."""
 
 import os
+import sys
 from functools import lru_cache
 
 import click
 import dagster as dg
-
-# Its stack is the one that Dagster shows, and this one has none.
-from dagster._core.errors import DagsterUserCodeProcessError
-from dagster_shared.error import SerializableErrorInfo
 
 from kopub_assets.dagster_assets import NoValues, dagster_asset, launchable, shown_off
 from kopub_assets.graph import GRAPH, Graph
@@ -33,7 +30,9 @@ def definitions() -> dg.Definitions:
         line = visible(str(error))
         if execution.at_terminal():
             raise click.ClickException(line) from None
-        raise DagsterUserCodeProcessError.from_error_info(SerializableErrorInfo(f"{line}\n", [], None)) from None
+        # Dagster shows the stack of an error with it. This process loads nothing but these definitions.
+        sys.tracebacklimit = 0
+        raise KopubError(line) from None
 
 
 @lru_cache(maxsize=1)

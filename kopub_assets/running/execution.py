@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,10 +17,9 @@ from typing import Any, TextIO
 
 import click
 import dagster as dg
-from dagster._core.execution import compute_logs
 
-# What Dagster's own commands run in: a run in this process is interrupted between two of its events.
-from dagster._utils.interrupts import capture_interrupts
+# Dagster has no setting for who copies the output of a step to a terminal; see `shown_to_the_end`.
+from dagster._core.execution import compute_logs
 from dagster_shared.check import CheckError
 
 from kopub_assets.running.watched_launcher import MACHINE_TAG
@@ -65,14 +65,23 @@ def execute(
     Assets that have no partitions are made with the others. Ctrl-C raises `KeyboardInterrupt`.
     """
     job = definitions.resolve_implicit_global_asset_job_def()
-    with capture_interrupts(), person_waits():
-        result = job.execute_in_process(
-            instance=instance,
-            asset_selection=[dg.AssetKey(name) for name in assets],
-            tags={**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()},
-            run_config=_SILENT,
-            raise_on_error=False,
-        )
+    run_id = str(uuid.uuid4())
+    try:
+        with person_waits():
+            result = job.execute_in_process(
+                instance=instance,
+                run_id=run_id,
+                asset_selection=[dg.AssetKey(name) for name in assets],
+                tags={**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()},
+                run_config=_SILENT,
+                raise_on_error=False,
+            )
+    except KeyboardInterrupt:
+        # Dagster takes care of an interrupt once the run has started.
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished:
+            instance.report_run_canceled(run)
+        raise
     if any(map(tells_of_interrupt, result.all_events)):
         raise KeyboardInterrupt
     return failures_of(result)
@@ -132,9 +141,6 @@ def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 10 else f"{names[0]} to {names[-1]}"
-
-
-# It shows what a step prints by processes that are ended before they have (dagster-io/dagster#23336).
 
 
 _INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)

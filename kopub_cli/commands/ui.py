@@ -76,16 +76,20 @@ def ui(
 def _code_server(instance: "dg.DagsterInstance") -> Iterator[Path]:
     """Load the definitions in a process that can load them again; yield the workspace that names it."""
     import yaml
+
+    # The command `dagster code-server start` would outlive a killed `kopub ui`, and nobody would start it again.
     from dagster._cli.proxy_server_manager import ProxyServerManager
-    from dagster._core.workspace.load_target import ModuleTarget
+    from dagster._core.workspace.load_target import WorkspaceFileTarget
 
     from resources.config.places import ROOT
 
-    target = ModuleTarget("definitions", None, str(ROOT), "kopub")
-    with ProxyServerManager(instance, target, "warning") as servers, tempfile.TemporaryDirectory() as folder:
+    module = {"module_name": "definitions", "working_directory": str(ROOT), "location_name": "kopub"}
+    with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder, "workspace.yaml")
-        workspace.write_text(yaml.safe_dump({"load_from": servers.get_code_server_specs()}))
-        yield workspace
+        workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+        with ProxyServerManager(instance, WorkspaceFileTarget([str(workspace)]), "warning") as servers:
+            workspace.write_text(yaml.safe_dump({"load_from": servers.get_code_server_specs()}))
+            yield workspace
 
 
 @contextmanager
@@ -117,17 +121,17 @@ def _serve(
 ) -> None:
     """Answer until Ctrl-C. Raises `KopubError` when the daemon ends before."""
     import uvicorn
-    from dagster._core.workspace.context import WorkspaceProcessContext
-    from dagster._core.workspace.load_target import WorkspaceFileTarget
+
+    # The command `dagster-webserver` serves without the guard; the public maker of its app takes no other context.
+    from dagster._core.workspace import context, load_target
     from dagster_webserver.app import create_app_from_workspace_process_context
 
     from kopub_web.own_pages import OwnPagesOnly
 
     instance.optimize_for_webserver(15_000, 3600, 20)
-    with WorkspaceProcessContext(
-        instance, WorkspaceFileTarget([str(workspace)]), version("dagster-webserver")
-    ) as context:
-        app = OwnPagesOnly(create_app_from_workspace_process_context(context), names)
+    target = load_target.WorkspaceFileTarget([str(workspace)])
+    with context.WorkspaceProcessContext(instance, target, version("dagster-webserver")) as loaded:
+        app = OwnPagesOnly(create_app_from_workspace_process_context(loaded), names)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
 
         def end_with_daemon() -> None:

@@ -112,7 +112,7 @@ def test_a_failed_shard_is_told_without_a_stack(home: Path):
 def test_a_wrong_profile_is_told_without_a_stack(home: Path):
     failed = run(home, "dagster", "definitions", "validate", KOPUB_PROFILE="nonsense", **QUIET)
     assert failed.returncode == 1
-    assert "\nprofile nonsense: there is no such profile; there are b200, cpu," in failed.stdout
+    assert "KopubError: profile nonsense: there is no such profile; there are b200, cpu," in failed.stdout
     assert "Stack Trace" not in failed.stdout
 
 

@@ -168,6 +168,20 @@ def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
         assert _launcher(instance, 0).check_run_worker_health(run).status is WorkerStatus.RUNNING
 
 
+def test_a_run_that_is_stopped_before_it_starts_is_canceled(monkeypatch: pytest.MonkeyPatch):
+    with dg.DagsterInstance.ephemeral() as instance:
+        store = instance.run_storage.add_run
+
+        def store_and_interrupt(run: dg.DagsterRun) -> dg.DagsterRun:
+            store(run)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(instance.run_storage, "add_run", store_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"])
+        assert [run.status for run in instance.get_runs()] == [Status.CANCELED]
+
+
 def _launcher(instance: dg.DagsterInstance, patience: int) -> WatchedRunLauncher:
     launcher = WatchedRunLauncher(gone_seconds=patience)
     launcher.register_instance(instance)
