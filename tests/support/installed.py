@@ -7,6 +7,7 @@ import pytest
 
 _LOCKED = "pip install -c requirements.lock "
 _INSTALL = {
+    "axe_playwright_python": "--group dev",
     "dagster_k8s": "-e '.[k8s]'",
     "dagster_postgres": "-e '.[postgres]'",
     "dagster_ray": "-e '.[ray]'",
