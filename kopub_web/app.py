@@ -1,6 +1,7 @@
 """The reading room as a web application: its routes, its headers, and what is said when something is wrong."""
 
 import hashlib
+import re
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,17 @@ from kopub_web.elements import markdown as rendered
 from kopub_web.gate import ApiGate
 from kopub_web.own_pages import LOOPBACK, Refused
 from kopub_web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
-from kopub_web.requests import LONGEST_QUERY, STATIC, Addresses, ViewRequest, ViewResponse, language_of, texts
+from kopub_web.requests import (
+    CHOICES,
+    LANGUAGES,
+    LONGEST_QUERY,
+    STATIC,
+    THEMES,
+    Addresses,
+    ViewRequest,
+    ViewResponse,
+    cookie_of,
+)
 from kopub_web.room import Room
 from kopub_web.views.home import evaluation, home
 from kopub_web.views.lists import document, documents, figures, pages, search, versions
@@ -44,7 +55,10 @@ _HEADERS = {
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 """For what has the hash of its bytes in its address: it never changes."""
 _A_WHILE = {"Cache-Control": "private, max-age=300"}
-_STATIC = {"room.css": "text/css", "room.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_A_YEAR = 31536000
+_OF_THE_ROOM = re.compile(r"/(?!/)[^\\\s]*")
+"""An address of this room: two slashes would lead to another site."""
+_STATIC = {"room.css": "text/css", "dark.css": "text/css", "room.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VIEWS: Mapping[str, View] = {
     "/": home,
     "/documents": documents,
@@ -79,8 +93,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
 
     def asked_of(request: "Request") -> ViewRequest:
-        language = language_of(request.headers.get("accept-language", ""))
-        return ViewRequest(request.query_params, texts(language), to, room.sources)
+        return ViewRequest.of(request, to, room.sources)
 
     def view(path: str) -> Callable[["Request"], "Response"]:
         def answer(request: "Request") -> "Response":
@@ -144,6 +157,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
             Route("/figure", pictured(figure), methods=["GET"]),
             Route("/markdown", markdown, methods=["GET"]),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
+            Route(to.display(), _choose, methods=["GET"]),
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],
@@ -153,6 +167,21 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
         ],
         exception_handlers={404: nowhere},
     )
+
+
+def _choose(request: "Request") -> "Response":
+    """Keep a choice of language or colours in a cookie, and lead back to where it was made."""
+    from starlette.responses import PlainTextResponse, RedirectResponse
+
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return PlainTextResponse("refused: a page of another site asks", 403, _HEADERS)
+    sent = request.query_params
+    back = sent.get("back", "")
+    answer = RedirectResponse(back if _OF_THE_ROOM.fullmatch(back) else "/", 303, _HEADERS)
+    for name, among in CHOICES.items():
+        if sent.get(name) in among:
+            answer.set_cookie(cookie_of(name), sent[name], _A_YEAR, httponly=True, samesite="lax")
+    return answer
 
 
 def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
@@ -166,7 +195,9 @@ def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Cal
             room.editor.require_own_form(request.headers, sent)
         except Refused as error:
             return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
-        asked = replace(asked_of(request), values={"id": sent.get("id", ""), "view": EDIT})
+        asked, page_id = asked_of(request), sent.get("id", "")
+        here = asked.to.page(page_id, view=EDIT)
+        asked = replace(asked, values={"id": page_id, "view": EDIT}, here=here)
         return await get_running_loop().run_in_executor(None, save, asked, sent)
 
     def save(asked: ViewRequest, sent: Mapping[str, str]) -> "Response":
@@ -216,6 +247,10 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
         "query": "",
         "longest_query": LONGEST_QUERY,
         "profile": room.settings.profile_name,
+        "here": asked.here,
+        "languages": LANGUAGES,
+        "themes": THEMES,
+        "theme": asked.theme,
         "rooms": [
             ("documents", to.documents()),
             ("pages", to.pages()),
@@ -227,7 +262,7 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
     environment = _environment()
     parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
     page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
-    headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language"}
+    headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language, Cookie"}
     if room.editor is not None:
         # A form of the room says where it comes from; other sites are told nothing as before.
         headers["Referrer-Policy"] = "same-origin"

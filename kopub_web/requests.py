@@ -1,17 +1,23 @@
 """Requests of the reading room, its addresses and its languages."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlencode
 
 import kopub
 
-LANGUAGES = ("ko", "en")
-"""Each has a file of texts with the same keys."""
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+LANGUAGES = {"ko": "한국어", "en": "English"}
+"""Each has a file of texts with the same keys; by the name that its speakers give it."""
+THEMES = ("system", "light", "dark")
+CHOICES: Mapping[str, Collection[str]] = {"language": LANGUAGES, "theme": THEMES}
+"""What a person may choose; the choice is kept in a cookie of the browser."""
 _DEFAULT = "en"
 """For a browser that asks for neither."""
 _RANGE = re.compile(
@@ -126,6 +132,11 @@ _MOST = 10**7
 _DIGITS = 7
 
 
+def cookie_of(choice: str) -> str:
+    """Return the name of the cookie: other servers on this machine, at other ports, see it too."""
+    return f"kopub_{choice}"
+
+
 @dataclass(frozen=True)
 class ViewRequest:
     """The values of an address, the texts of the language that the browser asked for, and addresses to link to."""
@@ -135,6 +146,19 @@ class ViewRequest:
     to: "Addresses"
     sources: Mapping[str, str] = field(default_factory=dict)
     """The name of the source by shard, where the corpus has several; empty where it has one."""
+    here: str = "/"
+    """The address itself, to come back to."""
+    theme: str = THEMES[0]
+
+    @classmethod
+    def of(cls, request: "Request", to: "Addresses", sources: Mapping[str, str]) -> Self:
+        """Return what a browser asks for, in the language and colours that a person chose, or else the browser."""
+        chosen = {name: request.cookies.get(cookie_of(name), "") for name in CHOICES}
+        language = chosen["language"] if chosen["language"] in LANGUAGES else ""
+        t = texts(language or language_of(request.headers.get("accept-language", "")))
+        theme = chosen["theme"] if chosen["theme"] in THEMES else THEMES[0]
+        here = f"{request.url.path}?{request.url.query}".removesuffix("?") if request.method == "GET" else "/"
+        return cls(request.query_params, t, to, sources, here if len(here) <= _LONGEST else "/", theme)
 
     def text(self, name: str) -> str:
         return self.values.get(name, "")[:_LONGEST]
@@ -228,6 +252,10 @@ class Addresses:
     def markdown(self, page_id: str) -> str:
         """Return a page's markdown as a file."""
         return _address("/markdown", {"id": page_id})
+
+    def display(self) -> str:
+        """Return where the choice of language and colours is sent."""
+        return "/display"
 
     def static(self, name: str) -> str:
         return _address(f"{STATIC}/{name}", {"of": self._versions[name]})

@@ -1,16 +1,19 @@
-"""Which language a browser gets, and that both say the same things."""
+"""Which language and colours a browser gets, and that both languages say the same things."""
 
 import re
 from string import Formatter
 
 import pytest
+from starlette.testclient import TestClient
 
 from kopub_web.requests import LANGUAGES, language_of, texts
 from resources.evaluation.metrics import METRICS
 from resources.layout.regions import LABELS
 from resources.search.options import Mode
 from resources.states import State
+from tests.search.test_search import made
 from tests.support.reasons import doubts, reasons
+from tests.web.test_room import browser
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,63 @@ from tests.support.reasons import doubts, reasons
 )
 def test_the_browser_chooses_the_language(accepted: str, language: str):
     assert language_of(accepted) == language
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return browser(made(tmp_path_factory.mktemp("chosen"), select="raw_pages"))
+
+
+def test_a_person_chooses_the_language_and_comes_back(room: TestClient):
+    room.cookies.clear()
+    here = "/page?id=a_1&view=history"
+    shown = room.get(here, headers={"accept-language": "en"})
+    assert '<input type="hidden" name="back" value="/page?id=a_1&amp;view=history">' in shown.text
+    assert re.search(r'name="language" value="en" lang="en" aria-pressed="true"', shown.text)
+    chosen = room.get("/display", params={"back": here, "language": "ko"}, follow_redirects=False)
+    assert (chosen.status_code, chosen.headers["location"]) == (303, here)
+    cookie = chosen.headers["set-cookie"].lower()
+    assert all(part in cookie for part in ("kopub_language=ko", "httponly", "samesite=lax", "path=/", "max-age="))
+    again = room.get(here, headers={"accept-language": "en"})
+    assert '<html lang="ko">' in again.text
+    assert again.headers["content-language"] == "ko"
+    assert again.headers["vary"] == "Accept-Language, Cookie"
+
+
+@pytest.mark.parametrize(
+    ("theme", "scheme", "linked"),
+    [("system", "light dark", ' media="(prefers-color-scheme: dark)"'), ("light", "light", None), ("dark", "dark", "")],
+)
+def test_a_person_chooses_the_colours(room: TestClient, theme: str, scheme: str, linked: str | None):
+    room.cookies.clear()
+    room.get("/display", params={"theme": theme})
+    shown = room.get("/").text
+    assert f'<meta name="color-scheme" content="{scheme}">' in shown
+    found = re.search(r'<link rel="stylesheet" href="(/static/dark.css[^"]*)"([^>]*)>', shown)
+    assert (found and found[2]) == linked
+    assert found is None or room.get(found[1]).headers["content-type"].startswith("text/css")
+    assert re.findall(r'name="theme" value="(\w+)" aria-pressed="true"', shown) == [theme]
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "https://evil.example", "/\\evil.example", "/\t/evil.example", "", "x"]
+)
+def test_a_choice_leads_to_no_other_site(room: TestClient, back: str):
+    chosen = room.get("/display", params={"back": back, "theme": "dark"}, follow_redirects=False)
+    assert chosen.headers["location"] == "/"
+
+
+def test_another_site_chooses_nothing_and_what_cannot_be_chosen_is_left(room: TestClient):
+    room.cookies.clear()
+    asked = {"theme": "dark", "language": "ko"}
+    assert room.get("/display", params=asked, headers={"sec-fetch-site": "cross-site"}).status_code == 403
+    room.get("/display", params={"theme": "<b>", "language": "fr"})
+    assert not room.cookies
+    room.cookies.update({"kopub_theme": '"><script>', "kopub_language": "xx"})
+    shown = room.get("/").text
+    assert '<html lang="en">' in shown
+    assert "<script>" not in shown
+    room.cookies.clear()
 
 
 def test_both_languages_have_every_text_with_the_same_values():
