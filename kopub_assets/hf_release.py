@@ -33,12 +33,11 @@ from resources.fingerprints import CodeVersion, fingerprint
 from resources.pages.index_writer import LEFT_OUT
 from resources.pages.page_reader import origins
 from resources.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
-from resources.release.describe import describe
 from resources.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
 from resources.release.fitness import fitness
 from resources.release.hub import HubPush
 from resources.release.local import LocalRelease
-from resources.release.publishing import publish
+from resources.release.publishing import describe, publish
 from resources.release.remote import publish_to
 from resources.release.verify import verify
 from resources.release.versions import available_shards, replace_release, require_place

@@ -85,7 +85,7 @@ def doctor(
 def _measurement(settings: "Settings") -> "CardMeasurement":
     """Return the measurement of this machine's cards. Raises `KopubError` where the profile cannot run on it."""
     from resources.doctor.card_report import CardMeasurement, require_cards
-    from resources.doctor.gpus import ask_torch, need_gpus
+    from resources.doctor.checks import ask_torch, need_gpus
     from resources.doctor.self_test import read_samples
 
     seen = ask_torch() if need_gpus(settings.engines) else {}

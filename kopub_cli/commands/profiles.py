@@ -56,7 +56,7 @@ def profiles(
     for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
         say(out, line)
     if card := largest_card():
-        from resources.doctor.gpus import advise
+        from resources.doctor.checks import advise
 
         say(out, f"this machine: {card}: {advise(card)}")
     say(out, "from a card to a run: docs/gpu.md")

@@ -82,7 +82,7 @@ def pull() -> None:
     What was fetched before is kept, an interrupted download resumes, and a damaged file is fetched again.
     """
     from resources.config.settings import read_settings
-    from resources.doctor.gpus import find_idle_card
+    from resources.doctor.checks import find_idle_card
     from resources.weights.fetch import check_cache, fetch, listed_online, require_room
     from resources.weights.hub import cache_folder, pinned_weights
 

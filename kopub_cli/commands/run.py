@@ -54,7 +54,7 @@ def run(
     if chosen := text_layer_choice(ocr, text_layer):
         os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
     from resources.config.settings import load_settings
-    from resources.doctor.gpus import find_idle_card
+    from resources.doctor.checks import find_idle_card
     from resources.pages.indexing import retry_failed
     from resources.weights.fetch import require_ready
 

@@ -22,8 +22,7 @@ import psutil
 from resources.config.memory import demands_at_once, memory_demands
 from resources.config.profile_files import known_profiles
 from resources.config.settings import Settings
-from resources.doctor.checks import Finding, Level
-from resources.doctor.gpus import check_gpus, need_gpus
+from resources.doctor.checks import Finding, Level, check_gpus, need_gpus
 from resources.doctor.self_test import Engines, Samples, Step, self_test
 from resources.embedding.base import Embedder
 from resources.errors import ELLIPSIS, EngineError, without_paths

@@ -9,7 +9,7 @@ from typing import Any
 
 from resources.config.memory import memory_demands, memory_sums
 from resources.config.settings import Settings
-from resources.doctor import checks, gpus
+from resources.doctor import checks
 from resources.doctor.checks import Finding, ok, problem, warning
 from resources.engine import INSTALL, Engine
 from resources.errors import EngineError, HubError, KopubError
@@ -39,7 +39,7 @@ _LIBRARIES = ("cv2", "pyarrow", "sklearn", "datasets")
 
 
 def examine(
-    settings: Settings, probe: Callable[[], Mapping[str, Any]] = gpus.ask_torch, step: Step = lambda *_: None
+    settings: Settings, probe: Callable[[], Mapping[str, Any]] = checks.ask_torch, step: Step = lambda *_: None
 ) -> Iterator[Finding]:
     """Yield every check that concerns the profile, as it is made. `probe` asks torch.
 
@@ -59,15 +59,15 @@ def examine(
         yield from _engine(section, engine)
     if settings.card is not None and (sums := memory_sums(engines, settings.card)):
         yield ok(f"memory of {settings.card.gpu}", sums)
-    if gpus.need_gpus(engines):
+    if checks.need_gpus(engines):
         seen = probe()
-        yield gpus.check_gpus(seen)
+        yield checks.check_gpus(seen)
         yield checks.check_compiler()
         yield checks.check_headers()
         if "problem" not in seen:
             warm = [server.specification.model for server in list_servers()]
-            yield from gpus.check_memory(memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
-    elif idle := gpus.find_idle_card(engines):
+            yield from checks.check_memory(memory_demands(engines, len(seen["gpus"])), seen["gpus"], warm)
+    elif idle := checks.find_idle_card(engines):
         yield idle
     yield from check_programs(engines)
     yield from check_shared_gpus(engines)

@@ -26,8 +26,7 @@ from resources.release.files import (
     licences,
     loadable_parts,
 )
-from resources.release.fitness import fitness
-from resources.release.licences import hub_licences
+from resources.release.fitness import fitness, hub_licences
 from resources.states import State
 
 if TYPE_CHECKING:

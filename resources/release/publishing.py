@@ -1,18 +1,32 @@
-"""Pushes a release to the Hub if it is whole and fit for others.
+"""Describes a release, and pushes it to the Hub if it is whole and fit for others.
 
-Only when a run or a person says so.
+It pushes only when a run or a person says so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
+import pyarrow as pa
+
+from resources.config.choices import Gates
+from resources.engine import Engine
 from resources.errors import GateClosed, StoreError
+from resources.evaluation.reading_scores import HISTORY as READING_HISTORY
+from resources.evaluation.reading_scores import guards, verdict
+from resources.evaluation.reading_scores import significant_drops as significant_reading_drops
+from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
 from resources.release.files import DATA_PATH, bytes_sha256, list_parts, render_checksums
 from resources.release.fitness import Fitness, fitness
 from resources.release.hub import HubPush, HubTarget, LocalFile, local_files
 from resources.release.local import LocalRelease
+from resources.search.metrics import HISTORY, SCORES, significant_drops
+from resources.search.scores import ALL, Contents
+from resources.store import run_records
+from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.shard_store import ShardStore
+from resources.store.table_source import FooterCache
 
 _LOOKS = 3
 """Times to look again when another run begins to write a shard in the very moment."""
@@ -100,3 +114,116 @@ def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
         if match := DATA_PATH.fullmatch(path):
             found.setdefault(match["shard"], {})[path] = file.sha256
     return found
+
+
+def describe(
+    release: LocalRelease,
+    corpus: Corpus,
+    store: ShardStore,
+    engines: Mapping[str, Engine],
+    gates: Gates,
+    profile: str,
+    made_from: Contents,
+) -> ReleaseDescription:
+    """Return the description of the release.
+
+    `engines` are those behind the assets: each says its limits. `made_from` are, by released shard and asset, the
+    contents that its files were made from. Scores of other vectors, texts or readings than those are left out, and said
+    to be missing.
+    """
+    scores, problems = _retrieval(store, made_from)
+    reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
+    tests = _self_tests(corpus, store, engines)
+    return ReleaseDescription(
+        title=release.title,
+        source=corpus.manifest.name,
+        profile=profile,
+        shards=corpus.manifest.keys,
+        limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
+        license=release.license,
+        publish_under=release.publish_under,
+        gates=gates,
+        scores=scores,
+        retrieval_problems=problems,
+        self_tests=[f"{test.section} ({test.engine}): {test}" for test in tests],
+        engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
+        reading=reading,
+        reading_problems=reading_problems,
+    )
+
+
+def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[run_records.SelfTest]:
+    """Return the last result of every engine behind the tables, once each.
+
+    A section has two while an upgrade is under way.
+    """
+    footers, found = FooterCache(store), {}
+    for asset in assets:
+        tables = footers.tables(asset)
+        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
+            test = run_records.of_table(corpus.folder, made_with)
+            if test is not None:
+                found[test.recipe] = test
+    return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
+
+
+def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
+    """Return the scores of the `released` vectors, and the problems with them.
+
+    Scores of anything else are None.
+    """
+    if unmeasured := HISTORY.unmeasured(store, released):
+        return None, [
+            f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+            "materialize retrieval_scores"
+        ]
+    if not store.has(SCORES, ALL):
+        return None, []
+    scores = store.read(SCORES, ALL)
+    return scores, significant_drops(scores)
+
+
+_READERS = (TABLES.readings.name, TABLES.texts.name)
+"""The assets whose engines and versions must be those that were evaluated; a benchmark may give its own layout."""
+
+
+def reading_scores(
+    corpus: Corpus, store: ShardStore, gates: Gates, profile: str, released: Contents
+) -> tuple[list[pa.Table], list[str]]:
+    """Return the reading scores of the corpus and of its benchmarks, with the problems.
+
+    The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` is what the
+    release was made from. Scores of other readings are left out, and said to be missing.
+    """
+    found: list[pa.Table] = []
+    problems: list[str] = []
+    if corpus.gold is not None and store.has(OCR_SCORES.name, ALL):
+        if unmeasured := READING_HISTORY.unmeasured(store, released):
+            problems.append(
+                f"reading was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+                f"materialize {OCR_SCORES}"
+            )
+        else:
+            found.append(store.read(OCR_SCORES.name, ALL))
+            problems += significant_reading_drops(found[-1])
+    for asked in guards(gates.benchmarks, gates.benchmark_samples):
+        guard = asked.store(Path(corpus.home), profile)
+        said = verdict(guard)
+        if said is None or _other_reader(store, released, guard):
+            problems.append(f"the benchmark {asked.benchmark} was not read by what made this release: {asked.command}")
+            continue
+        found.append(said.scores)
+        problems += said.closed
+    return found, problems
+
+
+def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:
+    """Return whether a released shard was read by other engines than the benchmark."""
+    return any(
+        _made_with(store, asset, shards) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
+    )
+
+
+def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:
+    tables = FooterCache(store).tables(asset)
+    return {tables[shard].made_with for shard in shards if shard in tables}

@@ -232,7 +232,7 @@ def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch
 
 def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_driver = {"torch": "2.13.0+cu130", "cuda": "13.0", "driver": None, "problem": "Found no NVIDIA driver"}
-    monkeypatch.setattr("resources.doctor.gpus.ask_torch", lambda: no_driver)
+    monkeypatch.setattr("resources.doctor.checks.ask_torch", lambda: no_driver)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
     load_settings.cache_clear()
     done = CliRunner().invoke(app, ["doctor", "--full", "--profile", "rtx4090+paddleocr_vl"])

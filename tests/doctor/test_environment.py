@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.config.memory import MemoryDemand, memory_demands
 from resources.config.settings import load_settings, read_settings
-from resources.doctor import checks, environment, gpus
+from resources.doctor import checks, environment
 from resources.doctor.checks import Finding, Level
 from resources.doctor.gpu_probe import driver
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -55,7 +55,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
     def see(init: str) -> dict[str, Any]:
         (tmp_path / "torch.py").write_text(TORCH.format(init=init))
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-        return gpus.ask_torch()
+        return checks.ask_torch()
 
     return see
 
@@ -103,7 +103,7 @@ def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:
     ],
 )
 def test_the_profile_of_a_card_fits_its_name_or_else_its_memory(model: str, gib: float, profiles: list[str]) -> None:
-    assert [each.name for each in gpus.fitting_profiles(model, int(gib * GIB))] == profiles
+    assert [each.name for each in checks.fitting_profiles(model, int(gib * GIB))] == profiles
 
 
 def test_lines_for_people_have_the_level_first(doctor: Doctor) -> None:
@@ -115,7 +115,7 @@ def test_lines_for_people_have_the_level_first(doctor: Doctor) -> None:
 
 def test_a_driver_that_is_too_old_is_told_in_torch_s_own_words(torch: Torch, doctor: Doctor) -> None:
     seen = torch(f"raise RuntimeError({TOO_OLD!r})")
-    found = gpus.check_gpus({**seen, "driver": "570.86.15"})
+    found = checks.check_gpus({**seen, "driver": "570.86.15"})
     assert found.level is Level.PROBLEM
     assert TOO_OLD in found.says
     assert "built for CUDA 13.0, the driver is 570.86.15" in found.says
@@ -126,7 +126,7 @@ def test_a_driver_that_is_too_old_is_told_in_torch_s_own_words(torch: Torch, doc
 
 
 def test_no_gpu_is_a_problem_of_gpu_profiles(torch: Torch) -> None:
-    found = gpus.check_gpus(torch(f"raise RuntimeError({NO_DRIVER!r})"))
+    found = checks.check_gpus(torch(f"raise RuntimeError({NO_DRIVER!r})"))
     assert found.level is Level.PROBLEM
     assert NO_DRIVER in found.says
     assert "nvidia-smi" in found.do
@@ -134,8 +134,8 @@ def test_no_gpu_is_a_problem_of_gpu_profiles(torch: Torch) -> None:
 
 
 def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
-    cpu = gpus.check_gpus({"torch": "2.13.0+cpu", "cuda": None, "problem": "Torch not compiled with CUDA enabled"})
-    none = gpus.check_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
+    cpu = checks.check_gpus({"torch": "2.13.0+cpu", "cuda": None, "problem": "Torch not compiled with CUDA enabled"})
+    none = checks.check_gpus({"problem": "torch cannot be imported: No module named 'torch'"})
     for found in (cpu, none):
         assert found.level is Level.PROBLEM
         assert "make setup GPU=1" in found.do
@@ -143,13 +143,13 @@ def test_a_torch_without_cuda_or_none_at_all_says_what_to_install() -> None:
 
 def test_a_torch_that_dies_is_told_too(torch: Torch) -> None:
     seen = torch("import os; os._exit(139)")
-    assert "ended with status 139" in gpus.check_gpus(seen).says
+    assert "ended with status 139" in checks.check_gpus(seen).says
 
 
 def test_a_gpu_that_is_there(torch: Torch) -> None:
     seen = torch("pass")
-    assert gpus.check_gpus(seen).level is Level.OK
-    assert "NVIDIA L4 (24 GB)" in gpus.check_gpus(seen).says
+    assert checks.check_gpus(seen).level is Level.OK
+    assert "NVIDIA L4 (24 GB)" in checks.check_gpus(seen).says
     assert seen["gpus"][0]["free"] == 20 * GB
 
 
@@ -178,7 +178,7 @@ def asks(profile: str, home: Path, count: int = 1) -> list[MemoryDemand]:
 def test_memory_against_the_profile(
     profile: str, total: int, free: int, level: Level, says: str, tmp_path: Path
 ) -> None:
-    (found,) = gpus.check_memory(asks(profile, tmp_path), [{"free": free, "total": total}])
+    (found,) = checks.check_memory(asks(profile, tmp_path), [{"free": free, "total": total}])
     assert found.level is level
     assert says in found.says
     assert bool(found.do) is (level is not Level.OK)
@@ -186,20 +186,20 @@ def test_memory_against_the_profile(
 
 def test_a_profile_of_all_gpus_is_held_against_each(tmp_path: Path) -> None:
     seen = [{"free": 149 * GB, "total": 150 * GB}, {"free": 90 * GB, "total": 150 * GB}]
-    first, second = gpus.check_memory(asks("h200", tmp_path, 2), seen)
+    first, second = checks.check_memory(asks("h200", tmp_path, 2), seen)
     assert (first.level, second.level) == (Level.OK, Level.PROBLEM)
     assert second.says.count("recognition server") == 2
     assert "layout" not in second.says, "the layout is on the first one"
 
 
 def test_memory_of_a_warm_server_is_the_profile_s_own(tmp_path: Path) -> None:
-    (found,) = gpus.check_memory(asks("l4", tmp_path), [{"free": 2 * GB, "total": 24 * GB}], ["zai-org/GLM-OCR"])
+    (found,) = checks.check_memory(asks("l4", tmp_path), [{"free": 2 * GB, "total": 24 * GB}], ["zai-org/GLM-OCR"])
     assert found.level is Level.WARNING
     assert "kopub serve stop" in found.do
 
 
 def test_a_gpu_that_is_asked_for_and_not_there() -> None:
-    (found,) = gpus.check_memory([MemoryDemand("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
+    (found,) = checks.check_memory([MemoryDemand("layout", 1, bytes=GB)], [{"free": GB, "total": GB}])
     assert found.level is Level.PROBLEM
     assert "asks for GPU 1, and torch sees 1" in found.says
 

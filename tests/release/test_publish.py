@@ -19,8 +19,8 @@ from resources.config.settings import ROOT
 from resources.errors import GateClosed, HubError, KopubError, StoreError
 from resources.release import hub as release_hub
 from resources.release.files import CONFIGS, part_path
+from resources.release.fitness import refusals
 from resources.release.hub import HubChange, HubDifference, HubTarget, plan_commits
-from resources.release.licences import refusals
 from resources.search import metrics
 from resources.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub

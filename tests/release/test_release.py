@@ -24,8 +24,7 @@ from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
 from resources.release.dataset import write_parquet
 from resources.release.export import export
 from resources.release.files import list_parts
-from resources.release.fitness import fitness
-from resources.release.licences import hub_licences
+from resources.release.fitness import fitness, hub_licences
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.store.schemas import RETRIEVAL_SCORES

@@ -9,7 +9,7 @@ import pytest
 
 from kopub_cli.commands.plan import evaluation_lines, planned
 from resources.config.choices import Gates
-from resources.release.describe import reading_scores
+from resources.release.publishing import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
 from tests.support.dagster.nights import Nights
