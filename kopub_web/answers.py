@@ -1,13 +1,14 @@
 """Pages with known answers: how well each was read, and its answer beside the reading."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import kopub
+from kopub_web.requests import Texts
 from resources.errors import KopubError
 from resources.evaluation.benchmark import Sample, SampleReading, SampleScore
 from resources.evaluation.home import EVALUATIONS, read_gold
@@ -81,6 +82,18 @@ def other_evaluations(home: Path) -> list[OtherEvaluation]:
     ]
 
 
+def explained(metric: str, t: Texts) -> str:
+    """Return what a metric measures, and which values are good where that is known."""
+    says = t.sentence(METRICS[metric].says)[0] if metric in METRICS else t(f"metric.{metric}")
+    good = t.forms.get(f"good.{metric}")
+    return f"{says.rstrip('.')}. {good}" if good else says
+
+
+def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
+    """Return each metric once, with its explanation."""
+    return [(metric, explained(metric, t)) for metric in dict.fromkeys(metrics)]
+
+
 @dataclass(frozen=True, slots=True)
 class PageScore:
     """The score of a page by a headline metric of a benchmark; `is_bad` where a person should look."""
@@ -102,11 +115,15 @@ def page_scores(benchmarks: Sequence[Scored], page_id: str) -> list[PageScore]:
     return found
 
 
-def answers_of(benchmarks: Sequence[Scored], page: kopub.Page) -> list[tuple[str, Mapping[str, Any]]]:
+def answers_of(benchmarks: Sequence[Scored], page: kopub.Page, t: Texts) -> list[tuple[str, Mapping[str, Any]]]:
     """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
     reading = SampleReading(page.state, page.reason, page.markdown, page.text)
+
+    def shown(sample: Sample, values: Mapping[str, SampleScore]) -> Mapping[str, Any]:
+        return {**compared(sample, reading, values), "asked": asked_of(sample), "legend": legend(values, t)}
+
     return [
-        (each.name, {**compared(sample, reading, each.values.get(page.id, {})), "asked": asked_of(sample)})
+        (each.name, shown(sample, each.values.get(page.id, {})))
         for each in benchmarks
         for sample in each.samples
         if sample.id == page.id

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kopub_web.answers import Scored, other_evaluations
+from kopub_web.answers import Scored, explained, legend, other_evaluations
 from kopub_web.elements import counted_lists, document_cards, page_card
 from kopub_web.requests import ViewRequest, ViewResponse
 from kopub_web.room import CALLS, READING, Room
 from resources.errors import KopubError
 from resources.evaluation.benchmark import SampleScore
-from resources.evaluation.metrics import METRICS
 from resources.states import State
 
 _QUESTIONS, _DOCUMENTS = 6, 12
@@ -37,6 +36,7 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
             "lists": counted_lists(now, CALLS),
             "questions": _questions(room),
             "scores": scores,
+            "legend": legend((score.metric for score in now.scores), t),
             "evaluated": any(score.kind == READING for score in now.scores),
             "versions": len(now.replaced),
             "documents": document_cards(corpus.documents[:_DOCUMENTS], request),
@@ -95,9 +95,7 @@ def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
     return {
         "metric": row["metric"],
         "better": row["better"],
-        "says": request.t.sentence(METRICS[row["metric"]].says)
-        if row["metric"] in METRICS
-        else ("", request.t.language),
+        "says": explained(row["metric"], request.t),
         "value": f"{row['value']:.3f}",
         "interval": interval,
         "samples": row["samples"],

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import kopub
 from kopub_web import elements
-from kopub_web.answers import PageScore, answers_of, page_scores
+from kopub_web.answers import PageScore, answers_of, explained, page_scores
 from kopub_web.editing import edit_view
 from kopub_web.elements import document_name, page_name, shown_regions
 from kopub_web.pictures import FULL, picture_stamp
@@ -76,7 +76,8 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
             "previous": _to(found.previous, request, kept),
             "next": _to(found.next, request, kept),
             "scores": [
-                _score(score, to.page(found.id, **way, view=ANSWER)) for score in page_scores(room.now.scored, found.id)
+                _score(score, to.page(found.id, **way, view=ANSWER), request)
+                for score in page_scores(room.now.scored, found.id)
             ],
             "jump": _jump(found, kept),
             **_documents_beside(room, found, request, kept),
@@ -118,8 +119,9 @@ def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
 
 
-def _score(score: PageScore, href: str) -> dict[str, Any]:
-    return {**asdict(score), "value": f"{score.value:.3f}", "href": href}
+def _score(score: PageScore, href: str, request: ViewRequest) -> dict[str, Any]:
+    says = explained(score.metric, request.t)
+    return {**asdict(score), "value": f"{score.value:.3f}", "href": href, "says": says}
 
 
 def _views(room: Room, page: kopub.Page) -> list[str]:
@@ -228,7 +230,7 @@ def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
 
 
 def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    return {"answers": answers_of(room.now.scored, page)}
+    return {"answers": answers_of(room.now.scored, page, request.t)}
 
 
 def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:

@@ -166,3 +166,11 @@ def test_a_reason_in_korean(said: str, told: str):
 
 def test_every_metric_is_explained_in_korean():
     assert not [metric.name for metric in METRICS.values() if texts("ko").sentence(metric.says)[1] != "ko"]
+
+
+def test_what_is_called_good_is_of_a_metric_that_is_explained():
+    for language in LANGUAGES:
+        forms = texts(language).forms
+        good = {key.removeprefix("good.") for key in forms if key.startswith("good.")}
+        assert {"cer", "teds", "nDCG@10"} <= good <= {*METRICS, "nDCG@10"}
+        assert "metric.nDCG@10" in forms

@@ -638,9 +638,18 @@ def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(
     )
     assert '<span class="state ok">' in good
     assert re.search(r'class="state score" href="[^"]*"[^>]*>texts cer 0\.000</a>', good)
-    assert "Character error rate without blanks, mean over pages." in listed
-    korean = page.get("/evaluation", headers={"Accept-Language": "ko"}).text
-    assert "공백을 뺀 글자 오류율의 쪽 평균" in korean
+    says = (
+        "Character error rate without blanks, mean over pages. Up to 0.02, two wrong characters in a hundred, is good."
+    )
+    told = "공백을 뺀 글자 오류율의 쪽 평균. 0.02(백 글자에 두 글자) 이하면 좋고"
+    for address_of, shows in (
+        ("/evaluation", "{}"),
+        ("/", "<dt>cer</dt><dd>{}"),
+        ("/page?id=a_1", 'title="{}'),
+        ("/page?id=a_1&view=answer", "<dt>cer</dt><dd>{}"),
+    ):
+        assert shows.format(says) in page.get(address_of).text
+        assert shows.format(told) in page.get(address_of, headers=KOREAN).text
 
 
 def test_benchmarks_of_their_own_homes_are_named_with_the_command(troubled: Platform):
