@@ -29,7 +29,7 @@ def main(source: Path, folder: Path) -> None:
     gold = dict(_known(source))
     settings = load_settings()
     regions, files, shares = [], [], []
-    for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read(lambda *picture: None):
+    for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read():
         written = _pages((folder / f"{document.name}.md").read_text("utf-8"))
         out = find_furniture(document.pages)
         for page in document.pages:

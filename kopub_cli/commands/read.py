@@ -178,7 +178,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
         what = f"{counted(done.documents, 'document')} of {counted(done.pages.total(), 'page')}"
         tell(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
         return
-    for document in DocumentStream(tables, tables.shards).read(lambda path, data: None):
+    for document in DocumentStream(tables, tables.shards).read():
         pages = tuple(
             replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
             for page in document.pages

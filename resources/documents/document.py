@@ -149,7 +149,8 @@ Notes = Callable[[str, int], FigureNote | None]
 PICTURES = ".pictures"
 """Ends the name of the folder with a document's pictures."""
 _PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
-_READ = ["page_id", "regions", "image_crops", "crop_images", "state", "reason"]
+_READ = ["page_id", "regions", "image_crops", "state", "reason"]
+_PICTURE_BYTES = "crop_images"
 _KNOWN = ["page_id", "doc_id", "page_no", "width", "height", "sha256"]
 
 
@@ -179,8 +180,7 @@ class DocumentStream:
 
     A page without a document is one of its own. Pages are ordered by their numbers; where those are missing or occur
     twice, the pages of the document are numbered from 1 in the order of the shards. Only the pages of documents that
-    are not complete are in memory, compressed where their document goes on in a later shard; pictures are given to
-    `keep` when they are read, those of whole pages too where there are `images`.
+    are not complete are in memory, compressed where their document goes on in a later shard.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class DocumentStream:
         self._reader = reader
         self._shards = shards
         self._notes = notes or (lambda page_id, index: None)
-        self._images = images or (lambda shard: nullcontext(lambda page_id: None))
+        self._images = images
         self._planned, self._places = _plan(reader, shards)
 
     @property
@@ -197,8 +197,12 @@ class DocumentStream:
         """The names of the documents' files."""
         return [document.name for document in self._planned]
 
-    def read(self, keep: KeepPicture) -> Iterator[Document]:
-        """Yield every document once. Raises `StoreError` for tables that do not hold the same pages."""
+    def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
+        """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
+
+        Pictures are given to `keep` when they are read, those of whole pages too where there are `images`; without it
+        no picture is read, which takes most of the memory, and a page still says which ones it has.
+        """
         waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
         for shard in self._shards:
             for document, page in self._pages(shard, keep):
@@ -208,11 +212,11 @@ class DocumentStream:
                 if len(pages) == planned.pages:
                     yield _open_document(planned, waiting.pop(document))
 
-    def _pages(self, shard: str, keep: KeepPicture) -> Iterator[tuple[int, DocumentPage]]:
-        readings = self._reader.read(_READINGS, shard, _READ)
+    def _pages(self, shard: str, keep: KeepPicture | None) -> Iterator[tuple[int, DocumentPage]]:
+        readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
-        with self._images(shard) as image_of:
+        with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
             for read in _one_by_one(readings):
                 page_id = read["page_id"]
                 place = self._places.get(page_id)
@@ -223,13 +227,13 @@ class DocumentStream:
                     )
                 layout = layouts["regions"][row_of[page_id]].as_py()
                 page = self._page(place, read, layout, keep)
-                if (data := image_of(page_id)) is not None:
+                if keep and (data := image_of(page_id)) is not None:
                     path = f"{self._planned[place.document].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
                     page = replace(page, image=DocumentPicture(path, place.width, place.height))
                 yield place.document, page
 
-    def _page(self, place: _PagePlace, read: Mapping[str, Any], layout: Any, keep: KeepPicture) -> DocumentPage:
+    def _page(self, place: _PagePlace, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None) -> DocumentPage:
         page_id = read["page_id"]
         regions = [
             replace(region, reason=region.reason and without_paths(region.reason))
@@ -237,13 +241,16 @@ class DocumentStream:
         ]
         indices = {region.index for region in regions}
         pictures = {}
-        for crop, data in zip(read["image_crops"] or (), read["crop_images"] or (), strict=True):
+        crops = read["image_crops"] or ()
+        held = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
+        for crop, data in zip(crops, held, strict=True):
             index = crop_index(crop["path"])
             if index not in indices:
                 raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
             x1, y1, x2, y2 = pixel_box(tuple(crop["bbox"]), place.width, place.height)
             path = f"{self._planned[place.document].name}{PICTURES}/{place.number}-{index}.jpg"
-            keep(path, data)
+            if keep:
+                keep(path, data)
             pictures[index] = DocumentPicture(path, x2 - x1, y2 - y1)
         return DocumentPage(
             number=place.number,

@@ -25,10 +25,14 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file and what makes its content; `files` lie in a folder of that suffix beside it."""
+    """The suffix of a document's file and what makes its content; `files` lie in a folder of that suffix beside it.
+
+    A format that `shows_pictures` names the files of the document's pictures.
+    """
 
     suffix: str
     content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions], str]
+    shows_pictures: bool = False
     folder: str = ""
     files: Callable[[Document, Sequence[DocumentBlock]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(
         ()
@@ -64,10 +68,10 @@ def _json_line(values: dict[str, Any]) -> str:
 TABLES = ".tables"
 """Ends the name of the folder with the data of a document's tables."""
 FORMATS = {
-    "markdown": _FileFormat(".md", document_markdown),
-    "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks)),
+    "markdown": _FileFormat(".md", document_markdown, shows_pictures=True),
+    "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks), shows_pictures=True),
     "chunks": _FileFormat(".chunks.jsonl", _chunk_lines),
-    "tables": _FileFormat(".tables.jsonl", _table_lines, TABLES, _table_files),
+    "tables": _FileFormat(".tables.jsonl", _table_lines, folder=TABLES, files=_table_files),
 }
 
 
@@ -83,10 +87,10 @@ class DocumentExport:
     joined: int = 0
     tied: int = 0
 
-    def add(self, document: Document, of: DocumentStructure) -> None:
+    def add(self, document: Document, of: DocumentStructure, with_pictures: bool) -> None:
         self.documents += 1
         self.pages.update(page.state.value for page in document.pages)
-        self.pictures += sum(len(page.pictures) for page in document.pages)
+        self.pictures += sum(len(page.pictures) for page in document.pages) if with_pictures else 0
         self.page_images += sum(page.image is not None for page in document.pages)
         self.regions.update(placed=of.placed, furniture=of.furniture, empty=of.empty, lost=of.lost)
         self.joined += of.joined
@@ -111,8 +115,9 @@ def write_documents(
     Raises `StoreError` when `out` holds anything else than exports of documents, and writes nowhere else.
     """
     stream = DocumentStream(reader, shards, notes, images)
+    with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
     try:
-        return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others)
+        return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others, with_pictures)
     except OSError as error:
         raise StoreError(cannot_write(out, error)) from error
 
@@ -122,7 +127,12 @@ class _ExportFolder:
         self._out = out
 
     def write(
-        self, stream: DocumentStream, formats: Sequence[str], markdown: MarkdownOptions, keep_others: bool
+        self,
+        stream: DocumentStream,
+        formats: Sequence[str],
+        markdown: MarkdownOptions,
+        keep_others: bool,
+        with_pictures: bool,
     ) -> DocumentExport:
         earlier = self._claim()
         names = {name: [*stream.names] for name in formats}
@@ -132,7 +142,8 @@ class _ExportFolder:
         either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
         self._mark({"complete": False, "documents": either})
         done = DocumentExport()
-        for document in stream.read(self._replace):
+        shown = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
+        for document in stream.read(self._replace if with_pictures else None):
             of = structure_document(document)
             for name in formats:
                 form = FORMATS[name]
@@ -145,10 +156,13 @@ class _ExportFolder:
                 if form.folder:
                     self._keep_files(document.name + form.folder, set(beside))
                 self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
-            whole = {page.image.path for page in document.pages if page.image is not None}
-            parts = {picture.path for page in document.pages for picture in page.pictures.values()}
-            self._keep_files(document.name + PICTURES, whole | parts)
-            done.add(document, of)
+            if with_pictures:
+                whole = {page.image.path for page in document.pages if page.image is not None}
+                parts = {picture.path for page in document.pages for picture in page.pictures.values()}
+                self._keep_files(document.name + PICTURES, whole | parts)
+            elif document.name not in shown:
+                self._keep_files(document.name + PICTURES, set())
+            done.add(document, of, with_pictures)
         for name in formats:
             for gone in set(earlier.get(name, ())) - set(names[name]):
                 (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)

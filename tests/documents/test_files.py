@@ -2,9 +2,12 @@
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
@@ -261,3 +264,32 @@ def test_chunks_and_tables_are_files_of_a_document_and_go_with_it(tmp_path: Path
     )
     assert not csv.parent.exists(), "the table is gone, and the chunks stay"
     assert {file.name for file in out.iterdir()} == {"보고서.chunks.jsonl", "보고서.tables.jsonl", MARKER}
+
+
+def test_chunks_and_tables_read_no_picture_and_leave_those_of_another_export(tmp_path: Path) -> None:
+    class Seen(DocumentTables):
+        columns: ClassVar[set[str]] = set()
+
+        def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+            self.columns.update(columns or ())
+            return super().read(asset, shard, columns)
+
+    pages = [page(1, "a.pdf", PICTURE, Printed("text", "본문."))]
+    write(tmp_path, s=pages)
+    done = write_documents(Seen(s=pages), ["s"], tmp_path, ["chunks", "tables"])
+    assert (done.pictures, "crop_images" in Seen.columns) == (0, False)
+    assert contents(tmp_path).keys() >= {"a.md", "a.chunks.jsonl", "a.pictures/1-0.jpg"}
+
+
+def test_pictures_that_no_format_shows_any_more_are_removed(tmp_path: Path) -> None:
+    pages = [page(1, "a.pdf", PICTURE, Printed("text", "본문."))]
+    images = DocumentTables(s=pages)
+
+    @contextmanager
+    def opened(shard: str):  # type: ignore[no-untyped-def]
+        yield lambda page_id: jpeg()
+
+    write_documents(images, ["s"], tmp_path, ["chunks"], images=opened)
+    assert contents(tmp_path).keys() == {MARKER, "a.chunks.jsonl", "a.pictures/1-0.jpg", "a.pictures/page-1.jpg"}
+    write_documents(images, ["s"], tmp_path, ["chunks"])
+    assert contents(tmp_path).keys() == {MARKER, "a.chunks.jsonl"}
