@@ -69,7 +69,8 @@ class Document:
     def _structured(self) -> "tuple[ReadDocument, tuple[DocumentBlock, ...]]":
         """The document as exports see it, without its pictures, and its blocks."""
         from resources.documents.document import Document as ReadDocument
-        from resources.documents.document import DocumentPage, page_numbers
+        from resources.documents.document import DocumentPage
+        from resources.documents.stream import page_numbers
         from resources.documents.structure import structure_document
         from resources.layout.regions import Task
         from resources.recognition.regions import RegionRecord

@@ -16,8 +16,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from resources.config.settings import load_settings
-from resources.documents.document import DocumentStream
 from resources.documents.headings import find_furniture
+from resources.documents.stream import DocumentStream
 from resources.evaluation.characters import character_errors, pooled
 from resources.recognition.regions import RegionText
 from resources.texts.markdown import page_text

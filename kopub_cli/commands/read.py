@@ -167,9 +167,9 @@ class _Tables:
 
 def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     """Write the documents with their pictures into a folder; or print them, with words in place of the pictures."""
-    from resources.documents.document import DocumentStream
     from resources.documents.export import write_documents
     from resources.documents.markdown import document_markdown
+    from resources.documents.stream import DocumentStream
     from resources.documents.structure import structure_document
 
     tables = _Tables(parts)

@@ -10,8 +10,9 @@ from typing import Any
 
 from resources.documents.chunks import chunk_document
 from resources.documents.docling import document_json
-from resources.documents.document import PICTURES, Document, DocumentBlock, DocumentStream, Notes
+from resources.documents.document import Document, DocumentBlock
 from resources.documents.markdown import MarkdownOptions, document_markdown
+from resources.documents.stream import PICTURES, DocumentStream, Notes
 from resources.documents.structure import DocumentStructure, structure_document
 from resources.documents.tables import document_tables
 from resources.errors import StoreError

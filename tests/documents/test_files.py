@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from resources.documents.document import file_names
 from resources.documents.export import MARKER, write_documents
 from resources.documents.markdown import MarkdownOptions
+from resources.documents.stream import file_names
 from resources.errors import StoreError
 from resources.figures.figure import FigureNote
 from resources.states import State
