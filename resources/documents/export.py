@@ -136,7 +136,7 @@ class _ExportFolder:
         with_pictures: bool,
     ) -> DocumentExport:
         earlier = self._claim()
-        names = {name: [*stream.names] for name in formats}
+        names = {name: [document.name for document in stream.documents] for name in formats}
         if keep_others:
             names = {name: sorted({*listed, *earlier.get(name, ())}) for name, listed in names.items()}
         files = {**earlier, **names}

@@ -3,16 +3,15 @@
 import hashlib
 import pickle
 import re
+import sys
 import unicodedata
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from resources.documents.document import Document, DocumentPage, DocumentPicture
 from resources.errors import StoreError, without_paths
@@ -33,28 +32,32 @@ PICTURES = ".pictures"
 _PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
 _READ = ["page_id", "regions", "image_crops", "state", "reason"]
 _PICTURE_BYTES = "crop_images"
-_KNOWN = ["page_id", "doc_id", "page_no", "width", "height", "sha256"]
+_KNOWN = ["page_no", "width", "height", "sha256"]
 
 
-@dataclass(frozen=True, slots=True)
-class _PagePlace:
-    """The place of a page: position of its document, and its number there."""
+class PlannedPage(NamedTuple):
+    """A page before it is read: its number in its document, and pixels of the upright page, 0 without an image."""
 
-    document: int
+    page_id: str
+    shard: str
     number: int
     width: int
     height: int
 
 
 @dataclass(frozen=True, slots=True)
-class _DocumentPlan:
-    """A document before its pages are read: they end in the shard `last`."""
+class PlannedDocument:
+    """A document before its pages are read. They are in the order of the corpus, whatever their numbers."""
 
     doc_id: str
     name: str
     fingerprint: int
-    pages: int
-    last: str
+    pages: tuple[PlannedPage, ...]
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The shards that hold a page of it, in their order."""
+        return tuple(dict.fromkeys(page.shard for page in self.pages))
 
 
 class DocumentStream:
@@ -72,12 +75,8 @@ class DocumentStream:
         self._shards = shards
         self._notes = notes or (lambda page_id, index: None)
         self._images = images
-        self._planned, self._places = _plan(reader, shards)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the documents' files."""
-        return [document.name for document in self._planned]
+        self.documents = _plan(reader, shards)
+        self._places = {page.page_id: (at, page) for at, of in enumerate(self.documents) for page in of.pages}
 
     def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
         """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
@@ -85,37 +84,52 @@ class DocumentStream:
         Pictures are given to `keep` when they are read, those of whole pages too where there are `images`; without it
         no picture is read, which takes most of the memory, and a page still says which ones it has.
         """
-        waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
-        for shard in self._shards:
-            for document, page in self._pages(shard, keep):
-                planned = self._planned[document]
-                pages = waiting[document]
-                pages.append(page if planned.last == shard else zlib.compress(pickle.dumps(page), 1))
-                if len(pages) == planned.pages:
-                    yield _open_document(planned, waiting.pop(document))
+        return self._read(self._shards, range(len(self.documents)), keep)
 
-    def _pages(self, shard: str, keep: KeepPicture | None) -> Iterator[tuple[int, DocumentPage]]:
+    def read_some(self, documents: Sequence[PlannedDocument]) -> Iterator[Document]:
+        """Yield some of the `documents`, without pictures. Raises `StoreError` as `read` does."""
+        wanted = {id(document) for document in documents}
+        shards = {shard for document in documents for shard in document.shards}
+        places = [at for at, document in enumerate(self.documents) if id(document) in wanted]
+        return self._read([shard for shard in self._shards if shard in shards], places, None)
+
+    def _read(self, shards: Sequence[str], wanted: Collection[int], keep: KeepPicture | None) -> Iterator[Document]:
+        waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
+        for shard in shards:
+            for at, page in self._pages(shard, wanted, keep):
+                planned, pages = self.documents[at], waiting[at]
+                pages.append(page if planned.pages[-1].shard == shard else zlib.compress(pickle.dumps(page), 1))
+                if len(pages) == len(planned.pages):
+                    yield _open_document(planned, waiting.pop(at))
+
+    def _pages(
+        self, shard: str, wanted: Collection[int], keep: KeepPicture | None
+    ) -> Iterator[tuple[int, DocumentPage]]:
         readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
         with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
-            for read in _one_by_one(readings):
-                page_id = read["page_id"]
-                place = self._places.get(page_id)
-                if place is None or page_id not in row_of:
-                    missing = _PAGES if place is None else _LAYOUTS
+            for row, page_id in enumerate(readings["page_id"].to_pylist()):
+                if page_id not in self._places or page_id not in row_of:
+                    missing = _LAYOUTS if page_id in self._places else _PAGES
                     raise StoreError(
                         f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again"
                     )
-                layout = layouts["regions"][row_of[page_id]].as_py()
-                page = self._page(place, read, layout, keep)
+                at, place = self._places[page_id]
+                if at not in wanted:
+                    continue
+                # One row at a time is in Python's memory: pages carry their pictures.
+                (read,) = readings.slice(row, 1).to_pylist()
+                page = self._page(at, place, read, layouts["regions"][row_of[page_id]].as_py(), keep)
                 if keep and (data := image_of(page_id)) is not None:
-                    path = f"{self._planned[place.document].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
+                    path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
                     keep(path, bytes(data))
                     page = replace(page, image=DocumentPicture(path, place.width, place.height))
-                yield place.document, page
+                yield at, page
 
-    def _page(self, place: _PagePlace, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None) -> DocumentPage:
+    def _page(
+        self, at: int, place: PlannedPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
+    ) -> DocumentPage:
         page_id = read["page_id"]
         regions = [
             replace(region, reason=region.reason and without_paths(region.reason))
@@ -130,7 +144,7 @@ class DocumentStream:
             if index not in indices:
                 raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
             x1, y1, x2, y2 = pixel_box(tuple(crop["bbox"]), place.width, place.height)
-            path = f"{self._planned[place.document].name}{PICTURES}/{place.number}-{index}.jpg"
+            path = f"{self.documents[at].name}{PICTURES}/{place.number}-{index}.jpg"
             if keep:
                 keep(path, data)
             pictures[index] = DocumentPicture(path, x2 - x1, y2 - y1)
@@ -147,45 +161,61 @@ class DocumentStream:
         )
 
 
-def _plan(reader: TableReader, shards: Sequence[str]) -> tuple[list[_DocumentPlan], dict[str, _PagePlace]]:
-    """Return the documents, and where each page stands."""
-    rows: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = defaultdict(list)
+class _PageRow(NamedTuple):
+    """What the plan takes of a row of `raw_pages`."""
+
+    page_id: str
+    shard: str
+    page_no: int | None
+    width: int | None
+    height: int | None
+    sha256: str | None
+
+
+_Key = tuple[str, str]
+"""What tells documents apart: the id, and what tells those of one id apart."""
+
+
+def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
+    """Return the documents in the order of their first pages."""
+    rows: dict[_Key, list[_PageRow]] = defaultdict(list)
     for shard in shards:
-        for row in reader.read(_PAGES, shard, _KNOWN).to_pylist():
-            rows[_document_key(row)].append((row, shard))
+        table = reader.read(_PAGES, shard, ["page_id", "doc_id", *_KNOWN])
+        doc_ids, *columns = (table[name].to_pylist() for name in ("doc_id", "page_id", *_KNOWN))
+        for doc_id, page_id, *known in zip(doc_ids, *columns, strict=True):
+            # Names of documents come again on every page: one string holds them all.
+            key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
+            rows[key].append(_PageRow(page_id, shard, *known))
     documents = [part for key, pages in rows.items() for part in _split_namesakes(key, pages)]
-    keys = [key for key, _ in documents]
-    last = {shard: at for at, shard in enumerate(shards)}
-    planned, places = [], {}
-    for at, ((doc_id, _), name, (_, pages)) in enumerate(zip(keys, file_names(_names(keys)), documents, strict=True)):
-        numbers = page_numbers([row["page_no"] for row, _ in pages])
-        final = max((shard for _, shard in pages), key=last.__getitem__)
-        planned.append(_DocumentPlan(doc_id, name, _fingerprint(pages), len(pages), final))
-        for (row, _), number in zip(pages, numbers, strict=True):
-            places[row["page_id"]] = _PagePlace(at, number, row["width"] or 0, row["height"] or 0)
-    return planned, places
+    names = file_names(_names([key for key, _ in documents]))
+    return [
+        PlannedDocument(
+            doc_id,
+            name,
+            # 64 bits of the hashes of the pages' images.
+            int(fingerprint([page.sha256 for page in pages]), 16),
+            tuple(
+                PlannedPage(page.page_id, page.shard, number, page.width or 0, page.height or 0)
+                for page, number in zip(pages, page_numbers([page.page_no for page in pages]), strict=True)
+            ),
+        )
+        for ((doc_id, _), pages), name in zip(documents, names, strict=True)
+    ]
 
 
-def _document_key(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what tells documents apart: the document's id, or the page's where there is none."""
-    return (row["page_id"], "page") if row["doc_id"] is None else (row["doc_id"], "")
-
-
-def _split_namesakes(
-    key: tuple[str, str], pages: list[tuple[dict[str, Any], str]]
-) -> list[tuple[tuple[str, str], list]]:
+def _split_namesakes(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_PageRow]]]:
     """The documents that have one name: two with the same page numbers are told apart by the ids of their pages."""
-    if len({row["page_no"] for row, _ in pages}) == len(pages):
+    if len({page.page_no for page in pages}) == len(pages):
         return [(key, pages)]
-    parts: dict[str, list[tuple[dict[str, Any], str]]] = defaultdict(list)
-    for row, shard in pages:
-        parts[row["page_id"].rpartition("_")[0]].append((row, shard))
-    if any(len({row["page_no"] for row, _ in part}) < len(part) for part in parts.values()):
+    parts: dict[str, list[_PageRow]] = defaultdict(list)
+    for page in pages:
+        parts[page.page_id.rpartition("_")[0]].append(page)
+    if any(len({page.page_no for page in part}) < len(part) for part in parts.values()):
         return [(key, pages)]
     return [((key[0], stem), part) for stem, part in parts.items()]
 
 
-def _names(keys: Sequence[tuple[str, str]]) -> list[str]:
+def _names(keys: Sequence[_Key]) -> list[str]:
     """Return names for the files of documents: the document's, or where two share it, their page ids' stem."""
     shared = Counter(doc_id for doc_id, _ in keys)
     return [doc_id if shared[doc_id] == 1 else f"{doc_id}/{stem}" for doc_id, stem in keys]
@@ -198,22 +228,11 @@ def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
     return [number for number in page_nos if number is not None]
 
 
-def _fingerprint(pages: Sequence[tuple[dict[str, Any], str]]) -> int:
-    """64 bits of the hashes of the pages' images."""
-    return int(fingerprint([row["sha256"] for row, _ in pages]), 16)
-
-
-def _open_document(planned: _DocumentPlan, pages: Sequence[DocumentPage | bytes]) -> Document:
+def _open_document(planned: PlannedDocument, pages: Sequence[DocumentPage | bytes]) -> Document:
     opened = [pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page for page in pages]
     return Document(
         planned.doc_id, planned.name, planned.fingerprint, tuple(sorted(opened, key=lambda page: page.number))
     )
-
-
-def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows, of which only one at a time is in Python's memory: pages carry their pictures."""
-    for batch in table.to_batches(max_chunksize=1):
-        yield from batch.to_pylist()
 
 
 _SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif"})
