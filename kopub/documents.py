@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
-from kopub.pages import NoSuchPage, Pages
+from kopub.pages import NoSuchPage, Page, Pages
 from kopub.rows import Region
 from resources.errors import did_you_mean
 from resources.states import State
@@ -12,7 +12,7 @@ from resources.states import State
 if TYPE_CHECKING:
     from resources.documents.chunks import Chunk
     from resources.documents.document import Document as ReadDocument
-    from resources.documents.document import DocumentBlock
+    from resources.documents.document import DocumentBlock, DocumentPage
     from resources.documents.tables import DocumentTable
 
 
@@ -56,53 +56,77 @@ class Document:
         """
         from resources.documents.chunks import chunk_document, estimate_tokens
 
-        return chunk_document(*self._structured, max_tokens, count_tokens or estimate_tokens)
+        count = count_tokens or estimate_tokens
+        return (chunk for of in self._structured for chunk in chunk_document(*of, max_tokens, count))
 
     @property
     def tables(self) -> "list[DocumentTable]":
         """Its tables as rows and columns, whole where they go on over pages, with caption, pages and boxes."""
         from resources.documents.tables import document_tables
 
-        return list(document_tables(*self._structured))
+        return [table for of in self._structured for table in document_tables(*of)]
 
     @cached_property
-    def _structured(self) -> "tuple[ReadDocument, tuple[DocumentBlock, ...]]":
-        """The document as exports see it, without its pictures, and its blocks."""
-        from resources.documents.document import Document as ReadDocument
-        from resources.documents.document import DocumentPage
-        from resources.documents.stream import page_numbers
-        from resources.documents.structure import structure_document
-        from resources.layout.regions import Task
-        from resources.recognition.regions import RegionRecord
+    def _structured(self) -> "tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]":
+        """The document as exports see it, without the files of its pictures, and its blocks.
 
-        pages = [
-            DocumentPage(
-                number=number,
-                page_id=page.id,
-                width=page.width or 0,
-                height=page.height or 0,
-                state=page.state,
-                reason=page.reason,
-                regions=tuple(
-                    RegionRecord(
-                        index=region.index,
-                        label=region.label,
-                        task=Task(region.task),
-                        score=region.score or 0.0,
-                        bbox=region.box,
-                        bbox_2d=region.box_2d,
-                        polygon=region.polygon,
-                        content=region.content,
-                        state=region.state or page.state,
-                        reason=region.reason,
-                    )
-                    for region in page.regions
-                ),
+        It is several where pages are of no document, each of which is one, or where documents have one name.
+        """
+        from resources.documents.document import Document as ReadDocument
+        from resources.documents.stream import page_numbers, split_namesakes
+        from resources.documents.structure import structure_document
+
+        pages = list(self.pages.in_corpus_order)
+        numbered = [(page.id, page.number) for page in pages]
+        parts = split_namesakes(numbered).values() if self.id else [[at] for at in range(len(pages))]
+        found = []
+        for part in parts:
+            of_part = [pages[at] for at in part]
+            numbers = page_numbers([page.number for page in of_part])
+            read = sorted(map(_read_page, of_part, numbers), key=lambda page: page.number)
+            document = ReadDocument(self.id or of_part[0].id, self.id, 0, tuple(read))
+            found.append((document, structure_document(document).blocks))
+        return tuple(found)
+
+
+def _read_page(page: Page, number: int) -> "DocumentPage":
+    """Return a page as the readings have it, whatever became of it later."""
+    from resources.documents.document import DocumentPage, DocumentPicture
+    from resources.layout.regions import Task
+    from resources.recognition.regions import RegionRecord, crop_path
+    from resources.store.corpus_tables import TABLES
+    from resources.texts.markdown import link_target
+
+    return DocumentPage(
+        number=number,
+        page_id=page.id,
+        width=page.width or 0,
+        height=page.height or 0,
+        state=page.states.get(TABLES.readings.name, page.state),
+        reason=page.reason,
+        regions=tuple(
+            RegionRecord(
+                index=region.index,
+                label=region.label,
+                task=Task(region.task),
+                score=region.score or 0.0,
+                bbox=region.box,
+                bbox_2d=region.box_2d,
+                polygon=region.polygon,
+                content=region.content,
+                # Of a region without a reading they are the page's.
+                state=None if region.content is None else region.state,
+                reason=None if region.content is None else region.reason,
             )
-            for page, number in zip(self.pages, page_numbers([page.number for page in self.pages]), strict=True)
-        ]
-        document = ReadDocument(self.id, self.id, 0, tuple(sorted(pages, key=lambda page: page.number)))
-        return document, structure_document(document).blocks
+            for region in page.regions
+        ),
+        # The markdown links to each picture, whose bytes are not read to know of it.
+        pictures={
+            region.index: DocumentPicture("", 0, 0)
+            for region in page.regions
+            if f"]({link_target(crop_path(page.id, region.index))})" in page.markdown
+        },
+    )
 
 
 class Documents(Sequence[Document]):

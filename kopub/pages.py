@@ -266,6 +266,11 @@ class Pages(Sequence[Page]):
         return {State(state): count for state, count in count_states(self.catalogue["state"].to_pylist()).items()}
 
     @property
+    def in_corpus_order(self) -> "Pages":
+        """The same pages as their shards hold them."""
+        return Pages(self._corpus, np.sort(self._positions))
+
+    @property
     def doubtful(self) -> "Pages":
         """Those whose text looks wrong, worst first."""
         doubts = self._corpus.doubts[self._positions]

@@ -186,7 +186,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
             # Names of documents come again on every page: one string holds them all.
             key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
             rows[key].append(_PageRow(page_id, shard, *known))
-    documents = [part for key, pages in rows.items() for part in _split_namesakes(key, pages)]
+    documents = [part for key, pages in rows.items() for part in _documents_of(key, pages)]
     names = file_names(_names([key for key, _ in documents]))
     return [
         PlannedDocument(
@@ -203,16 +203,27 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
     ]
 
 
-def _split_namesakes(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_PageRow]]]:
-    """The documents that have one name: two with the same page numbers are told apart by the ids of their pages."""
-    if len({page.page_no for page in pages}) == len(pages):
+def _documents_of(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_PageRow]]]:
+    parts = split_namesakes([(page.page_id, page.page_no) for page in pages])
+    if len(parts) == 1:
         return [(key, pages)]
-    parts: dict[str, list[_PageRow]] = defaultdict(list)
-    for page in pages:
-        parts[page.page_id.rpartition("_")[0]].append(page)
-    if any(len({page.page_no for page in part}) < len(part) for part in parts.values()):
-        return [(key, pages)]
-    return [((key[0], stem), part) for stem, part in parts.items()]
+    return [((key[0], stem), [pages[at] for at in part]) for stem, part in parts.items()]
+
+
+def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[int]]:
+    """Return the positions of the pages of each document among those of one name, by id and number.
+
+    Two documents with the same page numbers are told apart by the ids of their pages, up to the last underscore.
+    """
+    every = {"": [*range(len(pages))]}
+    if len({number for _, number in pages}) == len(pages):
+        return every
+    parts: dict[str, list[int]] = defaultdict(list)
+    for at, (page_id, _) in enumerate(pages):
+        parts[page_id.rpartition("_")[0]].append(at)
+    if any(len({pages[at][1] for at in part}) < len(part) for part in parts.values()):
+        return every
+    return parts
 
 
 def _names(keys: Sequence[_Key]) -> list[str]:

@@ -1,0 +1,65 @@
+"""Engines that find and read on each page what a test prints there: doubles of the real protocols."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from resources.fingerprints import CodeVersion
+from resources.layout.base import LayoutDetector
+from resources.layout.regions import DEFAULT_TASKS, PageLayout, Region
+from resources.pages.page import Page
+from resources.recognition.base import Recognizer
+from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
+from resources.states import State
+
+Print = tuple[str, str, tuple[int, int, int, int]]
+"""A region: its label, what is read there, and its box in parts of 1,000."""
+
+
+class PrintedLayout(LayoutDetector):
+    """Finds the regions that `prints` has for a page, by its id."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.printed", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"prints"})
+
+    prints: str
+    """JSON of the prints of each page, by its id."""
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        prints = json.loads(self.prints)
+        for page in pages:
+            height, width = page.image.shape[:2]
+            found = tuple(
+                Region(
+                    index,
+                    label,
+                    DEFAULT_TASKS[label],
+                    0.9,
+                    (box[0] * width / 1000, box[1] * height / 1000, box[2] * width / 1000, box[3] * height / 1000),
+                )
+                for index, (label, _, box) in enumerate(prints[page.page_id])
+            )
+            yield PageLayout(page.page_id, State.OK, None, found)
+
+
+class PrintedReader(Recognizer):
+    """Reads what `prints` has for the regions of a page, and nothing of the pages in `lose`."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.printed", {1: "a double"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"prints", "lose"})
+
+    prints: str
+    """JSON of the prints of each page, by its id."""
+    lose: list[str] = Field(default=[])
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        every = json.loads(self.prints)
+        for page, regions in pages:
+            prints = every[page.page_id]
+            if page.page_id in self.lose:
+                texts = [RegionText(at, print[0], "", State.FAILED, "lost") for at, print in enumerate(prints)]
+            else:
+                texts = [RegionText(at, print[0], print[1]) for at, print in enumerate(prints)]
+            yield page_reading(page.page_id, texts, cut_pictures(page, regions))
