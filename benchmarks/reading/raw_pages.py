@@ -3,6 +3,7 @@
     python -m benchmarks.reading.raw_pages                  # 2,200 pages, of 24 unique ones of 2480x3508
     python -m benchmarks.reading.raw_pages --threads 2 4 16
     python -m benchmarks.reading.raw_pages --upright        # what sets each page upright is found too
+    python -m benchmarks.reading.raw_pages --cost           # CPU ms a page of that, and of decoding, on one thread
 
 Each row is a process of its own; the first has no pages. As in a first run, all pages are hashed on every core; then
 each is hashed again and checked, by so many threads.
@@ -14,9 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
 from kopub_assets.raw_pages import CHECKERS
@@ -27,6 +31,7 @@ from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
 
 UNIQUE = 24
 """Pages that are held in memory, 30 MB: the disk is not measured."""
+REPEATS = 7
 
 
 def hashed(data: bytes) -> str:
@@ -73,14 +78,42 @@ def measure(folder: Path, count: int, threads: int, importing: bool, upright: bo
     return f"{threads:8}{checked:12.1f} s{imported:12.1f} s"
 
 
+def cost(folder: Path) -> str:
+    """CPU milliseconds of decoding a page and of finding its transform: mean over pages, measured once and at best."""
+    spent: dict[str, list[list[float]]] = {"decode": [], "find the transform": []}
+    with tuned_for_decoding():
+        for page in list(unique_pages(folder, "raw", UNIQUE)):
+            data, pixels = bytes(page.data), decode(page.data)
+            for what, work in (
+                ("decode", partial(decode, data)),
+                ("find the transform", partial(find_transform, pixels)),
+            ):
+                spent[what].append([_cpu_ms(work) for _ in range(REPEATS)])
+    return "\n".join(
+        f"{what}: {mean(times[0] for times in pages):.0f} CPU ms a page measured once, "
+        f"{mean(map(min, pages)):.0f} at its best of {REPEATS}"
+        for what, pages in spent.items()
+    )
+
+
+def _cpu_ms(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return 1000 * (time.process_time() - started)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=Path, default=ROOT / "samples" / "corpus", help="folder of Arrow shards")
     parser.add_argument("--count", type=int, default=2200)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, CHECKERS, 4, 16])
     parser.add_argument("--upright", action="store_true", help="find what sets each page upright")
+    parser.add_argument("--cost", action="store_true", help="CPU milliseconds of one page instead")
     parser.add_argument("--one", nargs=2, metavar=("THREADS", "IMPORT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.cost:
+        print(cost(arguments.pages))
+        return
     if arguments.one:
         threads, importing = int(arguments.one[0]), arguments.one[1] == "import"
         print(measure(arguments.pages, arguments.count, threads, importing, arguments.upright), flush=True)

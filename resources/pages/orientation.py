@@ -141,6 +141,10 @@ FEWEST_MARKS = 12
 LEAST_MARGIN = 1.0
 """How much surer the network must be of a turn than of the page as it is, in nats a window."""
 
+_FIRST = 16
+"""Windows that are looked at first, and alone where they leave no doubt that the page is upright: most pages are."""
+_FIRST_MARGIN = 2.0
+"""Nats a window by which the page as it is must be ahead of every turn in these."""
 _STRIDE = 2
 
 
@@ -154,7 +158,10 @@ def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
 
     if len(marks.boxes) < FEWEST_MARKS:
         return 0, 0.0
-    score = turn_scores(cut_windows(marks, grey))
+    windows = cut_windows(marks, grey)
+    score = turn_scores(windows[:: max(1, len(windows) // _FIRST)])
+    if score[0] - score[1:].max() < _FIRST_MARGIN:
+        score = turn_scores(windows)
     best = int(np.argmax(score))
     if best and score[best] - score[0] < LEAST_MARGIN:
         return 0, 0.0
