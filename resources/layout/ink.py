@@ -145,6 +145,10 @@ _TILE = 16
 """Pixels of the working copy in a tile, whose paper counts as one level."""
 _SMOOTH = 6
 """Grey levels by which the paper of two tiles side by side may differ: light changes slowly, and a tint at once."""
+_EDGE = 3
+"""Grey levels by which pixels of the paper side by side may differ: the edge of a pale tint has 6 and more."""
+_WHOLE = 0.99
+"""Share of a tile of paper that is paper: an edge runs through the others."""
 _LEAST_SHARE = 0.5
 """Share of the tiles that are paper at least, for the paper to be found at all."""
 _SEEN, _HERE = 1, 2
@@ -164,14 +168,15 @@ _FAINT_SHARE = 1e-3
 """Share of a page that is faint print at least: one line of text has three times that, stains and creases less."""
 
 
-def readable_grey(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.uint8], bool]":
+def readable_grey(pixels: "NDArray[np.uint8]", keep_tints: bool = False) -> "tuple[NDArray[np.uint8], bool]":
     """Return RGB pixels (height, width, 3) as grey (height, width), and whether there is ink.
 
-    The grey page is evenly lit, and print that is faint on all of it is made strong.
+    The grey page is evenly lit, and print that is faint on all of it is made strong. `keep_tints` is that of
+    `even_light`.
     """
     import cv2
 
-    gray = even_light(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8))
+    gray = even_light(np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8), keep_tints)
     if ink_share(gray) >= BLANK_SHARE:
         return gray, True
     strong = _strengthen(gray)
@@ -194,29 +199,57 @@ def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
     return np.asarray(cv2.LUT(gray, levels.clip(0, 255).astype(np.uint8)), np.uint8)
 
 
-def even_light(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[np.uint8]":
     """Return a page, uint8 (height, width), as if its paper were lit evenly.
 
     It is the same array where the light is even, or no paper is found. Paper is what goes on from tile to tile without
-    an edge, over most of the page. What lies on it, such as a photo, is lit as the paper around it.
+    an edge, over most of the page. What lies on it, such as a photo, is lit as the paper around it. A pale box may be
+    too near to the paper to have an edge between tiles, and becomes paper; `keep_tints` looks for edges of pixels.
     """
     import cv2
 
     small = shrink(gray, working_scale(*gray.shape))
     columns, rows = max(1, small.shape[1] // _TILE), max(1, small.shape[0] // _TILE)
-    light = cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8))
+    light = np.asarray(
+        cv2.morphologyEx(small, cv2.MORPH_CLOSE, np.ones((PAPER_REACH, PAPER_REACH), np.uint8)), np.uint8
+    )
     tiles = np.asarray(cv2.resize(light, (columns, rows), interpolation=cv2.INTER_AREA), np.uint8)
     if int(tiles.max()) - int(tiles.min()) <= _EVEN:
         return gray
-    paper = _find_paper(tiles)
+    level = _find_level_paper(light, (columns, rows)) if keep_tints else None
+    paper = _find_paper(tiles) if level is None else level
     if paper is None:
         return gray
     darkest, lightest = np.percentile(tiles[paper], (5, 95))
     if lightest - darkest <= _EVEN:
         return gray
-    ground = cv2.inpaint(tiles, (~paper).astype(np.uint8), 3, cv2.INPAINT_TELEA)
+    if level is None:
+        ground = cv2.inpaint(tiles, (~paper).astype(np.uint8), 3, cv2.INPAINT_TELEA)
+    else:
+        ground = np.where(paper, tiles, _fit_light(tiles, paper))
     ground = cv2.resize(cv2.blur(ground, (3, 3)), gray.shape[::-1], interpolation=cv2.INTER_LINEAR)
     return np.asarray(cv2.divide(gray, ground, scale=float(lightest)), np.uint8)
+
+
+def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArray[np.uint8]":
+    """Return the quadratic surface through the paper: inpainting would bend over a box half a page wide."""
+    y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
+    terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
+    weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
+    return (terms @ weights).clip(1, 255).astype(np.uint8)
+
+
+def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDArray[np.bool_] | None":
+    """Return the tiles, (columns, rows) of them, of the largest part of a page without an edge, if it is most of it."""
+    import cv2
+
+    level = cv2.morphologyEx(light, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) <= _EDGE
+    _, parts, stats, _ = cv2.connectedComponentsWithStats(level.astype(np.uint8), connectivity=4)
+    areas = stats[1:, cv2.CC_STAT_AREA]
+    if not areas.size or areas.max() < _LEAST_SHARE * light.size:
+        return None
+    paper = (parts == 1 + int(areas.argmax())).astype(np.float32)
+    return np.asarray(cv2.resize(paper, size, interpolation=cv2.INTER_AREA)) > _WHOLE
 
 
 def _find_paper(tiles: "NDArray[np.uint8]") -> "NDArray[np.bool_] | None":

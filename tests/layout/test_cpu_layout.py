@@ -281,6 +281,25 @@ def test_uneven_light_on_the_paper_is_no_picture() -> None:
             assert region.bbox == pytest.approx(lit.bbox, abs=8)
 
 
+def test_what_a_pale_box_holds_stays_together_in_uneven_light() -> None:
+    """Listings on a pale ground with what they print beside them: the order is by rows, and not by columns."""
+    sheet = Sheet()
+    for top in (200, 620):
+        sheet.draw.rectangle((140, top, 590, top + 300), 238)
+        sheet.paragraph(170, top + 30, 360, 5)
+        sheet.draw.rectangle((630, top + 40, 1110, top + 240), outline=0, width=2)
+        sheet.paragraph(660, top + 70, 420, 3)
+    sheet.text(150, 540, "Compare this with what follows")
+    even, pixels = detect(sheet), np.asarray(sheet.image)
+    assert [region.bbox[0] > 600 for region in even.regions] == [False, True, False, False, True]
+    for light in (np.linspace(1, 0.5, 1240)[None], np.linspace(0.5, 1, pixels.shape[0])[:, None]):
+        sheet.image = Image.fromarray((pixels * light).astype(np.uint8))
+        found = detect(sheet)
+        assert [region.bbox for region in found.regions] == [
+            pytest.approx(region.bbox, abs=8) for region in even.regions
+        ]
+
+
 def test_a_sheet_without_ink_in_uneven_light_is_blank() -> None:
     sheet = Sheet()
     pixels = np.asarray(sheet.image) * np.linspace(1, 0.5, 1240)[None]

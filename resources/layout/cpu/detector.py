@@ -37,6 +37,7 @@ class CpuLayout(LayoutDetector):
             2: "dark edges of a scan and frames around a page are no pictures; faint print is found",
             3: "a page with nothing but specks is blank",
             4: "a blank page that is dark all over has a reason, and is doubted",
+            5: "pale boxes are found in uneven light, and what they hold stays together",
         },
     )
     typical_seconds: ClassVar[float] = 0.15
@@ -60,7 +61,7 @@ def detect_page(page: Page, speck: float = SPECK) -> PageLayout:
     import cv2
 
     try:
-        gray, has_ink = readable_grey(page.image)
+        gray, has_ink = readable_grey(page.image, keep_tints=True)
     except UndecodableImage as error:
         return PageLayout(page.page_id, error.state, str(error))
     if not has_ink or not has_writing(gray, speck):
