@@ -16,7 +16,7 @@ from rich.text import Text
 from kopub_assets.running.progress import Forecast, Stage, Watcher
 from kopub_cli.console import duration, plain_reason, say
 from kopub_cli.options import corpus_check, with_profile
-from kopub_cli.score_lines import score_changes
+from kopub_cli.score_lines import score_changes, scripts_not_read
 from resources.errors import counted, visible
 from resources.search.scores import ScoreChange, change_lines, pages_by_state
 from resources.states import LOST, State
@@ -24,7 +24,6 @@ from resources.states import LOST, State
 if TYPE_CHECKING:
     from kopub_assets.plan import Survey
     from resources.config.settings import Settings
-    from resources.store.table_source import IsOfCorpus
 
 _LINE_SECONDS = 15.0
 """Between two lines where nobody sees a live table."""
@@ -225,7 +224,7 @@ class RunEnd:
             finding=finding,
             closed=closed,
             is_overridden=bool(settings.gates.override.strip()),
-            scripts=_unexpected_scripts(settings, is_of_corpus),
+            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus)],
             looks=[
                 f"a first look: {counted(each.left, 'page')} left; "
                 f"{with_profile(f'kopub run {manifest.location_of(each)}')} makes them"
@@ -284,21 +283,6 @@ class RunEnd:
         yield from ((line, "") for line in self.looks)
         todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished else []
         yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""
-
-
-def _unexpected_scripts(settings: "Settings", is_of_corpus: "IsOfCorpus") -> list[str]:
-    from resources.store.corpus_tables import TABLES
-    from resources.texts.text_quality import unexpected_scripts
-
-    name, recognition = TABLES.texts.name, settings.recognition
-    shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
-    tables = (settings.store.read(name, key, ["script"]) for key in shards)
-    # A table that an older release made names no script.
-    named = [script for table in tables if table.num_columns for script in table["script"].to_pylist()]
-    return [
-        f"{counted(count, 'page')} mainly in {script}, which the profile does not read: {recognition.remedy(script)}"
-        for script, count in unexpected_scripts(named, recognition.expected_scripts).most_common()
-    ]
 
 
 def _behind(scan: "Survey") -> set[str]:

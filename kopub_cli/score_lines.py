@@ -1,4 +1,4 @@
-"""The scores of retrieval and reading, in lines and as JSON values."""
+"""What the tables say of retrieval and reading, in lines and as JSON values: scores, and scripts that are not read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from resources.errors import counted
 from resources.search.scores import ALL
-from resources.store.corpus_tables import OCR_SCORES, SCORES
+from resources.store.corpus_tables import OCR_SCORES, SCORES, TABLES
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -121,3 +122,33 @@ def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str
     columns = ("benchmark", "metric", "value", "samples", "lost")
     means = [{column: row[column] for column in columns} for row in headline(scores.table)]
     return {"current": scores.is_current, "means": means, "drops": significant_drops(scores.table)}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptNotRead:
+    """A script that pages of the corpus are mainly in, and the profile does not read; `do` says what to add."""
+
+    script: str
+    pages: int
+    do: str
+
+    @property
+    def says(self) -> str:
+        return f"{counted(self.pages, 'page')} mainly in {self.script}, which the profile does not read"
+
+    @property
+    def line(self) -> str:
+        return f"{self.says}: {self.do}"
+
+
+def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus") -> list[ScriptNotRead]:
+    """Return the scripts of the texts that the profile does not read, that of most pages first."""
+    from resources.texts.text_quality import unexpected_scripts
+
+    name, recognition = TABLES.texts.name, settings.recognition
+    shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
+    tables = (settings.store.read(name, key, ["script"]) for key in shards)
+    # A table that an older release made names no script.
+    named = [script for table in tables if table.num_columns for script in table["script"].to_pylist()]
+    counts = unexpected_scripts(named, recognition.expected_scripts)
+    return [ScriptNotRead(script, pages, recognition.remedy(script)) for script, pages in counts.most_common()]

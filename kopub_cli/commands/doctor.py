@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from kopub_cli.console import say, table_console
-from kopub_cli.options import local_path
+from kopub_cli.options import corpus_check, local_path
 from resources.errors import ConfigError, visible
 
 if TYPE_CHECKING:
@@ -112,6 +112,9 @@ def _examined(
     for finding in examine(settings, step=reads):
         environment.append(finding)
         yield finding
+    # Without a store there is nothing to look at, and its own line says so.
+    if is_well(environment):
+        yield from _scripts(settings)
     if quick:
         return
     if not is_well(environment):
@@ -126,6 +129,15 @@ def _examined(
             yield from measurement.run(works)
         else:
             yield from self_test(engines, read_samples(), settings.home, works)
+
+
+def _scripts(settings: "Settings") -> "Iterator[Finding]":
+    """Yield the scripts of the indexed corpus that the profile does not read, as far as its texts were made."""
+    from kopub_cli.score_lines import scripts_not_read
+    from resources.doctor.checks import warning
+
+    for each in scripts_not_read(settings, corpus_check(settings.corpus.manifest, settings.store).look()):
+        yield warning("scripts", each.says, each.do)
 
 
 @contextmanager

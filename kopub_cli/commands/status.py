@@ -41,7 +41,7 @@ def status(
 
 def status_values(settings: "Settings") -> dict[str, Any]:
     """Return the status as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
-    from kopub_cli.score_lines import reading_values, retrieval_values
+    from kopub_cli.score_lines import reading_values, retrieval_values, scripts_not_read
 
     found = _StatusValues.of(settings)
     store = settings.store
@@ -58,6 +58,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "lost": _pages_in(store, found.assets, LOST),
         "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
         "unfinished": list(map(asdict, found.unfinished)),
+        "scripts_not_read": list(map(asdict, scripts_not_read(settings, found.is_of_corpus))),
         "retrieval": retrieval_values(settings, found.is_of_corpus),
         "reading": reading_values(settings, found.is_of_corpus),
         "last_run": found.last
@@ -101,7 +102,7 @@ class _StatusValues:
 
 def show_status(settings: "Settings", out: Console) -> None:
     """Print the tables of the indexed corpus, the rows that were lost, what is to be done, and where all lies."""
-    from kopub_cli.score_lines import reading_lines, retrieval_lines
+    from kopub_cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
 
     found = _StatusValues.of(settings)
     store, assets, last = settings.store, found.assets, found.last
@@ -110,6 +111,7 @@ def show_status(settings: "Settings", out: Console) -> None:
         *found.files_differ,
         *_of_another_corpus(settings, assets),
         *newer_lines(sum(each.newer for each in assets)),
+        *(each.line for each in scripts_not_read(settings, found.is_of_corpus)),
     ):
         say(out, line, "yellow")
     for pages, style, more in (

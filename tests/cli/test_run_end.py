@@ -1,6 +1,7 @@
 """The last lines of `kopub run`, and its exit status: they say what was lost, and what got worse."""
 
 import io
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 import dagster as dg
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from kopub_cli.commands.run import run_assets
+from kopub_cli.main import app
 from resources.config.choices import Gates
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.home import KnownAnswers, write_gold
@@ -162,7 +165,9 @@ def test_a_cut_pdf_and_a_file_that_is_none_are_named_in_the_last_lines(tmp_path:
     )
 
 
-def test_scripts_that_the_profile_does_not_read_are_named_with_what_to_do(platform: Platform):
+def test_scripts_that_the_profile_does_not_read_are_named_with_what_to_do(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
     russian = Typist(texts={f"p_{at}": f"Страница {at} из книги о лесах" for at in range(COUNT)})
     platform.engines["recognition"] = russian
     out = io.StringIO()
@@ -170,3 +175,13 @@ def test_scripts_that_the_profile_does_not_read_are_named_with_what_to_do(platfo
     assert {row["script"] for row in platform.rows("parsed_texts").values()} == {"CYRILLIC"}
     (line,) = [line for line in out.getvalue().splitlines() if "CYRILLIC" in line]
     assert line == "8 pages mainly in CYRILLIC, which the profile does not read: choose a reader and settings for it"
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+    says, do = "8 pages mainly in CYRILLIC, which the profile does not read", "add rus or ukr or bul to"
+    told = " ".join(CliRunner().invoke(app, ["status"]).output.split())
+    assert told.count(f"{says}: {do}") == 1
+    (status,) = json.loads(CliRunner().invoke(app, ["status", "--json"]).output)["scripts_not_read"]
+    assert (status["script"], status["pages"]) == ("CYRILLIC", COUNT)
+    found = json.loads(CliRunner().invoke(app, ["doctor", "--quick", "--json"]).output)["findings"]
+    (finding,) = [each for each in found if each["check"] == "scripts"]
+    assert (finding["level"], finding["says"], finding["do"]) == ("warning", says, status["do"])
+    assert finding["do"].startswith(do)
