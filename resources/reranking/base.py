@@ -32,6 +32,9 @@ class Reranker(Engine):
         description="Longest wait of a search, once the server runs; it then shows the pages as they were found.",
     )
 
+    def boot(self) -> None:
+        """Boot what the next question needs on this machine, the server aside; do not wait. Nothing by default."""
+
     @abstractmethod
     def score(self, pairs: Iterable["Pair"]) -> Iterator["Relevance"]:
         """Yield one `Relevance` for each pair, in any order, while taking pairs lazily.

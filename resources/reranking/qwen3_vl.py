@@ -66,6 +66,9 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
         own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
         return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
+    def boot(self) -> None:
+        self.boot_workers(self.worker_modules)
+
     def score(self, pairs: Iterable[Pair]) -> Iterator[Relevance]:
         settings = PairSettings(self.instruction, self.max_tokens, self.max_pixels // PATCH**2)
         yield from self.run_jobs(pairs, partial(PairHandler, settings, self.tokenizer_file()), _make_unscored)

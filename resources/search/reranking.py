@@ -96,6 +96,7 @@ class Reranking:
         self.engine, self._pages = engine, pages
         self._known: dict[str, float] = {}
         self._busy = threading.Lock()
+        self._asked = 0
 
     @property
     def recipe(self) -> str:
@@ -162,8 +163,12 @@ class Reranking:
         return {page: fingerprint([question.text, key]) for page, key in self._pages.keys(question.pages).items()}
 
     def _scored_once(self, asked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
+        self._asked += 1
         try:
             put(next(self.scores([asked])))
+            # Who asks twice asks again: client processes take two seconds to start, a third of them for PyTorch.
+            if self._asked > 1:
+                self.engine.boot()
         # A connection that is refused, a process that was killed, a fault of a library: a search goes on without.
         except Exception as error:
             put(error)

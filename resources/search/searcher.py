@@ -100,6 +100,8 @@ class Searcher:
             notes += [
                 f"there are no {kind} vectors yet" for kind in VECTORS if kind in self.choices and kind not in kinds
             ]
+        if used is Mode.RERANKED and self._reranking:
+            self._reranking.engine.boot()
         found = _Found()
         if kinds:
             # A model server may have to start for it; views of pages do not wait for that.

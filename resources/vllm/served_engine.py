@@ -80,6 +80,10 @@ class ServedEngine(Engine):
     def prepare_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
         """Ask for the server, and for client processes that warm up with `modules` and `calls`."""
         self.server.prepare()
+        self.boot_workers(modules, *calls)
+
+    def boot_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
+        """Boot client processes that warm up with `modules` and `calls`; do not wait."""
         count = process_count(self.processes)
         if count > 1:
             with suppress(OSError):  # the pool says it

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiohttp import web
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from resources.vllm.server_fields import serve_arguments
 from tests.doubles.http_double import HttpDouble, error
 from tests.support.checkpoints.tiny_vlm import reranker_tokenizer
 from tests.support.installed import imported
+from tests.support.servers.stub_server import needs_linux, until
 
 PAIRS = [Pair(f"p{at}", "합계는?", f"{at}번 문서") for at in range(5)]
 Reply = Callable[[dict[str, Any]], Awaitable[web.Response]]
@@ -134,6 +136,16 @@ def test_a_refused_pair_has_a_reason_and_the_others_scores(tokenizer: Path):
     assert {name for name, each in made.items() if each.score is not None} == {"p0", "p1", "p2", "p4"}
 
 
+class Given:
+    """Pages that are texts."""
+
+    def keys(self, asked: Any) -> dict[Any, str]:
+        return {page: page[1] for page in asked}
+
+    def pairs(self, question: str, asked: Any):
+        return ((page, Pair("", question, page[1])) for page in asked)
+
+
 @pytest.mark.parametrize("fault", ["killed", "hangs"])
 def test_a_search_waits_for_no_server_that_is_gone(tokenizer: Path, fault: str):
     async def never(body: dict[str, Any]) -> web.Response:
@@ -144,21 +156,29 @@ def test_a_search_waits_for_no_server_that_is_gone(tokenizer: Path, fault: str):
         await asyncio.sleep(3600)
         return scored(body)
 
-    class Given:
-        """Pages that are texts."""
-
-        def keys(self, asked: Any) -> dict[Any, str]:
-            return {page: page[1] for page in asked}
-
-        def pairs(self, question: str, asked: Any):
-            return ((page, Pair("", question, page[1])) for page in asked)
-
     with ScoreDouble(scores=never) as double:
         engine = reranker(double, tokenizer, search_seconds=6.0, request_seconds=2.0)
         with pytest.raises(EngineError) as raised:
             Reranking(engine, Given()).reordered("합계는?", [("s", "글"), ("s", "그림")])  # type: ignore[arg-type]
     assert "\n" not in str(raised.value)
     assert "no external server serves qwen" in str(raised.value) or "no scores within 6 s" in str(raised.value)
+
+
+@needs_linux
+def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
+    def wait_for_clients(expected: int) -> None:
+        until(lambda: len(psutil.Process().children()) - before == expected)
+
+    before = len(psutil.Process().children())
+    with ScoreDouble() as double:
+        engine = reranker(double, tokenizer, processes=2)
+        asked = Reranking(engine, Given())  # type: ignore[arg-type]
+        asked.reordered("합계는?", [("s", "글"), ("s", "그림")])
+        wait_for_clients(0)  # a command asks once
+        asked.reordered("평균은?", [("s", "글"), ("s", "그림")])
+        wait_for_clients(2)
+        engine.release()
+        wait_for_clients(0)
 
 
 def test_a_server_of_vectors_is_refused(tmp_path: Path):
