@@ -26,7 +26,16 @@ from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
 from resources.texts.extracted_text import SOUND, UNSOUND, compare, layer_figures, unsound
 from resources.texts.markdown import page_text
-from resources.texts.text_quality import Doubt, JudgedRegion, by_weight, doubtful, doubts, total
+from resources.texts.text_quality import (
+    DOUBTFUL,
+    Doubt,
+    JudgedRegion,
+    by_weight,
+    doubtful,
+    doubts,
+    total,
+    unexpected_scripts,
+)
 
 TEXTS_LOOK_RIGHT = Check(
     "texts_look_right",
@@ -63,6 +72,7 @@ class ParsedTexts(RowTable):
             2: "pages of pictures, of ink without text, and of signs alone are doubted",
             3: "a doubt about repeated text says that print may repeat, too",
             4: "each text names its main script",
+            5: "sentences without their marks are doubted; a layer names the script of a page that is read badly",
         },
     )
     parents = (RawPages, OcrResults)
@@ -108,16 +118,20 @@ class ParsedTexts(RowTable):
             readings = region_texts(page.given.regions)
             text = page_text(readings)
             found = doubts(text, boxes_of(page.given.regions), self._scripts)
-            compared: Row = {}
+            script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
                 compared, differs = _compared(layer, readings, page.given.regions, self._scripts)
                 found = by_weight([*found, *differs])
+                written = main_script("".join(word.text for word in layer.words))
+                # What is read of a script that the reader does not know is nonsense in those that it knows.
+                if total(found) >= DOUBTFUL and unexpected_scripts([written], self._scripts):
+                    script = written
             yield RowResult(
                 page.id,
                 {
                     "text": text,
                     "n_chars": len(text),
-                    "script": main_script(text),
+                    "script": script,
                     "doubt": total(found),
                     "doubts": [doubt.says for doubt in found],
                     **compared,

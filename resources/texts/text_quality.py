@@ -50,6 +50,13 @@ _ACCENTED = re.compile("[À-ÖØ-öø-ÿ]")
 _MARK = re.compile(r"[.,?!](?=\s|$)")
 _ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTILINE)
 """Punctuation at the start of a line, after a gap or after other punctuation: where a word was."""
+_SENTENCE_END = re.compile(r"(?:니다|세요|십시오)(?![가-힣])(?P<mark>\S*)[^\S\t\n]*(?P<line_end>[\t\n]|$)?")
+"""The end of a Korean sentence, the marks behind it, and whether a line or a cell ends there."""
+_INNER_MARK = re.compile(r"[가-힣](?<![다요오음함됨임까죠라자네시등것])([.,]) (?=\S)")
+"""A mark inside a line behind a syllable that ends no sentence: nearly always a comma."""
+_FEWEST_MARKS = 5
+_AS_FULL_STOPS = 0.75
+"""Share of such marks from which commas were read as full stops; on sound pages it is at most 0.43."""
 _NUMBER = re.compile(r"\d+")
 _LATIN_WORD = re.compile("[A-Za-z]{2,}")
 _WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
@@ -169,7 +176,23 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
     foreign = sum(count for char, count in by_letter.items() if script_of(char) not in known)
     yield _share("script", foreign, letters, 10, (0.1, 0.3), "of the letters are of a script that is not expected")
     if "HANGUL" in scripts:
+        yield _without_marks(text)
         yield from _without_hangul(text, letters, "CJK" in scripts)
+
+
+def _without_marks(text: str) -> Doubt:
+    """Sentences that end without a full stop: blur takes the smallest marks first.
+
+    A list, a table or a slide may leave out those at the ends of its lines, so they count only where commas have
+    become full stops too.
+    """
+    inner = _INNER_MARK.findall(text)
+    blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
+    ends = [end for end in _SENTENCE_END.finditer(text) if blurred or end["line_end"] is None]
+    unmarked = sum(not end["mark"] for end in ends)
+    return _share(
+        "marks", unmarked, len(ends), 4, (0.4, 0.7), "of the sentences end without a mark, as in print out of focus"
+    )
 
 
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:

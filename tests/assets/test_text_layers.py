@@ -24,6 +24,7 @@ from resources.pages.indexing import index
 from resources.search.searcher import Searcher
 from resources.store.table_source import FooterCache
 from resources.texts.extracted_text import from_layers
+from resources.texts.text_quality import DOUBTFUL
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import page_image, pages
@@ -101,6 +102,21 @@ def test_raw_pages_know_which_pages_have_a_layer(platform: Platform):
         "scan_1": False,
         "sound_1": True,
     }
+
+
+def test_a_layer_names_the_script_of_a_page_that_its_reader_cannot_read(tmp_path: Path):
+    source = tmp_path / "source"
+    source.mkdir()
+    russian = {chr(ord("a") + at): chr(ord("а") + at) for at in range(26)}
+    (source / "russian.pdf").write_bytes(mapped_pdf(sheet(written(*PRINTED), box=A5), russian))
+    index(str(source), tmp_path, dpi=72)
+    platform = Platform(tmp_path)
+    platform.engines["layout"] = OneRegionLayout(diary=str(tmp_path / "layout.diary"))
+    platform.engines["recognition"] = SlowReader(diary=str(tmp_path / "recognition.diary"))
+    layers(platform, "prefer")
+    platform.make(*READING)
+    (row,) = platform.rows("parsed_texts").values()
+    assert (row["text_layer"], row["doubt"] >= DOUBTFUL, row["script"]) == ("unsound", True, "CYRILLIC")
 
 
 def test_never_reads_every_page_and_looks_at_no_layer(platform: Platform):

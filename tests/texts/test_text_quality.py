@@ -89,6 +89,29 @@ def test_a_part_is_enough(text: str, kind: str):
     assert kind in kinds(text)
 
 
+def test_korean_whose_sentences_lack_their_marks_is_doubted():
+    """Print out of focus loses its smallest marks first; its letters may look like words still."""
+    said = (
+        "설치 프로그램을 시작합니다",
+        "언어를 선택하십시오",
+        "디스크를 나눕니다",
+        "다시 시작하세요",
+        "이것으로 끝납니다",
+    )
+    one_line = "".join(f"{sentence} " for sentence in said)
+    assert kinds(one_line + "끝") == {"marks"}
+    assert kinds(one_line.replace(" ", "  ") + "끝") == {"marks"}
+    assert "of the sentences end without a mark" in doubts(one_line + "끝")[0].says
+    # The lines of a slide and the cells of a table may end without one.
+    for ends in (". ", ".\n", "\n", "\t", "; ", "”고 합니다. "):
+        assert kinds("".join(sentence + ends for sentence in said)) == set(), ends
+    # They are no style where commas have become full stops, too.
+    lines = "\n".join(said)
+    assert kinds(f"{lines}\n사과. 배. 감. 귤. 밤. 대추") == {"marks"}
+    assert kinds(f"{lines}\n사과, 배, 감, 귤, 밤, 대추") == set()
+    assert kinds(f"{'. '.join(said)}.\n사과. 배. 감. 귤. 밤. 대추") == set()
+
+
 def test_what_is_there_twice_is_counted_to_the_character():
     text = "".join(random.Random(3).choices(string.ascii_lowercase, k=700))
     again = [doubt.says for doubt in doubts(text + text[100:400]) if doubt.kind == "repeated"]
