@@ -1,7 +1,7 @@
 """The base class of the graph's assets: table, parents, engine and version."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, cast
@@ -168,6 +168,10 @@ class ShardAsset(ABC):
         """Return what a table of the shard is made from besides its parents: the source and settings."""
         source = self.source(shard)
         return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
+
+    def other_shards(self, shard: str) -> Collection[str]:
+        """Return the other shards whose tables are read to make that of a shard."""
+        return ()
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kopub_assets.asset import ShardAsset
+from kopub_assets.document_chunks import DocumentChunks
 from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
 from kopub_assets.figures import FigureEmbeddings, FigureNotes
 from kopub_assets.hf_release import HfRelease
@@ -51,6 +52,7 @@ GRAPH = Graph(
         LayoutRegions,
         OcrResults,
         ParsedTexts,
+        DocumentChunks,
         FigureNotes,
         FigureEmbeddings,
         CorpusImageEmbeddings,

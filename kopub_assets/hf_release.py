@@ -13,6 +13,7 @@ from pydantic import Field
 
 from kopub_assets.asset import Metadata, PublishedShard, RunContext, ShardAsset
 from kopub_assets.checks import Check
+from kopub_assets.document_chunks import DocumentChunks
 from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
 from kopub_assets.figures import FigureEmbeddings, FigureNotes
 from kopub_assets.layout_regions import LayoutRegions
@@ -91,6 +92,7 @@ class HfRelease(ShardAsset):
         CorpusImageEmbeddings,
         CorpusTextEmbeddings,
         QueryEmbeddings,
+        DocumentChunks,
         FigureNotes,
         FigureEmbeddings,
     )
@@ -98,7 +100,7 @@ class HfRelease(ShardAsset):
     engine_section: ClassVar[str | None] = "release"
     engine: LocalRelease
     needs: ClassVar[tuple[str, ...]] = (
-        "layout", "recognition", "embedding", "notes", "figures", "hub", "gates", "profile",
+        "layout", "recognition", "embedding", "notes", "figures", "documents", "hub", "gates", "profile",
     )  # fmt: skip
     kinds: ClassVar[frozenset[str]] = frozenset({"huggingface"})
     checks: ClassVar[tuple[Check, ...]] = (EVERY_PAGE_RELEASED, VERIFIED, WHOLE)
@@ -111,9 +113,9 @@ class HfRelease(ShardAsset):
         self._is_placed = False
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        of_figures = sum(parent in (FigureNotes, FigureEmbeddings) for parent in self.reads)
+        optional = sum(parent in (DocumentChunks, FigureNotes, FigureEmbeddings) for parent in self.reads)
         of_people = self.engine.corrections != "none"
-        return len(CONFIGS) + of_figures + of_people if made is None else made
+        return len(CONFIGS) + optional + of_people if made is None else made
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
         log = CorrectionLog(self.store)

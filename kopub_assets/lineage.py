@@ -23,7 +23,7 @@ from resources.pages.page_reader import origins
 from resources.parallel import bounded_map
 from resources.recognition.regions import join_regions
 from resources.store import ledger, run_records
-from resources.store.corpus_tables import FIGURE_TABLES, TABLES
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, TABLES
 from resources.store.rows import MADE_FROM, MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.shard_store import ShardStore
@@ -38,7 +38,7 @@ IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (
 
 _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
 """Columns to show of tables that hold more than a person reads."""
-_OPTIONAL = {table.name for table in FIGURE_TABLES}
+_OPTIONAL = {table.name for table in (*FIGURE_TABLES, DOCUMENT_CHUNKS)}
 _READERS = 8
 """Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
 

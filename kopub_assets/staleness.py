@@ -58,6 +58,9 @@ def find_standings(
         found[name] = {}
         for shard in shards:
             above = {found[parent.table.name][shard] for parent in asset.reads}
+            others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
+            # A table can be made without what is missing of another shard.
+            above |= others & {Standing.STALE, Standing.MAYBE_STALE}
             standing = find_standing(asset, tables, shard, above)
             if standing is Standing.STALE and not allow_downgrade:
                 newer = newer_code(tables[name][shard].made_with, asset.made_with)

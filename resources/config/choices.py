@@ -92,6 +92,16 @@ class Figures(Resource):
     )
 
 
+class Documents(Resource):
+    """What is made of whole documents, besides their pages."""
+
+    chunks: bool = Field(
+        default=False,
+        description="Cut every document into pieces that fit a model; a release then has a config of them.",
+    )
+    chunk_tokens: int = Field(default=512, ge=16, description="Tokens of a chunk at most; a token is four bytes.")
+
+
 class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
 

@@ -26,6 +26,7 @@ ENGINES = ("layout", "recognition", "embedding", "notes", "reranking")
 SECTIONS = (
     *ENGINES,
     "figures",
+    "documents",
     "corpus",
     "store",
     "release",

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from resources.config.choices import CorpusIndex, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from resources.config.choices import CorpusIndex, Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
 from resources.config.environment import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.profile_files import Pins, checked_pins
@@ -124,6 +124,7 @@ def _nested(resource: type[Resource], name: str) -> type[Resource] | None:
 
 OTHERS: Mapping[str, type[BaseModel]] = {
     "figures": section_of(Figures),
+    "documents": section_of(Documents),
     "corpus": CorpusIndex,
     "store": section_of(ShardStore),
     "release": section_of(LocalRelease),

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
-from resources.config.choices import Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from resources.config.choices import Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
 from resources.config.environment import Override, read_environment
 from resources.config.places import PINS, PROFILES, ROOT, placed
 from resources.config.profile import SECTIONS, VALUES, checked_profile, make, named
@@ -46,6 +46,7 @@ class Resources(TypedDict):
     notes: FigureNoter
     reranking: Reranker
     figures: Figures
+    documents: Documents
     release: LocalRelease
     hub: HubTarget
     pdf: Pdf
@@ -65,6 +66,7 @@ class Settings:
     notes: FigureNoter
     reranking: Reranker
     figures: Figures
+    documents: Documents
     corpus: Corpus
     store: ShardStore
     release: LocalRelease
@@ -109,6 +111,7 @@ class Settings:
                 notes=make(sections.notes, "notes"),
                 reranking=make(sections.reranking, "reranking"),
                 figures=make(sections.figures, "figures"),
+                documents=make(sections.documents, "documents"),
                 corpus=Corpus(home=str(home), **dict(sections.corpus)),
                 store=make(sections.store, "store"),
                 release=make(sections.release, "release"),
@@ -159,6 +162,7 @@ class Settings:
             "notes": self.notes,
             "reranking": self.reranking,
             "figures": self.figures,
+            "documents": self.documents,
             "release": self.release,
             "hub": self.hub,
             "pdf": self.pdf,

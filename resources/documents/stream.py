@@ -53,11 +53,8 @@ class PlannedDocument:
     name: str
     fingerprint: int
     pages: tuple[PlannedPage, ...]
-
-    @property
-    def shards(self) -> tuple[str, ...]:
-        """The shards that hold a page of it, in their order."""
-        return tuple(dict.fromkeys(page.shard for page in self.pages))
+    shards: tuple[str, ...]
+    """Those that hold a page of it, in their order."""
 
 
 class DocumentStream:
@@ -98,7 +95,7 @@ class DocumentStream:
         for shard in shards:
             for at, page in self._pages(shard, wanted, keep):
                 planned, pages = self.documents[at], waiting[at]
-                pages.append(page if planned.pages[-1].shard == shard else zlib.compress(pickle.dumps(page), 1))
+                pages.append(page if planned.shards[-1] == shard else zlib.compress(pickle.dumps(page), 1))
                 if len(pages) == len(planned.pages):
                     yield _open_document(planned, waiting.pop(at))
 
@@ -198,6 +195,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
                 PlannedPage(page.page_id, page.shard, number, page.width or 0, page.height or 0)
                 for page, number in zip(pages, page_numbers([page.page_no for page in pages]), strict=True)
             ),
+            tuple(dict.fromkeys(page.shard for page in pages)),
         )
         for ((doc_id, _), pages), name in zip(documents, names, strict=True)
     ]

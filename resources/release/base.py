@@ -10,7 +10,7 @@ import pyarrow as pa
 from resources.config.choices import Gates
 from resources.pages.page_reader import Origin
 from resources.states import LOST
-from resources.store.corpus_tables import FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
 
 if TYPE_CHECKING:
     from resources.pages.corpus import Corpus
@@ -30,7 +30,8 @@ class ReleaseInput:
 
     `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets. `unknown_pages` are
     those of ground truth that the corpus does not have. `figures` are the tables of figures by asset, those that a
-    profile wants. `corrections` are those of the shard's pages that nobody undid; None leaves them out of the release.
+    profile wants, and `chunks` is that of documents, if it wants one. `corrections` are those of the shard's pages that
+    nobody undid; None leaves them out of the release.
     """
 
     raw_pages: pa.Table
@@ -46,6 +47,7 @@ class ReleaseInput:
     figures: Mapping[str, pa.Table] = field(default_factory=dict)
     origin: Callable[[int], Origin] | None = None
     """The origin of each row of the source shard."""
+    chunks: pa.Table | None = None
     corrections: pa.Table | None = None
 
     @classmethod
@@ -55,24 +57,32 @@ class ReleaseInput:
         shard: str,
         ledger: Mapping[str, pa.Table] | None = None,
         unknown_pages: Collection[str] = (),
-        figures: Collection[str] = (),
+        wanted: Collection[str] = (),
         origin: Callable[[int], Origin] | None = None,
     ) -> Self:
         """Read the tables of `shard`.
 
-        Each field is the name of an asset; `figures` are the wanted ones of figures.
+        Each field is the name of an asset; `wanted` are those of the assets that not every profile wants.
         """
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
-        of_figures = {asset: reader.read(asset, shard) for asset in FIGURE_ASSETS if asset in figures}
-        made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *of_figures)}
+        optional = {asset: reader.read(asset, shard) for asset in OPTIONAL_ASSETS if asset in wanted}
+        made = {asset: reader.metadata(asset, shard) for asset in (*ASSETS, *optional)}
+        chunks = optional.pop(DOCUMENT_CHUNKS.name, None)
         return cls(
-            **tables, made=made, ledger=ledger or {}, unknown_pages=unknown_pages, figures=of_figures, origin=origin
+            **tables,
+            made=made,
+            ledger=ledger or {},
+            unknown_pages=unknown_pages,
+            figures=optional,
+            chunks=chunks,
+            origin=origin,
         )
 
     @property
     def tables(self) -> dict[str, pa.Table]:
         """All tables by asset, in the order the assets are made."""
-        return {asset: getattr(self, asset) for asset in ASSETS} | dict(self.figures)
+        chunks = {} if self.chunks is None else {DOCUMENT_CHUNKS.name: self.chunks}
+        return {asset: getattr(self, asset) for asset in ASSETS} | chunks | dict(self.figures)
 
     @property
     def page_tables(self) -> dict[str, pa.Table]:
@@ -87,7 +97,7 @@ class ReleaseInput:
 
 PAGE_ASSETS = tuple(table.name for table in TABLES.of_pages)
 ASSETS = tuple(table.name for table in TABLES)
-FIGURE_ASSETS = tuple(table.name for table in FIGURE_TABLES)
+OPTIONAL_ASSETS = (DOCUMENT_CHUNKS.name, *(table.name for table in FIGURE_TABLES))
 """Those that a release has where the profile wants them."""
 
 RELEASE = RELEASED_FILES.name

@@ -14,11 +14,13 @@ import yaml
 from markupsafe import Markup
 
 from resources.errors import visible, without_paths
-from resources.release.base import ASSETS, FIGURE_ASSETS, ReleaseDescription
+from resources.release.base import ASSETS, OPTIONAL_ASSETS, ReleaseDescription
 from resources.release.files import (
     ALL_CONFIGS,
     ATTRIBUTION,
+    CHUNKS,
     CORRECTIONS,
+    INCOMPLETE,
     Inventory,
     config_digest,
     documents,
@@ -46,13 +48,14 @@ _SAYS = {
     "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
     "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
     "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
+    CHUNKS: "A piece of a document, by its structure: its text, the titles above it, its pages and boxes.",
     "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
     "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
     CORRECTIONS: "A person's correction of a region, or mark of a right page, whose `after` is JSON of the page.",
     "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
 }
 
-_ORDER = (*ASSETS, *FIGURE_ASSETS)
+_ORDER = (*ASSETS, *OPTIONAL_ASSETS)
 
 Licences = Mapping[str | None, int]
 
@@ -90,6 +93,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
                 key: sum(part.summary[key] for part in inventory[CORRECTIONS])
                 for key in ("corrections", "pages", "checked")
             },
+            chunks=_chunked(inventory),
             unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
             made=_made(inventory),
             scores=_scores(about.scores),
@@ -147,10 +151,19 @@ def _ended(inventory: Inventory) -> list[int]:
 def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
     """Return the number of rows by asset and state, over all shards."""
     counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
-    for part in (*inventory["pages"], *inventory["queries"]):
+    for part in (*inventory["pages"], *inventory["queries"], *inventory[CHUNKS]):
         for asset, states in part.summary["states"].items():
             counted.setdefault(asset, Counter()).update(states)
     return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
+
+
+def _chunked(inventory: Inventory) -> dict[str, int]:
+    """Return the numbers of documents in chunks, and of those that lack pages or all of their chunks."""
+    states: Counter[str] = Counter()
+    for part in inventory[CHUNKS]:
+        for of_table in part.summary["states"].values():
+            states.update(of_table)
+    return {"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)}
 
 
 def _made(inventory: Inventory) -> list[dict[str, Any]]:

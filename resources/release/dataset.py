@@ -21,9 +21,9 @@ from resources.layout.regions import Task
 from resources.recognition.regions import TextOrigin, crop_index, join_regions
 from resources.release import features
 from resources.release.base import PAGE_ASSETS, PageImages, ReleaseInput
-from resources.release.files import CORRECTIONS, SUMMARY
+from resources.release.files import CHUNKS, CORRECTIONS, SUMMARY
 from resources.states import LOST, State, count_states, decisive
-from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.rows import lineage_rows, one_row_a_figure, vector_width
 from resources.texts.markdown import defused
 from resources.texts.text_quality import doubtful
@@ -87,6 +87,7 @@ def build_configs(
         "queries": _queries(queries, features.query_features(query_dim)),
         "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
         "lineage": _lineage(shard, tables),
+        **({} if tables.chunks is None else {CHUNKS: _table(_chunks(tables.chunks), features.chunk_features())}),
         **_figures(tables),
         **({} if tables.corrections is None else {CORRECTIONS: _corrections(tables.corrections, authors)}),
     }
@@ -240,6 +241,14 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
     return built
 
 
+def _chunks(documents: pa.Table) -> Iterator[Row]:
+    """Yield the chunks of the documents that begin in a shard; each is named by the first page of its document."""
+    for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
+        for chunk in document["chunks"] or ():
+            known = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
+            yield {**chunk, **known, "page_id": chunk["places"][0]["page_id"]}
+
+
 def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
     if not authors:
         at = corrections.column_names.index("author")
@@ -310,6 +319,9 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
         },
         "lineage": {"made": _made(built["lineage"])},
     }
+    if tables.chunks is not None:
+        states = count_states(tables.chunks["state"].to_pylist())
+        summaries[CHUNKS] = {"states": {DOCUMENT_CHUNKS.name: states}}
     if tables.corrections is not None:
         summaries[CORRECTIONS] = _correction_counts(tables.corrections)
     for config, summary in summaries.items():

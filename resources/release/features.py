@@ -163,6 +163,28 @@ def _figure() -> dict[str, Any]:
 
 
 @cache
+def chunk_features() -> "Features":
+    from datasets import Features, List, Value
+
+    text, number = Value("string"), Value("int32")
+    place = {"page_id": text, "page": number, "region": number, "bbox_2d": List(number, length=4)}
+    return Features(
+        {
+            "id": text,
+            "text": text,
+            "doc_id": text,
+            "page_id": text,
+            "index": number,
+            "headings": List(text),
+            "kinds": List(text),
+            "tokens": number,
+            "repeated": number,
+            "places": List(place),
+        }
+    )
+
+
+@cache
 def correction_features() -> "Features":
     from datasets import Features, List, Value
 

@@ -19,9 +19,11 @@ CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "
 """The configs of every release, in the order they are made."""
 FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
 """The configs that a release has only where the profile wants them."""
+CHUNKS = "chunks"
+"""The config of documents in pieces, which a release has only where `documents.chunks` wants it."""
 CORRECTIONS = "corrections"
 """The config of what people corrected, which a release has only where `release.corrections` wants it."""
-ALL_CONFIGS = (*CONFIGS, *FIGURE_CONFIGS, CORRECTIONS)
+ALL_CONFIGS = (*CONFIGS, CHUNKS, *FIGURE_CONFIGS, CORRECTIONS)
 SUMMARY = b"kopub.summary"
 """Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
 
@@ -186,7 +188,7 @@ _FEATURES = b"huggingface"
 """Footer key under which `datasets` keeps the features of a file."""
 
 _AGAIN = "materialize hf_release again for"
-_SUMMARISED = ("pages", "queries", "lineage", CORRECTIONS)
+_SUMMARISED = ("pages", "queries", "lineage", CHUNKS, CORRECTIONS)
 """Configs whose files hold a summary: a card needs it, and a file without one must not count as nothing."""
 
 INCOMPLETE = [state.value for state in (State.PARTIAL, *LOST)]

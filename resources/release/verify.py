@@ -20,6 +20,7 @@ from resources.release.card import split_card
 from resources.release.files import (
     CARD,
     CHECKSUMS,
+    CHUNKS,
     CONFIGS,
     CORRECTIONS,
     DATA_PATH,
@@ -39,6 +40,7 @@ from resources.release.local import TEXTS, wait_for_writers
 from resources.release.remote import PublishedRelease
 from resources.release.versions import is_temporary
 from resources.states import MADE
+from resources.store.corpus_tables import DOCUMENT_CHUNKS
 
 Item = TypeVar("Item")
 Count = Callable[[Path, Mapping[str, Sequence[str]]], features.Counts]
@@ -301,6 +303,7 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
         yield from of_shard.vectors()
         yield from of_shard.regions()
         yield from of_shard.figures()
+        yield from of_shard.chunks(pages.keys() if complete else None)
         yield from of_shard.corrections()
         yield from of_shard.lineage()
         yield from of_shard.qrels(queries, pages.keys() if complete else None)
@@ -349,6 +352,27 @@ class _ShardJoins:
             twice = (figure for figure, count in found.items() if count > 1)
             yield from self._problem(f"{config} has figures twice", twice)
 
+    def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
+        """Check that each chunk comes once, and that its places are regions, as far as those are in the shard.
+
+        Pages of other shards are checked only where they are known.
+        """
+        if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
+            return
+        found = self._read(CHUNKS, ["id", "places"])
+        twice = (each for each, count in Counter(found["id"].to_pylist()).items() if count > 1)
+        yield from self._problem("chunks has chunks twice", twice)
+        places = {(place["page_id"], place["region"]) for of in found["places"].to_pylist() for place in of}
+        if pages is not None:
+            unknown = {page for page, _ in places} - set(pages)
+            yield from self._problem("chunks has pages that are not there", unknown)
+        regions = self._read("regions", ["page_id", "index"])
+        known = set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True))
+        of_shard = set(self._page_ids)
+        here = {place for place in places if place[0] in of_shard}
+        lost = (f"{page}_{index}" for page, index in here - known)
+        yield from self._problem("chunks has places that are no regions", lost)
+
     def corrections(self) -> Iterator[str]:
         """Check that each correction is of a known page, and comes once."""
         if not (self._folder / part_path(CORRECTIONS, self._shard)).is_file():
@@ -366,7 +390,9 @@ class _ShardJoins:
         pages = set(self._page_ids)
         for asset in sorted(set(of_pages["asset"].to_pylist())):
             found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
-            yield from self._problem(f"lineage lacks pages of {asset}", pages - found)
+            # A document has one row, that of its first page.
+            lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - found
+            yield from self._problem(f"lineage lacks pages of {asset}", lacking)
             yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
 
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:

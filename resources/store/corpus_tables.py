@@ -61,6 +61,8 @@ FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
 FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
 FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
 """The tables of figures, made only where a profile wants them."""
+DOCUMENT_CHUNKS = Table("document_chunks", schemas.DOCUMENT_CHUNKS)
+"""The documents that begin in a shard, in pieces; made only where a profile wants them."""
 VECTOR_TABLES = {"text": TABLES.text_vectors, "image": TABLES.image_vectors, "figure": FIGURE_VECTORS}
 """The table of each kind of vector that a query is compared with."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")

@@ -134,6 +134,28 @@ FIGURE_NOTES = pa.schema(
     [PAGE_ID, _column("notes", pa.list_(_NOTE), "What a model made up about each figure; none of it was read."), *STATE]
 )
 
+_PLACE = pa.struct([("page_id", pa.string()), ("page", pa.int32()), ("region", pa.int32()), ("bbox_2d", BOX_2D)])
+_CHUNK = pa.struct(
+    [
+        ("index", pa.int32()),
+        ("text", pa.string()),
+        ("headings", pa.list_(pa.string())),
+        ("kinds", pa.list_(pa.string())),
+        ("tokens", pa.int32()),
+        ("repeated", pa.int32()),
+        ("places", pa.list_(_PLACE)),
+    ]
+)
+DOCUMENT_CHUNKS = pa.schema(
+    [
+        _column("page_id", pa.string(), "The first page of the document in the corpus.", nullable=False),
+        _column("doc_id", pa.string(), "The document; the page where that is of none.", nullable=False),
+        _column("n_pages", pa.int32(), "Pages of the document, in all shards.", nullable=False),
+        _column("chunks", pa.list_(_CHUNK), "Its pieces in reading order; null where it could not be cut."),
+        *STATE,
+    ]
+)
+
 PARSED_TEXTS = pa.schema(
     [
         PAGE_ID,

@@ -121,6 +121,7 @@ def test_settings_of_several_homes_and_profiles_stand_side_by_side(tmp_path: Pat
         "notes",
         "reranking",
         "figures",
+        "documents",
         "release",
         "hub",
         "pdf",

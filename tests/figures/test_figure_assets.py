@@ -14,7 +14,6 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
-from kopub_assets.graph import GRAPH
 from kopub_assets.plan import survey
 from kopub_cli.commands.plan import planned
 from kopub_cli.commands.run import run_assets
@@ -390,7 +389,8 @@ def test_unsound_vectors_are_not_published(platform: Platform) -> None:
 
 
 def test_a_diff_compares_the_vectors_of_figures(platform: Platform) -> None:
-    old = {asset: platform.store.read(asset, "shard_00") for asset in GRAPH.names if asset != "hf_release"}
+    made = platform.graph.on(platform.resources()).names
+    old = {asset: platform.store.read(asset, "shard_00") for asset in made if asset != "hf_release"}
     found = compare(old, old).vectors["figure_embeddings"]
     assert (found.compared, found.mean) == (2, 1.0)
     assert {name for _, name in found.lowest} == {"a_1_1", "a_2_1"}
@@ -401,6 +401,7 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
         del platform.engines[section]
     off = [asset for asset in platform.assets if isinstance(asset, dg.AssetSpec)]
     assert {spec.key.to_user_string(): (spec.description or "").partition("\n")[0] for spec in off} == {
+        "document_chunks": "Off: documents.chunks is false.",
         "figure_notes": "Off: notes.engine is none.",
         "figure_embeddings": "Off: figures.vectors is false.",
     }
@@ -410,7 +411,11 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
     assert not any("figure" in event.step_key for event in result.all_events if event.step_key)
     assert platform.diary("notes").pages == done
     shown = planned(platform.settings)
-    assert shown["off"] == {"figure_notes": "notes.engine is none", "figure_embeddings": "figures.vectors is false"}
+    assert shown["off"] == {
+        "document_chunks": "documents.chunks is false",
+        "figure_notes": "notes.engine is none",
+        "figure_embeddings": "figures.vectors is false",
+    }
     assert not {asset["asset"] for asset in shown["assets"]} & shown["off"].keys()
     assert "notes" not in platform.settings.engines
     with pytest.raises(KopubError, match=r"figure_notes is off: notes\.engine is none"):

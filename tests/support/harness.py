@@ -18,7 +18,7 @@ from kopub_assets.dagster_assets import launchable
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.running.execution import range_tags
 from kopub_assets.shard_loop import make_all
-from resources.config.choices import Figures, Gates, Pdf
+from resources.config.choices import Documents, Figures, Gates, Pdf
 from resources.config.located import Location
 from resources.config.settings import Resources, Settings
 from resources.figures.figure import NoNotes
@@ -32,7 +32,7 @@ from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedd
 from tests.support.sources.corpora import Page, write_corpus
 
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
-STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "notes": NoNotes()})).names
+STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "documents": Documents(), "notes": NoNotes()})).names
 """The assets that every platform makes, in their order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
 """Run configuration: Dagster formats no line that nobody reads."""
@@ -198,6 +198,7 @@ def _choices() -> dict[str, Any]:
         "notes": NoNotes(),
         "reranking": NoReranking(),
         "figures": Figures(),
+        "documents": Documents(),
         "hub": HubTarget(),
         "pdf": Pdf(),
         "gates": Gates(),

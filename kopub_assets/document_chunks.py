@@ -1,0 +1,196 @@
+"""The chunks of documents: a row for each document, in the shard that it begins in."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from kopub_assets.asset import Metadata
+from kopub_assets.layout_regions import LayoutRegions
+from kopub_assets.ocr_results import OcrResults
+from kopub_assets.provenance import Provenance
+from kopub_assets.raw_pages import RawPages
+from kopub_assets.row_table import RowTable
+from kopub_assets.rows import Row, RowResult, RowSpec
+from resources.config.choices import Documents
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.log import CorrectionLog
+from resources.documents.chunks import Chunk, chunk_document
+from resources.documents.document import Document, DocumentPage
+from resources.documents.stream import DocumentStream, PlannedDocument
+from resources.documents.structure import structure_document
+from resources.fingerprints import CodeVersion, fingerprint
+from resources.states import LOST, State
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, Table
+from resources.store.table_source import Entry, FooterCache
+
+ELSEWHERE = "pages in other shards"
+"""What a table is made from besides its shard, by the name that a plan shows."""
+_SECONDS = 0.2
+"""Seconds of a document of 100 pages."""
+
+
+class DocumentChunks(RowTable):
+    """The documents that begin in a shard, in pieces by their structure that fit a model, with pages and boxes.
+
+    Their pages in other shards count too. While those are not read, the document is `failed`, and made when they are.
+    Made where the profile sets `documents.chunks`.
+    """
+
+    table: ClassVar[Table] = DOCUMENT_CHUNKS
+    code_version: ClassVar[CodeVersion] = CodeVersion("document_chunks", {1: "the first release"})
+    parents = (RawPages, LayoutRegions, OcrResults)
+    needs: ClassVar[tuple[str, ...]] = ("documents",)
+
+    @classmethod
+    def off(cls, resources: Any) -> str | None:
+        return None if resources["documents"].chunks else "documents.chunks is false"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"documents.chunk_tokens": self._max_tokens}
+
+    @property
+    def _max_tokens(self) -> int:
+        wanted: Documents = self.resources["documents"]
+        return wanted.chunk_tokens
+
+    def typical_seconds(self, megabytes: float) -> float:
+        return _SECONDS
+
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        if made is not None:
+            return made
+        known = shard in self._entries[RawPages.table.name]
+        return len(self._beginning_in(shard)) if known else super().expected_rows(shard, made)
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        return CorrectionLog(self.store).shard_settings(shard)
+
+    def other_shards(self, shard: str) -> Collection[str]:
+        return sorted({other for document in self._beginning_in(shard) for other in document.shards} - {shard})
+
+    def extra_inputs(self, shard: str) -> dict[str, str]:
+        """Return what else decides the rows: which pages are in other shards, and what was read there.
+
+        Nothing where every document of the shard lies in it alone. A change in another shard makes the table stale,
+        and of its rows those whose pages changed.
+        """
+        inputs = super().extra_inputs(shard)
+        across = [each for each in self._stream.documents if shard in each.shards and len(each.shards) > 1]
+        if not across:
+            return inputs
+        others = self.other_shards(shard)
+        marks = CorrectionLog(self.store).marks(others)
+        read = [
+            [other, marks.get(other), *(self._content(parent.table.name, other) for parent in self.parents)]
+            for other in others
+        ]
+        pages = [[[page.page_id, page.shard] for page in document.pages] for document in across]
+        return {**inputs, ELSEWHERE: fingerprint([pages, read])}
+
+    def provenance(self, shard: str) -> Provenance:
+        # A table is made from the others as they are now, not as they were when the run began.
+        before = vars(self).pop("_entries", {}).get(RawPages.table.name)
+        if before != self._entries[RawPages.table.name]:
+            vars(self).pop("_stream", None)
+        return super().provenance(shard)
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        lacking = {other: why for other in self.other_shards(shard) if (why := self._lacking(other))}
+        beginning = self._beginning_in(shard)
+        complete = [document for document in beginning if lacking.keys().isdisjoint(document.shards)]
+        read = {document.name: document for document in self._stream.read_some(complete)}
+        for planned in beginning:
+            known = {
+                "page_id": planned.pages[0].page_id,
+                "doc_id": planned.doc_id,
+                "n_pages": len(planned.pages),
+            }
+            if planned.name in read:
+                yield self._spec(known, read[planned.name])
+                continue
+            why = "; ".join(lacking[other] for other in planned.shards if other in lacking)
+            ended = {"chunks": None, "state": State.FAILED, "reason": why}
+            yield RowSpec(known["page_id"], [self.recipe_hash], known, predetermined=ended)
+
+    def _spec(self, known: Row, document: Document) -> RowSpec:
+        spec = RowSpec(known["page_id"], [self.recipe_hash, *map(_content, document.pages)], known, document)
+        incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
+        if not incomplete:
+            return spec
+        first = incomplete[0]
+        reason = f"{len(incomplete)} of {len(document.pages)} pages are lost or read in part, first {first.page_id}"
+        states = {page.state for page in document.pages}
+        if states <= set(LOST):
+            state = State.QUARANTINED if states == {State.QUARANTINED} else State.FAILED
+            return replace(spec, predetermined={"chunks": None, "state": state, "reason": reason})
+        return replace(spec, partial=reason)
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        for spec in todo:
+            document: Document = spec.given
+            blocks = structure_document(document).blocks
+            chunks = [_row(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
+            ended = {"state": State.OK if chunks else State.BLANK, "reason": None}
+            yield RowResult(spec.id, {"chunks": chunks, **ended})
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        chunks = [chunk for chunks in table["chunks"].to_pylist() for chunk in chunks or ()]
+        return {"chunks": len(chunks), "text": chunks[0]["text"] if chunks else ""}
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Entry]]:
+        """The footers of what is read, by asset and shard."""
+        footers = FooterCache(self.store)
+        return {parent.table.name: footers.tables(parent.table.name) for parent in self.parents}
+
+    @cached_property
+    def _stream(self) -> DocumentStream:
+        """The documents of all shards whose pages are known."""
+        known = self._entries[RawPages.table.name]
+        return DocumentStream(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in known])
+
+    def _beginning_in(self, shard: str) -> list[PlannedDocument]:
+        return [document for document in self._stream.documents if document.shards[0] == shard]
+
+    def _content(self, asset: str, shard: str) -> str | None:
+        entry = self._entries[asset].get(shard)
+        return entry and entry.content
+
+    def _lacking(self, shard: str) -> str | None:
+        """Return why nothing can be made of the pages of a shard."""
+        for parent in self.parents:
+            entry = self._entries[parent.table.name].get(shard)
+            if entry is None:
+                return f"its pages in {shard} are not read yet"
+            inputs = {name: content for name, content in entry.made_from.items() if name in self._entries}
+            if any(self._content(name, shard) != content for name, content in inputs.items()):
+                return f"{parent.table} of {shard} is of other pages or regions than there are now"
+        return None
+
+
+def _content(page: DocumentPage) -> list[Any]:
+    """Return what of a page decides the chunks of its document."""
+    regions = [
+        [region.index, region.label, region.bbox, region.bbox_2d, region.content, region.state]
+        for region in page.regions
+    ]
+    return [page.page_id, page.number, page.width, page.height, page.state, regions, sorted(page.pictures)]
+
+
+def _row(chunk: Chunk) -> Row:
+    return {
+        "index": chunk.index,
+        "text": chunk.text,
+        "headings": list(chunk.headings),
+        "kinds": [kind.value for kind in chunk.kinds],
+        "tokens": chunk.tokens,
+        "repeated": chunk.repeated,
+        "places": [
+            {"page_id": place.page_id, "page": place.page, "region": place.region, "bbox_2d": list(place.bbox_2d)}
+            for place in chunk.places
+        ],
+    }
