@@ -14,7 +14,8 @@ from kopub_assets.running.execution import failed_runs
 from kopub_assets.scores import benchmark_scores, ocr_scores, retrieval_scores
 from kopub_assets.sensors import profile_watch, with_upgrades
 from resources.config.settings import Settings, load_settings, read_settings
-from resources.errors import KopubError, visible
+from resources.corrections.gold import has_known_answers
+from resources.errors import KopubError, StoreError, visible
 from resources.store.faults import require_reachable
 
 
@@ -71,7 +72,7 @@ def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefi
     wanted = graph.on(settings.resources)
     declared = wanted.declared(settings.resources)
     scores = [retrieval_scores(settings)]
-    if settings.corpus.gold is not None:
+    if _has_known_answers(settings):
         scores.append(ocr_scores())
     if settings.gates.benchmarks:
         scores.append(benchmark_scores(settings))
@@ -84,3 +85,11 @@ def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefi
     ]
     shown = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
     return [*shards, *scores, *shown]
+
+
+def _has_known_answers(settings: Settings) -> bool:
+    try:
+        return has_known_answers(settings.corpus, settings.store)
+    except StoreError:
+        # A store that is away for now keeps nothing from loading: a run says what is wrong with it.
+        return False

@@ -18,9 +18,10 @@ from kopub_assets.shard_loop import make_shards
 from kopub_assets.staleness import assets_to_make
 from resources.config.choices import Gates
 from resources.config.settings import Settings
+from resources.corrections.gold import known_answers
 from resources.errors import KopubError, first_line
-from resources.evaluation.home import EvaluationRequest, KnownAnswers, prepare, read_gold
-from resources.evaluation.reading_scores import HISTORY, ReadingScores, guards, kind_of, measure, verdict
+from resources.evaluation.home import EvaluationRequest, KnownAnswers, prepare
+from resources.evaluation.reading_scores import HISTORY, ReadingScores, contents, guards, inputs_of, measure, verdict
 from resources.evaluation.scoring import load
 from resources.layout.ground_truth import GroundTruthLayout
 from resources.pages.corpus import Corpus
@@ -114,11 +115,13 @@ def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
 def score(
     store: ShardStore, corpus: Corpus, gates: Gates, log: Callable[[str], None]
 ) -> tuple[list[KnownAnswers], ReadingScores]:
-    """Score what was read of a corpus against its known answers, and keep the scores. Raises `KopubError`."""
-    assert corpus.gold is not None
+    """Score what was read of a corpus against its known answers, and keep the scores. Raises `KopubError`.
+
+    What people corrected is an answer where they checked it, and no reading.
+    """
     watcher().began(OCR_SCORES.name)
     with store.exclusive(OCR_SCORES.name, ALL), store.fetched_once():
-        answers = read_gold(corpus.gold)
+        answers = known_answers(corpus, store)
         manifest = corpus.manifest
         is_of_corpus = CorpusCheck(store, lambda asset, shard: shard_source(manifest.shard(shard))).look()
         measured = measure(store, answers, manifest.keys, is_of_corpus, bool(gates.override), log, gates.cdm)
@@ -167,7 +170,12 @@ class GuardStanding:
 
 def standings_of_guards(settings: Settings) -> list[GuardStanding]:
     """Return the standing of every benchmark that the gates name, from stored scores alone."""
-    return [_standing(settings, asked) for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples)]
+    return [_standing(settings, asked) for asked in guards_of(settings)]
+
+
+def guards_of(settings: Settings) -> list[EvaluationRequest]:
+    """Return the evaluations that guard the corpus of `settings`."""
+    return guards(settings.gates.benchmarks, settings.gates.benchmark_samples, settings.home)
 
 
 def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
@@ -184,10 +192,9 @@ def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
 
 def _is_scored(moved: Settings) -> bool:
     """Return whether the scores are of the tables there are, against this gold and by these scorers."""
-    run, gold, keys = HISTORY.latest(moved.store), moved.corpus.gold, moved.corpus.manifest.keys
-    if run is None or gold is None or run.kind != kind_of(read_gold(gold), moved.gates.cdm):
-        return False
-    return HISTORY.is_of_tables_now(moved.store, keys, moved.store.has)
+    store, corpus = moved.store, moved.corpus
+    measured = contents(store, corpus.manifest.keys, store.has)
+    return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))
 
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:

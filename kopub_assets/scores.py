@@ -9,16 +9,18 @@ import pyarrow as pa
 
 from kopub_assets.asset import Metadata
 from kopub_assets.dagster_assets import GROUP, OWNERS, column_schema
-from kopub_assets.evaluations import Evaluation, evaluate, prepared, score, settings_in
+from kopub_assets.evaluations import Evaluation, evaluate, guards_of, prepared, score, settings_in
 from kopub_assets.running.execution import canceled_when_stopped
 from kopub_assets.running.progress import NOBODY, watched_by, watcher
 from resources.config.choices import Figures, Gates
 from resources.config.settings import Settings
+from resources.corrections.gold import write_checked_pages
 from resources.embedding.base import Embedder
 from resources.errors import ConfigError, KopubError
+from resources.evaluation.benchmarks.texts import CORRECTIONS
 from resources.evaluation.home import KnownAnswers
 from resources.evaluation.metrics import ALL as EVERY
-from resources.evaluation.reading_scores import HISTORY, ReadingScores, guards, headline, significant_drops
+from resources.evaluation.reading_scores import HISTORY, ReadingScores, headline, significant_drops
 from resources.evaluation.scoring import VERSION as READING_VERSION
 from resources.pages.corpus import Corpus, queries_source
 from resources.pages.page_reader import shard_source
@@ -151,11 +153,11 @@ def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Meta
 
 
 def ocr_scores() -> dg.AssetsDefinition:
-    """Return the asset, over all shards of a corpus that has known answers."""
+    """Return the asset, over all shards of a corpus that has known answers or pages that people checked."""
 
     @score_asset(
         OCR_SCORES,
-        (TABLES.readings, TABLES.texts),
+        (TABLES.readings,),
         str(READING_VERSION.number),
         inspect.getdoc(_measured_reading),
         "No headline metric of a benchmark is significantly worse than before.",
@@ -175,6 +177,8 @@ def _measured_reading(
     context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Error rates, tables, formulas, order and facts of the pages whose answers are known, in `gold.parquet`.
+
+    So are those of pages that a person checked. All are of what was read, whatever people corrected.
 
     Compared with the last run of other readings, sample by sample. A page that was not read has the worst value.
     A release is pushed after it, and not when a headline metric dropped, unless `gates.override` gives the reason:
@@ -255,7 +259,9 @@ def _evaluated(settings: Settings, log: Callable[[str], None]) -> dict[str, Eval
     margin, unless `gates.override` gives the reason: then later runs are compared with this one.
     """
     found = {}
-    for asked in guards(settings.gates.benchmarks, settings.gates.benchmark_samples):
+    for asked in guards_of(settings):
+        if asked.benchmark == CORRECTIONS.name:
+            write_checked_pages(settings.corpus, settings.store, asked.folder)
         prepared(asked, settings.home)
         moved = settings_in(settings, asked)
         before = HISTORY.latest(moved.store)

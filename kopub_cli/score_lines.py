@@ -91,9 +91,13 @@ def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scor
 
 def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
     store = settings.store
-    if settings.corpus.gold is None or (found := store.find(OCR_SCORES.name, ALL)) is None:
+    if (found := store.find(OCR_SCORES.name, ALL)) is None:
         return None
+    from resources.corrections.gold import has_known_answers
     from resources.evaluation.reading_scores import HISTORY
+
+    if not has_known_answers(settings.corpus, store):
+        return None
 
     scores = found[0]
     if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:

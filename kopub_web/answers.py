@@ -9,17 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import kopub
 from kopub_web.requests import Texts
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.gold import known_answers
+from resources.corrections.log import CorrectionLog
 from resources.errors import KopubError
 from resources.evaluation.benchmark import Sample, SampleReading, SampleScore
-from resources.evaluation.home import EVALUATIONS, read_gold
+from resources.evaluation.home import EVALUATIONS
 from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.reading_scores import HISTORY, scores_of
 from resources.evaluation.report import asked_of, compared, values_of, worst_first
 from resources.evaluation.scoring import ADAPTERS
+from resources.pages.corpus import Corpus
+from resources.recognition.regions import region_texts
 from resources.search.scores import ALL
+from resources.states import State
 from resources.store.corpus_tables import OCR_SCORES
 from resources.store.shard_store import ShardStore
+from resources.texts.markdown import page_text
 
 if TYPE_CHECKING:
     from resources.search.options import Mode
@@ -43,14 +50,15 @@ class Scored:
     headline: Sequence[str]
 
 
-def scored(store: ShardStore, gold: Path | None) -> list[Scored]:
+def scored(store: ShardStore, corpus: Corpus) -> list[Scored]:
     """Return the benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
-    if gold is None:
+    answers = known_answers(corpus, store)
+    if not answers:
         return []
     run = HISTORY.latest(store)
     scores = store.read(OCR_SCORES.name, ALL).to_pylist() if store.has(OCR_SCORES.name, ALL) else []
     found = []
-    for known in read_gold(gold):
+    for known in answers:
         name = known.benchmark.name
         values = values_of(scores_of(name, run.table)[1] if run else ())
         headline = ADAPTERS[name].headline if name in ADAPTERS else ()
@@ -104,20 +112,30 @@ class PageScore:
     is_bad: bool
 
 
-def page_scores(benchmarks: Sequence[Scored], page_id: str) -> list[PageScore]:
-    """Return the headline scores of a page with known answers; none for another page."""
+def page_scores(benchmarks: Sequence[Scored], page_id: str, is_checked: bool) -> list[PageScore]:
+    """Return the headline scores of a page with known answers; none for another page.
+
+    A page that a person checked is right, however badly it was read.
+    """
     found = []
     for each in benchmarks:
         for name, score in each.values.get(page_id, {}).items():
             if name in each.headline and score.value is not None:
                 wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
-                found.append(PageScore(each.name, name, score.value, wrong >= _BAD))
+                found.append(PageScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
     return found
 
 
-def answers_of(benchmarks: Sequence[Scored], page: kopub.Page, t: Texts) -> list[tuple[str, Mapping[str, Any]]]:
+def answers_of(
+    benchmarks: Sequence[Scored], page: kopub.Page, store: ShardStore, t: Texts
+) -> list[tuple[str, Mapping[str, Any]]]:
     """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
     reading = SampleReading(page.state, page.reason, page.markdown, page.text)
+    if CorrectionLog(store).page(page.id).changes:
+        # What a person wrote was not read.
+        _, row = CorrectedTables(store).pages(page.shard, {page.id})[page.id]
+        text = page_text(region_texts(row["regions"]))
+        reading = SampleReading(State(row["state"]), row["reason"], row["markdown"] or "", text)
 
     def shown(sample: Sample, values: Mapping[str, SampleScore]) -> Mapping[str, Any]:
         return {**compared(sample, reading, values), "asked": asked_of(sample), "legend": legend(values, t)}

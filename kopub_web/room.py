@@ -15,6 +15,7 @@ from kopub.sources.home import HomeSource
 from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
 from kopub_web.answers import Scored, WordsAhead, scored
 from kopub_web.pictures import PictureCache
+from resources.corrections.gold import has_known_answers
 from resources.corrections.log import CorrectionLog
 from resources.diff.compare import ShardDiff
 from resources.diff.html import Upgrade, compared_page
@@ -123,7 +124,7 @@ class Now:
     @cached_property
     def scored(self) -> Sequence[Scored]:
         """The benchmarks of the pages with known answers."""
-        return scored(self._settings.store, self._settings.corpus.gold)
+        return scored(self._settings.store, self._settings.corpus)
 
     @cached_property
     def known_answers(self) -> frozenset[str]:
@@ -134,7 +135,7 @@ class Now:
     def scores(self) -> "Sequence[MeanScore]":
         """Return what was measured of the tables as they are."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
-        known = self._settings.corpus.gold is not None
+        known = has_known_answers(self._settings.corpus, store)
         found = reading_scores(store, keys, self._is_of_corpus) if known else []
         return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
 

@@ -71,10 +71,11 @@ def evaluate(
 def _checked_pages() -> Path:
     """Return the folder with the pages of the corpus that a person checked, as they are now."""
     from kopub_cli.options import open_settings
-    from resources.corrections.gold import FOLDER, write_checked_pages
+    from resources.corrections.gold import write_checked_pages
+    from resources.evaluation.home import CHECKED_PAGES
 
     settings = open_settings()
-    folder = settings.home / FOLDER
+    folder = settings.home / CHECKED_PAGES
     write_checked_pages(settings.corpus, settings.store, folder)
     return folder
 

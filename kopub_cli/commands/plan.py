@@ -253,9 +253,10 @@ def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
 
 def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
     """Return the forecast of `kopub run` without an option."""
+    from resources.corrections.gold import has_known_answers
     from resources.store.corpus_tables import OCR_SCORES, SCORES
 
-    scores = [SCORES.name, *([OCR_SCORES.name] if settings.corpus.gold is not None else [])]
+    scores = [SCORES.name, *([OCR_SCORES.name] if has_known_answers(settings.corpus, settings.store) else [])]
     return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
 
 

@@ -77,7 +77,7 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
             "next": _to(found.next, request, kept),
             "scores": [
                 _score(score, to.page(found.id, **way, view=ANSWER), request)
-                for score in page_scores(room.now.scored, found.id)
+                for score in page_scores(room.now.scored, found.id, found.id in room.now.checked)
             ],
             "jump": _jump(found, kept),
             **_documents_beside(room, found, request, kept),
@@ -230,7 +230,7 @@ def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
 
 
 def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    return {"answers": answers_of(room.now.scored, page, request.t)}
+    return {"answers": answers_of(room.now.scored, page, room.settings.store, request.t)}
 
 
 def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:

@@ -1,46 +1,90 @@
 """Checked pages as known answers: what the next reader is judged by."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resources.corrections.log import CorrectionLog
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.corrections.log import Correction, CorrectionLog
 from resources.errors import SourceError
-from resources.files import replace_bytes
-from resources.release.base import image_suffix, page_images
+from resources.evaluation.benchmark import Benchmark, PageText, Sample
+from resources.evaluation.benchmarks.texts import CORRECTIONS
+from resources.evaluation.home import KnownAnswers, read_gold
+from resources.files import replace_file
+from resources.pages.arrow import BYTES, FILE_NAME, ID, IMAGE
+from resources.release.base import page_images
 from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from resources.pages.corpus import Corpus
     from resources.store.shard_store import ShardStore
 
-FOLDER = "checked_pages"
-"""Folder in a home with the pictures of checked pages and their texts, as markdown beside them."""
+_PAGES = "pages.parquet"
+_SCHEMA = pa.schema(
+    [(ID, pa.string()), (IMAGE, pa.struct([(BYTES, pa.binary())])), (FILE_NAME, pa.string()), ("text", pa.string())]
+)
+
+
+def has_known_answers(corpus: "Corpus", store: "ShardStore") -> bool:
+    """Return whether any page of a corpus has a known answer, of its gold or by a person. Raises `StoreError`."""
+    return corpus.gold is not None or bool(_checked(store))
+
+
+def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
+    """Return the known answers of a corpus: its gold, and what its pages said when a person checked them.
+
+    Raises `SourceError` and `StoreError`.
+    """
+    known = [] if corpus.gold is None else read_gold(corpus.gold)
+    checked, samples = _checked(store), []
+    for shard in corpus.manifest.keys if checked else ():
+        if store.has(TABLES.pages.name, shard):
+            pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
+            here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
+            samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
+    # Of a page without a text no share can be right.
+    samples = [sample for sample in samples if sample.gold.text.strip()]
+    if samples:
+        benchmark = Benchmark(CORRECTIONS.name, "1", CORRECTIONS.licence, CORRECTIONS.source, samples)
+        known.append(KnownAnswers(benchmark, len(samples)))
+    return known
 
 
 def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> int:
-    """Make `folder` hold the picture and the markdown of every checked page, and nothing else; return how many.
+    """Make `folder` hold a file with the picture and the text of every checked page; return how many.
 
     The text is what the page said when a person checked it, whatever has read it since. Raises `SourceError` where no
     page is checked, and `StoreError`.
     """
-    checked = {page_id: done.checked for page_id, done in CorrectionLog(store).by_page().items() if done.checked}
-    written: set[str] = set()
-    for shard in corpus.manifest.keys if checked else ():
-        raw = store.read(TABLES.pages.name, shard)
-        here = [page_id for page_id in raw["page_id"].to_pylist() if page_id in checked]
-        with page_images(corpus, shard, raw, upright=True) as image_of:
-            for page_id in here:
-                mark, data = checked[page_id], image_of(page_id)
-                if mark is None or data is None:
-                    continue
-                markdown = json.loads(mark.after)["markdown"]
-                for name, content in ((f"{page_id}{image_suffix(data)}", data), (f"{page_id}.md", markdown.encode())):
-                    replace_bytes(folder / name, content)
-                    written.add(name)
-    if not written:
-        raise SourceError("no page is checked yet: `kopub browse --edit`, and mark the pages that are right")
-    for path in folder.iterdir():
-        if path.name not in written and path.is_file():
-            path.unlink()
-    return len(written) // 2
+    checked, count = _checked(store), 0
+
+    def write(path: Path) -> None:
+        nonlocal count
+        with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
+            for shard in corpus.manifest.keys if checked else ():
+                raw = store.read(TABLES.pages.name, shard)
+                documents = dict(zip(raw["page_id"].to_pylist(), raw["doc_id"].to_pylist(), strict=True))
+                with page_images(corpus, shard, raw, upright=True) as image_of:
+                    for page_id in checked.keys() & documents.keys():
+                        if (data := image_of(page_id)) is None:
+                            continue
+                        row = {ID: page_id, IMAGE: {BYTES: bytes(data)}, "text": _text(checked[page_id])}
+                        row[FILE_NAME] = documents[page_id] or page_id
+                        writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
+                        count += 1
+        if not count:
+            raise SourceError("no page is checked yet: `kopub browse --edit`, and mark the pages that are right")
+
+    replace_file(folder / _PAGES, write)
+    return count
+
+
+def _checked(store: "ShardStore") -> Mapping[str, Correction]:
+    return {page_id: done.checked for page_id, done in CorrectionLog(store).by_page().items() if done.checked}
+
+
+def _text(mark: Correction) -> str:
+    return json.loads(mark.after).get("text", "")

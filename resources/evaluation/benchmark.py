@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 from resources.evaluation.cdm import Cdm
 from resources.evaluation.tables import BoundedTeds
+from resources.fingerprints import fingerprint
 from resources.layout.regions import Task
 from resources.recognition.regions import RegionRecord
 from resources.states import LOST, State
@@ -241,6 +242,11 @@ class Sample:
     slices: Mapping[str, str]
     gold: Gold
     regions: tuple[GivenRegion, ...] | None = None
+
+    @property
+    def mark(self) -> str:
+        """The fingerprint of the known answer: scores against two answers are not compared."""
+        return fingerprint(gold_to_json(self.gold))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,8 @@ def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
 
 EVALUATIONS = "evaluations"
 """Folder of a home with the homes of its evaluations."""
+CHECKED_PAGES = "checked_pages"
+"""Folder of a home with the pages that people checked, as a benchmark that is read again."""
 Progress = Callable[[str], None]
 
 _SHARD_PAGES = 64

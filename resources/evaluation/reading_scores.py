@@ -11,22 +11,24 @@ import pyarrow.compute as pc
 
 from resources.errors import SourceError, quoted
 from resources.evaluation.benchmark import Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
+from resources.evaluation.benchmarks.texts import CORRECTIONS
 from resources.evaluation.cdm import Cdm
-from resources.evaluation.home import EvaluationRequest, KnownAnswers
+from resources.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers
 from resources.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
 from resources.evaluation.scoring import ADAPTERS, MISSING, VERSION, Scorer
 from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
 from resources.pages.documents.folder import problem_with
-from resources.recognition.regions import join_regions
+from resources.recognition.regions import join_regions, region_texts
 from resources.search.scores import ALL as WHOLE
-from resources.search.scores import History, ScoreChange, ScoredRun
+from resources.search.scores import Contents, History, ScoreChange, ScoredRun
 from resources.states import State
 from resources.store import schemas
 from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.schemas import OCR_RUNS
 from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache, IsOfCorpus
+from resources.texts.markdown import page_text
 
 _PROGRESS_SECONDS = 10.0
 
@@ -61,14 +63,15 @@ def measure(
     dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
     """
     measured = contents(store, keys, is_of_corpus)
-    kind = kind_of(answers, cdm)
-    inputs = fingerprint([kind, measured])
+    inputs = inputs_of(answers, measured, cdm)
     todo = not HISTORY.is_scored(store, inputs)
     if todo:
         benchmarks = [known.benchmark for known in answers]
-        members = [f"{each.name}/{sample.id}" for each in benchmarks for sample in each.samples]
+        # People check pages one by one: whatever is there to compare with is, and they decide nothing of the others.
+        given = [each for each in benchmarks if each.name != CORRECTIONS.name]
+        members = [f"{each.name} {each.version}/{sample.id} {sample.mark}" for each in given for sample in each.samples]
         table = scored(benchmarks, dict(readings(store, measured)), log, cdm)
-        HISTORY.publish(store, ScoredRun(inputs, table, members, kind=kind), measured, accept)
+        HISTORY.publish(store, ScoredRun(inputs, table, members, kind=_kind(cdm)), measured, accept)
     elif accept:
         HISTORY.accept(store, inputs)
     name = HISTORY.scores.name
@@ -77,12 +80,14 @@ def measure(
     return ReadingScores(store.read(name, WHOLE), inputs, compared, todo, unread)
 
 
-def kind_of(answers: Sequence[KnownAnswers], cdm: Sequence[str]) -> str:
-    """Return the fingerprint of the known answers and the scorers.
+def inputs_of(answers: Sequence[KnownAnswers], measured: Contents, cdm: Sequence[str]) -> str:
+    """Return the fingerprint of all that decides scores: the answers, the scorers and what was read."""
+    return fingerprint([_kind(cdm), [known.identity for known in answers], measured])
 
-    Runs of two kinds are not compared.
-    """
-    return fingerprint([VERSION.number, [known.identity for known in answers], list(cdm)])
+
+def _kind(cdm: Sequence[str]) -> str:
+    """Return the fingerprint of the scorers: runs of two kinds are not compared."""
+    return fingerprint([VERSION.number, list(cdm)])
 
 
 def scored(
@@ -118,6 +123,7 @@ def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator
             "sample": each.sample,
             "document": sample.document if sample else benchmark.name,
             "slices": list(sample.slices.items()) if sample else [],
+            "gold": sample.mark if sample else None,
             "value": each.value,
             "size": each.size,
             "lost": each.lost,
@@ -129,9 +135,8 @@ def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator
 _READ = {
     TABLES.regions.name: ["page_id", "regions", "state", "reason"],
     TABLES.readings.name: ["page_id", "regions", "markdown", "state", "reason"],
-    TABLES.texts.name: ["page_id", "text", "state", "reason"],
 }
-"""The columns of each asset that decide a score."""
+"""The columns of each asset that decide a score. What people corrected is none: a reader is judged by what it read."""
 
 
 def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
@@ -154,23 +159,22 @@ def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, Sa
     Raises `StoreError` for tables that do not fit together.
     """
     for shard in shards:
-        layout, read, texts = ({row["page_id"]: row for row in _table_rows(store, asset, shard)} for asset in _READ)
+        layouts, read = (
+            {row["page_id"]: row for row in store.read(asset, shard, columns).to_pylist()}
+            for asset, columns in _READ.items()
+        )
         for page_id, row in read.items():
-            yield page_id, _reading(page_id, layout.get(page_id), row, texts.get(page_id))
+            yield page_id, _reading(page_id, layouts.get(page_id), row)
 
 
-def _table_rows(store: ShardStore, asset: str, shard: str) -> list[dict]:
-    return store.read(asset, shard, _READ[asset]).to_pylist()
-
-
-def _reading(page_id: str, layout: Mapping | None, read: Mapping, parsed: Mapping | None) -> SampleReading:
-    if layout is None or parsed is None:
+def _reading(page_id: str, layout: Mapping | None, read: Mapping) -> SampleReading:
+    if layout is None:
         return SampleReading(None, "its tables do not hold the same pages")
     return SampleReading(
         state=State(read["state"]),
         reason=read["reason"],
         markdown=read["markdown"] or "",
-        text=parsed["text"] or "",
+        text=page_text(region_texts(read["regions"])),
         regions=join_regions(page_id, layout["regions"], read["regions"]),
     )
 
@@ -286,8 +290,15 @@ def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[
 
 
 def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
+    """Return the changes over the samples of both runs whose answer is the same."""
     samples, now = scores_of(benchmark, run)
-    return changes(samples, scores_of(benchmark, previous)[1], now)
+    known = set(_marks(run))
+    same = pa.array([mark in known for mark in _marks(previous)], pa.bool_())
+    return changes(samples, scores_of(benchmark, previous.filter(same))[1], now)
+
+
+def _marks(run: pa.Table) -> list[tuple[str | None, ...]]:
+    return list(zip(*(run[name].to_pylist() for name in ("benchmark", "sample", "gold")), strict=True))
 
 
 def _row(benchmark: str, mean: Mean, change: PairedChange | None, is_headline: bool) -> dict[str, Any]:
@@ -339,9 +350,15 @@ class ProfileVerdict:
     closed: Sequence[str]
 
 
-def guards(benchmarks: Mapping[str, str], samples: int) -> list[EvaluationRequest]:
-    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all."""
-    return [EvaluationRequest(benchmark, Path(folder), samples or None) for benchmark, folder in benchmarks.items()]
+def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[EvaluationRequest]:
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all.
+
+    Pages that people checked are those of the `home`, wherever a profile says they are.
+    """
+    folders = {name: Path(folder) for name, folder in benchmarks.items()}
+    if CORRECTIONS.name in folders:
+        folders[CORRECTIONS.name] = home / CHECKED_PAGES
+    return [EvaluationRequest(name, folder, samples or None) for name, folder in folders.items()]
 
 
 def verdict(store: ShardStore) -> ProfileVerdict | None:

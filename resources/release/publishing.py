@@ -197,7 +197,7 @@ def reading_scores(
     """
     found: list[pa.Table] = []
     problems: list[str] = []
-    if corpus.gold is not None and store.has(OCR_SCORES.name, ALL):
+    if store.has(OCR_SCORES.name, ALL):
         if unmeasured := READING_HISTORY.unmeasured(store, released):
             problems.append(
                 f"reading was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
@@ -206,7 +206,7 @@ def reading_scores(
         else:
             found.append(store.read(OCR_SCORES.name, ALL))
             problems += significant_reading_drops(found[-1])
-    for asked in guards(gates.benchmarks, gates.benchmark_samples):
+    for asked in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
         guard = asked.store(Path(corpus.home), profile)
         said = verdict(guard)
         if said is None or _other_reader(store, released, guard):

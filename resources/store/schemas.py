@@ -262,6 +262,7 @@ OCR_RUNS = pa.schema(
         _column("sample", pa.string(), "Id of the sample; null for a value of the whole benchmark."),
         _column("document", pa.string(), "Samples of one document are resampled together."),
         _column("slices", pa.map_(pa.string(), pa.string()), "The parts of the benchmark that the sample is in."),
+        _column("gold", pa.string(), "Fingerprint of the sample's known answer."),
         _column("value", pa.float64(), "Null where it could not be computed."),
         _column("size", pa.float64(), "Weight of the sample in a pooled mean.", nullable=False),
         _column("lost", pa.bool_(), "The sample was not read.", nullable=False),

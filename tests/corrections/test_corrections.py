@@ -19,7 +19,7 @@ from kopub import open as open_corpus
 from kopub_assets.staleness import Standing, find_standings
 from kopub_cli.main import app
 from resources.corrections.corrected import CorrectedTables, truth_of
-from resources.corrections.gold import FOLDER, write_checked_pages
+from resources.corrections.gold import known_answers, write_checked_pages
 from resources.corrections.log import Action, CorrectedMeanwhile, Correction, CorrectionLog
 from resources.embedding.hashed import HashedEmbedder
 from resources.errors import DamagedTable, KopubError, SourceError
@@ -106,9 +106,16 @@ def region(platform: Platform, page_id: str, index: int, shard: str = "shard_00"
     }
 
 
-def corrected(platform: Platform, page_id: str, index: int, after: str, action: Action = Action.TEXT) -> Correction:
+def corrected(
+    platform: Platform,
+    page_id: str,
+    index: int,
+    after: str,
+    action: Action = Action.TEXT,
+    shard: str = "shard_00",
+) -> Correction:
     log = CorrectionLog(platform.store)
-    return log.add(Correction(action=action, after=after, **region(platform, page_id, index)))
+    return log.add(Correction(action=action, after=after, **region(platform, page_id, index, shard)))
 
 
 def undone(platform: Platform, correction: Correction) -> Correction:
@@ -395,7 +402,7 @@ def test_ten_writers_that_are_killed_lose_and_double_nothing(tmp_path: Path):
 
 def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
-    corpus, folder = platform.resources()["corpus"], platform.home / FOLDER
+    corpus, folder = platform.resources()["corpus"], platform.home / "checked_pages"
     with pytest.raises(SourceError, match="no page is checked yet"):
         write_checked_pages(corpus, platform.store, folder)
     doubtful = CliRunner().invoke(app, ["doubts", "--json"]).output
@@ -408,10 +415,13 @@ def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monke
     assert write_checked_pages(corpus, platform.store, folder) == 2
     known = load("corrections", folder)
     assert {sample.id: "확인한 글" in str(sample.gold) for sample in known.samples} == {"a_1": True, "a_2": True}
+    assert {sample.document for sample in known.samples} == {"a"}
+    (of_corpus,) = known_answers(corpus, platform.store)
+    assert [(each.id, each.gold) for each in of_corpus.benchmark.samples] == [(s.id, s.gold) for s in known.samples]
     # A page that is corrected after it was checked is no known answer any more.
     corrected(platform, "a_2", 1, "다시 고친 글")
     assert write_checked_pages(corpus, platform.store, folder) == 1
-    assert sorted(path.name for path in folder.iterdir()) == ["a_1.md", "a_1.png"]
+    assert [sample.id for sample in load("corrections", folder).samples] == ["a_1"]
     listed = CliRunner().invoke(app, ["doubts", "--json"]).output
     assert '"a_1"' in doubtful
     assert '"a_1"' not in listed

@@ -9,14 +9,17 @@ import pytest
 
 from kopub_cli.score_lines import reading_lines
 from resources.config.choices import Gates
+from resources.corrections.corrected import CorrectedTables, correct_page, truth_of
+from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
+from tests.corrections.test_corrections import corrected
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.harness import Platform, Prepared
 from tools import samples_gold
 
-UPSTREAM = "*ocr_scores"
+UPSTREAM = "*ocr_scores,parsed_texts"
 COUNT = 8
 
 
@@ -108,6 +111,56 @@ def test_other_gold_is_not_compared(platform: Platform):
     write_gold(platform.home / GOLD, [known(COUNT - 1)])
     found = metadata(platform.run("ocr_scores", first=None))
     assert found["compared"].startswith("not compared")
+
+
+def checked(platform: Platform, page_id: str, text: str, shard: str = "shard_00") -> None:
+    """Let a person correct the text of a page, and say that it is right then."""
+    corrected(platform, page_id, 0, text, shard=shard)
+    tables = CorrectedTables(platform.store)
+    page = correct_page(*tables.pages(shard, {page_id})[page_id], tables.changes()[page_id])
+    log = CorrectionLog(platform.store)
+    log.add(Correction(page_id, shard, Action.CHECKED, "Kim", after=truth_of(page)))
+
+
+def test_pages_that_a_person_checked_are_known_answers_by_which_the_reader_is_judged(platform: Platform):
+    (platform.home / GOLD).unlink()
+    checked(platform, "p_1", f"{TEXT} 하나")
+    assert "ocr_scores" in {asset.key.path[-1] for asset in platform.assets}
+    found = metadata(platform.run(UPSTREAM, last="shard_01"))
+    assert (found["samples"], row(platform)["benchmark"], row(platform)["lost"]) == (1, "corrections", 0)
+    # The tables say what the person wrote, and the reader has not read it.
+    assert platform.rows("parsed_texts")["p_1"]["text"] == f"{TEXT} 하나"
+    assert 0 < row(platform)["value"] == found["corrections_cer"]
+    assert metadata(platform.run("ocr_scores", first=None))["computed"] == 0
+    lines, _ = reading_lines(platform.settings, lambda asset, shard: True)
+    assert lines[0].startswith("reading  corrections: cer 0.")
+
+
+def test_a_correction_makes_no_reader_better(platform: Platform):
+    upgrade(platform, wrong=2)
+    before = row(platform)["value"]
+    for at in range(4):
+        corrected(platform, f"p_{at}", 0, f"{TEXT} {at}")
+    assert platform.run(UPSTREAM, last="shard_01").success
+    assert platform.rows("parsed_texts")["p_1"]["text"] == f"{TEXT} 1"
+    assert row(platform)["value"] == before > 0
+
+
+def test_a_page_that_was_checked_meanwhile_hides_no_drop(platform: Platform):
+    for at in range(7):
+        checked(platform, f"p_{at}", f"{TEXT} {at}.", "shard_00" if at < 4 else "shard_01")
+    assert passed(platform.run("ocr_scores", first=None))
+    checked(platform, "p_7", f"{TEXT} 7.", "shard_01")
+    checked(platform, "p_6", f"{TEXT} 여섯", "shard_01")
+    result = upgrade(platform, wrong=2)
+    assert not passed(result)
+    rows = [each for each in platform.store.read("ocr_scores", "all").to_pylist() if each["slice"] == "all"]
+    dropped = {each["benchmark"] for each in rows if each["dropped"]}
+    assert dropped == {"texts"}
+    # One page is new, and another one has a new answer: they are compared with nothing.
+    changed = next(each for each in rows if (each["benchmark"], each["metric"]) == ("corrections", "cer"))
+    assert (changed["samples"], metadata(result)["compared"][:8]) == (8, "compared")
+    assert changed["previous"] == pytest.approx(1 / len(f"{TEXT} 0.".replace(" ", "")), rel=0.01)
 
 
 def test_status_says_how_well_pages_are_read(platform: Platform):

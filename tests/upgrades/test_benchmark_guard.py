@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 
 from kopub_cli.commands.plan import evaluation_lines, planned
 from resources.config.choices import Gates
+from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.release.publishing import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
@@ -91,6 +93,20 @@ def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(p
 
 def guarded_with(platform: Platform, **gates: Any) -> None:
     platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "answers")}, **gates)
+
+
+def test_pages_that_a_person_checked_are_a_guard_of_the_corpus(platform: Platform):
+    said = json.dumps({"text": f"{TEXT} 0"})
+    CorrectionLog(platform.store).add(Correction("p_0", "shard_00", Action.CHECKED, "Kim", after=said))
+    platform.engines["gates"] = Gates(benchmarks={"corrections": "anywhere"})
+    assert not planned(platform.settings)["evaluations"][0]["current"]
+    upgrade(platform, wrong=1)
+    first, second, *_ = night(platform)
+    assert (first, "ocr_results" in second) == ({BENCHMARKS}, True)
+    assert planned(platform.settings)["evaluations"][0]["current"]
+    (run,) = (platform.home / "evaluations" / "corrections").glob("*/profiles/cpu/store/ocr_scores/all.parquet")
+    cer = next(row for row in pq.read_table(run).to_pylist() if row["metric"] == "cer")
+    assert (cer["samples"], cer["lost"], cer["value"] > 0) == (1, 0, True)
 
 
 def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platform):
