@@ -7,8 +7,8 @@ jamo is the same text.
 import logging
 import re
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import unescape
 from typing import TYPE_CHECKING, Self
@@ -154,11 +154,6 @@ def normalized_text(text: str) -> str:
     return _words(_with_unicode_formulas(composed(text)))
 
 
-def formula_as_text(latex: str) -> str:
-    """Return a display formula that was read as text, as Unicode and then normalized."""
-    return _words(_unicode(composed(latex)))
-
-
 def normalized_formula(text: str) -> str:
     """Return a formula in lower case without markup of its looks.
 
@@ -216,36 +211,6 @@ def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
     A side that normalisation leaves empty counts as it was before.
     """
     return Edits.between(normalized_gold or gold, normalized or text)
-
-
-def page_mean(pairs: Iterable[tuple[str, Edits]]) -> float | None:
-    """Return `ALL_page_avg`: the mean over pages of their edits by their lengths.
-
-    Pages on which both sides are empty are in no mean; None where all are.
-    """
-    pages: defaultdict[str, list[Edits]] = defaultdict(list)
-    for page, each in pairs:
-        pages[page].append(each)
-    return _mean(whole(of_page) for of_page in pages.values())
-
-
-def whole(pairs: Sequence[Edits]) -> float | None:
-    """Return `edit_whole`: all edits by all lengths.
-
-    None where there is nothing on either side.
-    """
-    size = sum(each.size for each in pairs)
-    return sum(each.count for each in pairs) / size if size else None
-
-
-def sample_mean(pairs: Sequence[Edits]) -> float | None:
-    """Return `edit_sample_avg`: the mean over blocks with text on a side."""
-    return _mean(each.share if each.size else None for each in pairs)
-
-
-def _mean(shares: Iterable[float | None]) -> float | None:
-    known = [share for share in shares if share is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _with_unicode_formulas(text: str) -> str:

@@ -10,12 +10,8 @@ from resources.evaluation import characters
 from resources.evaluation.benchmarks.facts import check, parse
 from resources.evaluation.cdm import Cdm
 from resources.evaluation.characters import (
-    edits,
     normalized_table,
     normalized_text,
-    page_mean,
-    sample_mean,
-    whole,
 )
 from resources.evaluation.layout_boxes import Block, coco_map, find
 from resources.evaluation.tables import BoundedTeds, teds
@@ -51,12 +47,6 @@ def test_error_rates_without_gold_or_reading(gold: str, text: str, rate: float):
 
 def test_more_than_the_gold_is_more_than_one_error_a_character():
     assert characters.character_errors("가", "가나다라").rate == 3.0
-
-
-def test_what_is_empty_on_both_sides_is_in_no_mean_of_omnidocbench():
-    pairs = [("a", edits("x", "y", "x", "y")), ("b", edits("", "", "", ""))]
-    assert page_mean(pairs) == sample_mean([each for _, each in pairs]) == 1.0
-    assert page_mean(pairs[1:]) is whole([pairs[1][1]]) is None
 
 
 class TestTeds:

@@ -3,8 +3,6 @@
 import json
 import os
 import subprocess
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -15,31 +13,11 @@ from resources.pages.indexing import index
 from resources.release.export import export
 from resources.release.verify import fetched, verify
 from resources.store.objects import uploaded
-from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.processes import forked
 from tests.support.processes.shared_nodes import Node, put
-from tests.support.servers.buckets import bucket
-from tests.support.servers.ceph import ceph
 from tests.support.sources.corpora import page_image, pages, query, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
-
-
-@pytest.fixture(scope="module", params=["double", "ceph"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables that name the server: of the double, and of a real one."""
-    if request.param == "double":
-        with S3Double() as double:
-            yield double.environment
-    else:
-        with ceph(tmp_path_factory.mktemp("ceph")) as environment:
-            yield environment
-
-
-@pytest.fixture
-def url(server: dict[str, str]) -> Iterator[str]:
-    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
-        yield url
 
 
 def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_whole(

@@ -4,9 +4,7 @@ import os
 import signal
 import threading
 import time
-import uuid
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,12 +14,9 @@ from resources.errors import TableBusy
 from resources.store import ledger
 from resources.store.locks import ObjectLock
 from resources.store.objects import Objects
-from tests.doubles.s3 import BUCKET, S3Double
 from tests.support.harness import Platform
 from tests.support.processes import two_writers
 from tests.support.processes.forked import CONTEXT
-from tests.support.servers.buckets import bucket
-from tests.support.servers.ceph import ceph
 from tests.support.sources.corpora import pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -29,23 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.services]
 ROUNDS = 12
 IDS = ("a_1", "a_2", "a_3")
 SOON = 120.0
-
-
-@pytest.fixture(scope="module", params=["double", "ceph"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables that name the server: of the double, and of a real one."""
-    if request.param == "double":
-        with S3Double() as double:
-            yield double.environment
-    else:
-        with ceph(tmp_path_factory.mktemp("ceph")) as environment:
-            yield environment
-
-
-@pytest.fixture
-def url(server: dict[str, str]) -> Iterator[str]:
-    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
-        yield url
 
 
 def test_of_twelve_creates_at_once_one_wins(url: str):

@@ -1,0 +1,28 @@
+"""Buckets for the tests that share a store between processes."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doubles.s3 import BUCKET, S3Double
+from tests.support.servers.buckets import bucket
+from tests.support.servers.ceph import ceph
+
+
+@pytest.fixture(scope="module", params=["double", "ceph"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that name the server: of the double, and of a real one."""
+    if request.param == "double":
+        with S3Double() as double:
+            yield double.environment
+    else:
+        with ceph(tmp_path_factory.mktemp("ceph")) as environment:
+            yield environment
+
+
+@pytest.fixture
+def url(server: dict[str, str]) -> Iterator[str]:
+    """A new bucket of the server."""
+    with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
+        yield url
