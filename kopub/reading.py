@@ -33,7 +33,7 @@ from resources.pages.corpus import Corpus as IndexedCorpus
 from resources.pages.documents.folder import DocumentFile, find_documents
 from resources.pages.documents.pdf import DPI
 from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.text_layer import Failed, PageCount
+from resources.pages.documents.text_layer import Failure, PageCount
 from resources.pages.indexing import index
 from resources.states import LOST
 from resources.store.corpus_tables import TABLES
@@ -95,7 +95,7 @@ class _Page:
 
     file: DocumentFile
     number: int | None
-    problem: Failed | None = None
+    problem: Failure | None = None
 
     @property
     def id(self) -> str:
@@ -218,13 +218,13 @@ def _last(part: re.Match[str]) -> int | None:
 
 
 def _chosen(
-    file: DocumentFile, made: PageCount | Failed, wanted: Sequence[tuple[int, int | None]] | None
+    file: DocumentFile, made: PageCount | Failure, wanted: Sequence[tuple[int, int | None]] | None
 ) -> list[_Page]:
     """Return the pages of a file to read, by their numbers.
 
     Raises `ConfigError` where it has none of those `wanted`.
     """
-    if isinstance(made, Failed):
+    if isinstance(made, Failure):
         return [_Page(file, None, made)]
     count = made.pages
     numbers = range(1, count + 1)
@@ -241,7 +241,7 @@ def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
     with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
         for page in pages:
             made = page.problem or next(drawn)
-            failed = isinstance(made, Failed)
+            failed = isinstance(made, Failure)
             row = {
                 ID: page.id,
                 IMAGE: {BYTES: None if failed else made.data},

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kopub_assets.rows import ShardResult
 from resources.config.choices import Gates
-from resources.errors import GateClosed
+from resources.errors import ClosedGate
 from resources.states import LOST, MADE, State
 from resources.store.rows import one_row_a_figure, vector_width
 from resources.store.shard_store import ShardStore
@@ -81,12 +81,12 @@ class Problems:
         self._concluded[check] = passed, says
 
     def stop_at(self, shard: str) -> None:
-        """Raise `GateClosed` when a blocking check has a problem with the shard."""
+        """Raise `ClosedGate` when a blocking check has a problem with the shard."""
         blocking = [
             found[shard] for name, found in self._found.items() if self._checks[name].blocking and shard in found
         ]
         if blocking:
-            raise GateClosed("; ".join(blocking))
+            raise ClosedGate("; ".join(blocking))
 
     def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
         """Count the rows of every published shard by state, and name what was lost. Raises `StoreError`."""

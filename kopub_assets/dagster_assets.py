@@ -28,7 +28,7 @@ from resources.config.profile import section_of
 from resources.config.settings import Resources
 from resources.config.wording import first_problem
 from resources.engine import PROFILE_ONLY, Resource
-from resources.errors import GateClosed, KopubError, StorageAway, counted
+from resources.errors import ClosedGate, KopubError, StorageAway, counted
 from resources.fingerprints import fingerprint
 from resources.store import run_records
 
@@ -309,7 +309,7 @@ def problems_before(
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
-    """Raise `GateClosed` when the asset's engine failed the last self-test of its recipe, unless there is a reason.
+    """Raise `ClosedGate` when the asset's engine failed the last self-test of its recipe, unless there is a reason.
 
     An engine that was never tested runs; before the first table that a GPU engine makes, the log says how to test it.
     """
@@ -328,14 +328,14 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
         return
     reason = gates.self_test_override.strip()
     if not reason:
-        raise GateClosed(
+        raise ClosedGate(
             f"the {result.section} engine {result.engine} {result}; mend it and run `kopub doctor` again, or give "
             "gates.self_test_override a reason to run it all the same"
         )
     run.warn(f"{asset.name}: its self-test {result}; it runs all the same, because: {reason}")
 
 
-class _Launchable(dg.ConfigurableResource[Any]):
+class _RunResource(dg.ConfigurableResource[Any]):
     """Makes the resource of a run: that of the settings, with the fields that the run sets."""
 
     section: ClassVar[str]
@@ -379,7 +379,7 @@ def launchable(resources: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _launchable(name, each) if isinstance(each, Resource) else each for name, each in resources.items()}
 
 
-def _launchable(name: str, resource: Resource) -> _Launchable:
+def _launchable(name: str, resource: Resource) -> _RunResource:
     made = type(resource)
     fields: dict[str, Any] = {}
     for key, declared in made.model_fields.items():
@@ -391,10 +391,10 @@ def _launchable(name: str, resource: Resource) -> _Launchable:
             field.metadata = []
             fields[key] = (declared.annotation, field)
     launched = create_model(
-        made.__name__, __base__=_Launchable, __module__=made.__module__, __doc__=made.__doc__, **fields
+        made.__name__, __base__=_RunResource, __module__=made.__module__, __doc__=made.__doc__, **fields
     )
     launched.section, launched.configured = name, resource
-    return cast("type[_Launchable]", launched)()
+    return cast("type[_RunResource]", launched)()
 
 
 def launchpad_config(asked: type[Resource] | None) -> type[dg.Config] | None:

@@ -28,7 +28,7 @@ from resources.config.settings import Resources
 from resources.corrections.corrected import CorrectedTables
 from resources.corrections.log import CorrectionLog
 from resources.engine import Engine, Resource
-from resources.errors import GateClosed, SourceError, StoreError, counted
+from resources.errors import ClosedGate, SourceError, StoreError, counted
 from resources.evaluation.reading_scores import headline_changes as reading_changes
 from resources.fingerprints import CodeVersion, fingerprint
 from resources.pages.index_writer import LEFT_OUT
@@ -198,7 +198,7 @@ class HfRelease(ShardAsset):
             if found := list(verify(folder, finished.keys(), load=anew)):
                 for shard in finished:
                     run.problems.note(VERIFIED.name, shard, "; ".join(found))
-                raise GateClosed("; ".join(found))
+                raise ClosedGate("; ".join(found))
 
         with self.store.fetched_once():
             about = self.replace_release(run.log, run.warn, verified)

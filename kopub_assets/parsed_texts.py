@@ -49,7 +49,7 @@ _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "sta
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _ReadPage:
     """The reading of a page, and its text layer where that is compared."""
 
     regions: Sequence[Row]
@@ -103,7 +103,7 @@ class ParsedTexts(RowTable):
             regions = row["regions"] or []
             read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
             layer = page["text_layer_id"] if self._compares else None
-            given = _Given(regions, page["page_idx"], layer)
+            given = _ReadPage(regions, page["page_idx"], layer)
             made_from = [self.recipe_hash, read, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
             if row["state"] == State.BLANK and row["reason"]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kopub_assets.asset import Metadata
 from kopub_assets.row_table import RowTable
 from kopub_assets.rows import RowResult, RowSpec
-from resources.errors import ImageNotRead, UndecodableImage, first_line, is_of_machine
+from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
 from resources.fingerprints import CodeVersion
 from resources.pages.corpus import SourceRow
 from resources.pages.page import Page, inspect
@@ -130,15 +130,15 @@ def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: boo
 
 
 def _transform(page: Page) -> PageTransform | None:
-    """Return what sets a page upright. Raises `ImageNotRead` where the machine lacks what it takes to find that."""
+    """Return what sets a page upright. Raises `UnreadImage` where the machine lacks what it takes to find that."""
     try:
         return find_transform(page.image)
-    except ImageNotRead:
+    except UnreadImage:
         raise
     except UndecodableImage:
         # The assets that look at the picture tell why it cannot be used.
         return None
     except Exception as error:
         if is_of_machine(error):
-            raise ImageNotRead(f"the page was not set upright: {first_line(error)}") from None
+            raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
         raise

@@ -79,11 +79,11 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
     idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
     if asset in (RELEASE, *SCORES):
         # They follow whatever the night has made, also when that took until morning: they need no GPU.
-        return tonight & Outdated(ticks) & EverythingElseIsDone(ticks) & idle
-    waits = AC.any_deps_match(Outdated(ticks) & ~AC.will_be_requested())
-    night = tonight & IsNight(upgrades) & Outdated(ticks) & idle & ~waits
+        return tonight & OutdatedCondition(ticks) & OthersDoneCondition(ticks) & idle
+    waits = AC.any_deps_match(OutdatedCondition(ticks) & ~AC.will_be_requested())
+    night = tonight & NightCondition(upgrades) & OutdatedCondition(ticks) & idle & ~waits
     # What makes a text waits for the benchmarks: minutes tell what hours would have made worse.
-    return night & BenchmarksPass(ticks) if asset in _READ else night
+    return night & BenchmarksPassCondition(ticks) if asset in _READ else night
 
 
 class _Staleness:
@@ -164,7 +164,7 @@ class _OfTheStore(_Condition):
         self.ticks = ticks
 
 
-class Outdated(_OfTheStore):
+class OutdatedCondition(_OfTheStore):
     """The table would come out otherwise now, or something above it would."""
 
     @property
@@ -180,7 +180,7 @@ class Outdated(_OfTheStore):
         return self.ticks.scan(context).outdated.get(asset, set())
 
 
-class EverythingElseIsDone(_OfTheStore):
+class OthersDoneCondition(_OfTheStore):
     """No shard of the corpus waits for an upgrade: a dataset of two models at once is not released."""
 
     @property
@@ -193,7 +193,7 @@ class EverythingElseIsDone(_OfTheStore):
         return not waiting and (context.key.path[-1] in SCORES or scored)
 
 
-class BenchmarksPass(_OfTheStore):
+class BenchmarksPassCondition(_OfTheStore):
     """The profile as it is now was evaluated on the benchmarks of the gates, and reads none of them worse."""
 
     @property
@@ -204,7 +204,7 @@ class BenchmarksPass(_OfTheStore):
         return may_upgrade(self.ticks.guards(context))
 
 
-class IsNight(_Condition):
+class NightCondition(_Condition):
     """Work may be started now."""
 
     def __init__(self, upgrades: Upgrades) -> None:

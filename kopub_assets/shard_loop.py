@@ -14,7 +14,7 @@ from kopub_assets.row_table import EngineTable, RowTable, unasked
 from kopub_assets.rows import RowResult, RowSpec
 from kopub_assets.running.progress import watcher
 from kopub_assets.shard_work import ShardWork
-from resources.errors import KopubError, StoreError, TableBusy
+from resources.errors import BusyTable, KopubError, StoreError
 from resources.store.table_source import FooterCache
 from resources.store.table_store import JOURNAL
 
@@ -192,7 +192,7 @@ class ShardLoop:
         name, held = self._waiting[0], ExitStack()
         try:
             held.enter_context(self._asset.store.exclusive(self._asset.name, name, wait))
-        except TableBusy:
+        except BusyTable:
             return None
         except StoreError as error:
             failed: Future[ShardWork] = Future()

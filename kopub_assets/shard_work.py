@@ -111,7 +111,7 @@ class ShardWork:
             self._account.enter(self.shard, self._work, first=self._stored is None)
 
     def publish(self) -> PublishedShard:
-        """Check and publish the table. Raises `GateClosed`, `StoreError`."""
+        """Check and publish the table. Raises `ClosedGate`, `StoreError`."""
         asset, shard, run = self._asset, self.shard, self._run
         now = self._journal.rows().slice(self._before.num_rows)
         known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])

@@ -37,7 +37,7 @@ _BAD = 0.1
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredBenchmark:
     """A benchmark as it was scored: its means over all samples, and its samples, the worst read first.
 
     `values` are the scores by sample and metric, `means` rows of the table OCR_SCORES.
@@ -50,7 +50,7 @@ class Scored:
     headline: Sequence[str]
 
 
-def scored(store: ShardStore, corpus: Corpus) -> list[Scored]:
+def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
     """Return the benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
     answers = known_answers(corpus, store)
     if not answers:
@@ -64,7 +64,7 @@ def scored(store: ShardStore, corpus: Corpus) -> list[Scored]:
         headline = ADAPTERS[name].headline if name in ADAPTERS else ()
         means = [row for row in scores if row["benchmark"] == name and row["slice"] == EVERY]
         samples = worst_first(known.benchmark.samples, [values], headline)
-        found.append(Scored(name, samples, values, means, headline))
+        found.append(ScoredBenchmark(name, samples, values, means, headline))
     return found
 
 
@@ -112,7 +112,7 @@ class PageScore:
     is_bad: bool
 
 
-def page_scores(benchmarks: Sequence[Scored], page_id: str, is_checked: bool) -> list[PageScore]:
+def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[PageScore]:
     """Return the headline scores of a page with known answers; none for another page.
 
     A page that a person checked is right, however badly it was read.
@@ -127,7 +127,7 @@ def page_scores(benchmarks: Sequence[Scored], page_id: str, is_checked: bool) ->
 
 
 def answers_of(
-    benchmarks: Sequence[Scored], page: kopub.Page, store: ShardStore, t: Texts
+    benchmarks: Sequence[ScoredBenchmark], page: kopub.Page, store: ShardStore, t: Texts
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
     reading = SampleReading(page.state, page.reason, page.markdown, page.text)
@@ -152,7 +152,7 @@ _PATIENCE = 2.0
 """Seconds that a search waits for the words before it says so."""
 
 
-class WordsAhead:
+class WordLoader:
     """Finds the words that a `searcher` needs. Threads may share it; one of its own does the work."""
 
     def __init__(self, searcher: "Searcher") -> None:

@@ -16,7 +16,7 @@ from kopub_web.api import api_of
 from kopub_web.editing import correct, refused_values, sent_form
 from kopub_web.elements import markdown as rendered
 from kopub_web.gate import ApiGate
-from kopub_web.own_pages import LOOPBACK, Refused
+from kopub_web.own_pages import LOOPBACK, ForeignRequest
 from kopub_web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
 from kopub_web.requests import (
     CHOICES,
@@ -193,7 +193,7 @@ def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Cal
         try:
             sent = await sent_form(request)
             room.editor.require_own_form(request.headers, sent)
-        except Refused as error:
+        except ForeignRequest as error:
             return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
         asked, page_id = asked_of(request), sent.get("id", "")
         here = asked.to.page(page_id, view=EDIT)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import kopub
 from kopub_web.elements import is_table
-from kopub_web.own_pages import Editor, Refused
+from kopub_web.own_pages import Editor, ForeignRequest
 from kopub_web.requests import ViewRequest
 from resources.corrections.corrected import CorrectedTables, correct_page, truth_of
 from resources.corrections.log import LONGEST, Action, CorrectedMeanwhile, Correction, CorrectionLog
@@ -35,18 +35,18 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 async def sent_form(request: "Request") -> dict[str, str]:
-    """Return the fields of a form, the first of each name. Raises `Refused`."""
+    """Return the fields of a form, the first of each name. Raises `ForeignRequest`."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
-        raise Refused("a correction is sent as a form")
+        raise ForeignRequest("a correction is sent as a form")
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > LARGEST:
-            raise Refused(f"a correction has at most {LARGEST:,} bytes")
+            raise ForeignRequest(f"a correction has at most {LARGEST:,} bytes")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, errors="replace", max_num_fields=2 * _MOST_CELLS)
     except ValueError:
-        raise Refused("the form cannot be read") from None
+        raise ForeignRequest("the form cannot be read") from None
     return dict(reversed(fields))
 
 

@@ -31,7 +31,7 @@ Characters = Annotated[int, Field(ge=200, le=100_000, description="The most char
 Start = Annotated[int, Field(ge=0, description="Where to go on: `next` of the answer before.")]
 
 
-class Cited(BaseModel):
+class Citation(BaseModel):
     """A region of a page to cite."""
 
     page: str
@@ -46,8 +46,8 @@ class McpHit(BaseModel):
     document: str
     number: int | None
     passage: str
-    regions: list[Cited]
-    also: list[Cited]
+    regions: list[Citation]
+    also: list[Citation]
     link: str
 
 
@@ -62,7 +62,7 @@ class McpText(BaseModel):
     """Markdown of pages; `next` is where the rest begins, null at the end."""
 
     markdown: str
-    pages: list[Cited]
+    pages: list[Citation]
     next: int | None
 
 
@@ -82,7 +82,7 @@ class McpTable(BaseModel):
     columns: list[str]
     rows: list[list[str]]
     tables: int
-    regions: list[Cited]
+    regions: list[Citation]
     next: int | None
 
 
@@ -207,8 +207,8 @@ class CorpusTools:
     def _link(self, page: str) -> str:
         return self._url + self._to.page(page)
 
-    def _cited(self, page: str, box: tuple[int, int, int, int], region: int | None = None) -> Cited:
-        return Cited(page=page, box=box, link=self._link(page) + ("" if region is None else f"#text-{region}"))
+    def _cited(self, page: str, box: tuple[int, int, int, int], region: int | None = None) -> Citation:
+        return Citation(page=page, box=box, link=self._link(page) + ("" if region is None else f"#text-{region}"))
 
 
 def server_of(room: Room, url: str) -> "MCPServer":

@@ -109,7 +109,7 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class Refused(KopubError):
+class ForeignRequest(KopubError):
     """A request that did not come from a form of this room, or without its token."""
 
 
@@ -123,13 +123,13 @@ class Editor:
     """What every form of this room sends, and no page of another site knows."""
 
     def require_own_form(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> None:
-        """Raise `Refused` for a request of another origin, of no form of this room, or without the token."""
+        """Raise `ForeignRequest` for a request of another origin, of no form of this room, or without the token."""
         host = headers.get("host", "").lower()
         if headers.get("origin", "").lower() not in (f"http://{host}", f"https://{host}"):
-            raise Refused("a page of another site asks, or a program that does not say where it comes from")
+            raise ForeignRequest("a page of another site asks, or a program that does not say where it comes from")
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise Refused("a page of another site asks")
+            raise ForeignRequest("a page of another site asks")
         if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
-            raise Refused("the form is of a room that has ended: load the page again")
+            raise ForeignRequest("the form is of a room that has ended: load the page again")
         if self.token and not secrets.compare_digest(sent.get("token", "").encode(), self.token.encode()):
-            raise Refused("the token is missing or wrong")
+            raise ForeignRequest("the token is missing or wrong")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import kopub
 from kopub.sources.home import HomeSource
 from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
-from kopub_web.answers import Scored, WordsAhead, scored
+from kopub_web.answers import ScoredBenchmark, WordLoader, scored
 from kopub_web.pictures import PictureCache
 from resources.corrections.gold import has_known_answers
 from resources.corrections.log import CorrectionLog
@@ -122,7 +122,7 @@ class Now:
         return self._changes[1]
 
     @cached_property
-    def scored(self) -> Sequence[Scored]:
+    def scored(self) -> Sequence[ScoredBenchmark]:
         """The benchmarks of the pages with known answers."""
         return scored(self._settings.store, self._settings.corpus)
 
@@ -159,7 +159,7 @@ class Room:
         self.editor = editor
         """Who may correct pages; None where the room is for reading alone."""
         self.settings, self.searcher = settings, searcher
-        self.words = WordsAhead(searcher)
+        self.words = WordLoader(searcher)
         self.pictures = PictureCache()
         self._check = check
         self._lock = Lock()

@@ -42,7 +42,7 @@ class StorageAway(StoreError):
     """A storage that does not answer, or a bucket that is not there: whatever else is asked of it fails too."""
 
 
-class NotMade(StoreError):
+class MissingTable(StoreError):
     """A table that has not been made yet, or a version of it that is not kept."""
 
 
@@ -50,7 +50,7 @@ class DamagedTable(StoreError):
     """A table whose file is not what was written."""
 
 
-class TableBusy(StoreError):
+class BusyTable(StoreError):
     """A table that another process is making just now."""
 
 
@@ -68,7 +68,7 @@ class UndecodableImage(KopubError):
     state: ClassVar[State] = State.QUARANTINED
 
 
-class ImageNotRead(UndecodableImage):
+class UnreadImage(UndecodableImage):
     """Bytes that could not be decoded this time, for a reason that is not in them, as lack of memory."""
 
     state: ClassVar[State] = State.FAILED
@@ -78,7 +78,7 @@ class HubError(KopubError):
     """A repository that cannot be read or written; nothing that is half there is ever tagged."""
 
 
-class GateClosed(KopubError):
+class ClosedGate(KopubError):
     """A made table that must not be published; the one before stays in place."""
 
 

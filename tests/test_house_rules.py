@@ -1,6 +1,7 @@
 """The rules of the code that no linter knows: names of classes, first lines of docstrings, the length of a module."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -11,6 +12,7 @@ ROOMS = ("kopub", "kopub_assets", "kopub_cli", "kopub_web", "resources")
 MODULES = {path.relative_to(ROOT): path.read_text("utf-8") for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 NODES = {path: list(ast.walk(ast.parse(text))) for path, text in MODULES.items()}
 MOST_LINES = 500
+ADJECTIVES = {"Closed", "Done", "Given", "Known", "Made", "Taken", "Spent", "Told", "Outdated", "Busy", "Pending"}
 
 
 def test_no_two_classes_have_one_name():
@@ -21,6 +23,13 @@ def test_no_two_classes_have_one_name():
                 found[node.name].append(f"{path}:{node.lineno}")
     # What a user of the package holds is named as he would, whatever it is made from.
     assert not {name: places for name, places in found.items() if len(places) > 1 and name not in kopub.__all__}
+
+
+def test_the_name_of_a_class_ends_in_a_noun():
+    classes = {node.name for nodes in NODES.values() for node in nodes if isinstance(node, ast.ClassDef)}
+    # The last word of `UndecodableImage` is `Image`; that of `Rendered` is a participle.
+    last = {name: re.findall("[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name)[-1] for name in classes}
+    assert not {name for name, word in last.items() if word.endswith("ed") or word in ADJECTIVES}
 
 
 def test_no_docstring_begins_with_of():

@@ -33,7 +33,7 @@ from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_r
 from resources.recognition.vlm.client.region_images import crop_pixels, has_ink, region_image  # noqa: E402
 
 ROUNDS = 3
-Spent = dict[str, float]
+TimeCost = dict[str, float]
 Work = list[tuple[Page, Sequence[Region]]]
 
 
@@ -54,7 +54,7 @@ class Clock:
     """Thread CPU time by stage."""
 
     def __init__(self) -> None:
-        self.spent: Spent = defaultdict(float)
+        self.spent: TimeCost = defaultdict(float)
         self._last = time.thread_time()
 
     def mark(self, stage: str) -> None:
@@ -93,7 +93,7 @@ def plain(page: Page, regions: Sequence[Region], clock: Clock) -> None:
     clock.mark("request")
 
 
-def least(way: Callable[[Page, Sequence[Region], Clock], None], work: Work, best: Spent) -> Spent:
+def least(way: Callable[[Page, Sequence[Region], Clock], None], work: Work, best: TimeCost) -> TimeCost:
     clock = Clock()
     for page, regions in work:
         way(page, regions, clock)
@@ -107,7 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     work = load(arguments.folder, arguments.pages)
-    found: dict[str, Spent] = {"plain": {}, "ours": {}, "ours, looking up": {}}
+    found: dict[str, TimeCost] = {"plain": {}, "ours": {}, "ours, looking up": {}}
     with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         cache = AnswerCache(Path(folder), size=1)
         ways = {"plain": plain, "ours": ours, "ours, looking up": partial(ours, cache=cache)}

@@ -73,7 +73,7 @@ class _StatusValues:
     """The stored part of the indexed corpus: tables by asset, unfinished shards, and the last run."""
 
     assets: "Sequence[_AssetStatus]"
-    unfinished: "Sequence[_Unfinished]"
+    unfinished: "Sequence[_UnfinishedShard]"
     last: "LastRun | None"
     is_of_corpus: "IsOfCorpus"
     release_differs: Sequence[str]
@@ -300,7 +300,7 @@ def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Seque
 
 
 @dataclass(frozen=True, slots=True)
-class _Unfinished:
+class _UnfinishedShard:
     """A shard of which a run that was stopped, or still goes on, has finished rows."""
 
     asset: str
@@ -309,7 +309,7 @@ class _Unfinished:
     rows: int
 
 
-def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_Unfinished]:
+def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_UnfinishedShard]:
     from resources.store.corpus_tables import TABLES
     from resources.store.table_store import JOURNAL
 
@@ -324,7 +324,7 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
                 rows = zip(part[column].to_pylist(), part["state"].to_pylist(), strict=True)
                 finished |= {row_id for row_id, state in rows if state in FINAL and row_id in ids}
             if finished:
-                yield _Unfinished(asset, shard, len(finished), len(ids))
+                yield _UnfinishedShard(asset, shard, len(finished), len(ids))
 
 
 def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:

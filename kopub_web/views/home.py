@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kopub_web.answers import Scored, explained, legend, other_evaluations
+from kopub_web.answers import ScoredBenchmark, explained, legend, other_evaluations
 from kopub_web.elements import counted_lists, document_cards, page_card
 from kopub_web.requests import ViewRequest, ViewResponse
 from kopub_web.room import CALLS, READING, Room
@@ -77,7 +77,7 @@ def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
     )
 
 
-def _benchmark(room: Room, benchmark: Scored, request: ViewRequest) -> dict[str, Any]:
+def _benchmark(room: Room, benchmark: ScoredBenchmark, request: ViewRequest) -> dict[str, Any]:
     corpus = room.now.corpus
     there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
     return {
@@ -103,7 +103,7 @@ def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
     }
 
 
-def _figures(benchmark: Scored, page_id: str, request: ViewRequest) -> str:
+def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:
     scores = benchmark.values[page_id]
     shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
     return ", ".join(f"{score.metric} {_value(score, request)}" for score in shown)

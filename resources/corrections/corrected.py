@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from resources.corrections.log import Action, Correction, CorrectionLog, PageCorrections
-from resources.errors import NotMade
+from resources.errors import MissingTable
 from resources.fingerprints import fingerprint
 from resources.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
 from resources.recognition.regions import KINDS, Crop, TextOrigin, crop_index, crop_path, page_state, region_texts
@@ -143,7 +143,7 @@ class CorrectedTables:
                 name: self._rows(name, shard, places.values(), columns if name == _READINGS else None)
                 for name in (_LAYOUTS, _READINGS)
             }
-        except NotMade:
+        except MissingTable:
             return
         for at, page_id in places.items():
             if page_id in found[_LAYOUTS] and page_id in found[_READINGS]:

@@ -98,7 +98,7 @@ class _Piece:
 
 
 @dataclass(slots=True)
-class _Packed:
+class _PieceGroup:
     """The pieces of one chunk."""
 
     pieces: list[_Piece] = field(default_factory=list)
@@ -129,24 +129,24 @@ class _Packer:
         self._small = max_tokens // 4
         """A chunk of fewer tokens takes the next section too."""
 
-    def pack(self, pieces: Iterable[_Piece]) -> Iterator[_Packed]:
-        packed = _Packed()
+    def pack(self, pieces: Iterable[_Piece]) -> Iterator[_PieceGroup]:
+        packed = _PieceGroup()
         for piece in pieces:
             tokens = self.count(piece.text) + 1
             if packed.pieces and not self._takes(packed, piece, tokens):
                 # Titles at the end of a chunk belong to what follows.
                 titles = _pop_titles(packed)
                 yield packed
-                packed = _Packed(titles, sum(self.count(title.text) + 1 for title in titles))
+                packed = _PieceGroup(titles, sum(self.count(title.text) + 1 for title in titles))
                 if titles and packed.tokens + tokens > self.max_tokens:
                     yield packed
-                    packed = _Packed()
+                    packed = _PieceGroup()
             packed.pieces.append(piece)
             packed.tokens += tokens
         if packed.pieces:
             yield packed
 
-    def _takes(self, packed: _Packed, piece: _Piece, tokens: int) -> bool:
+    def _takes(self, packed: _PieceGroup, piece: _Piece, tokens: int) -> bool:
         last = packed.pieces[-1]
         if packed.tokens + tokens > self.max_tokens or last.stands_alone or piece.stands_alone:
             return False
@@ -255,7 +255,7 @@ def _lines(rows: Sequence[tuple[TableRow, BlockPart]]) -> str:
     return "".join(f"\n{row.html}" for row, _ in rows)
 
 
-def _pop_titles(packed: _Packed) -> list[_Piece]:
+def _pop_titles(packed: _PieceGroup) -> list[_Piece]:
     """Take the titles off the end of a chunk that has more than titles."""
     at = len(packed.pieces)
     while at and packed.pieces[at - 1].kind is BlockKind.TITLE:

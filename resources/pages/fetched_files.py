@@ -48,7 +48,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedFile:
     """A file on this disk, with the SHA-256 of its bytes."""
 
     path: Path
@@ -79,7 +79,7 @@ class FetchedFiles:
         self._folder, self._most = folder, most
 
     @contextmanager
-    def held(self, url: str, listed: Stamp | None = None) -> Iterator[Fetched]:
+    def held(self, url: str, listed: Stamp | None = None) -> Iterator[FetchedFile]:
         """Yield the file of a URL as it is now, or as it was `listed`. It stays while the context is open; one that is
         mapped by then stays mapped.
 
@@ -140,13 +140,13 @@ class FetchedFiles:
         except OSError as error:
             raise StoreError(cannot_write(self._folder, error)) from error
 
-    def _fetched(self, url: str, listed: Stamp | None) -> Fetched:
+    def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
         for _ in range(_ATTEMPTS):
             stamp = listed or _ask(url)
             for path in self._folder.glob(f"{_prefix(url)}-{stamp.mark}-*"):
                 if path.stat().st_size == stamp.size:
                     os.utime(path)
-                    return Fetched(path, path.name.split("-")[2][:64])
+                    return FetchedFile(path, path.name.split("-")[2][:64])
             try:
                 fetched = self._fetch(url, stamp, forget=not self._use(url).users)
             except OSError as error:
@@ -157,7 +157,7 @@ class FetchedFiles:
                 break
         raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
 
-    def _fetch(self, url: str, stamp: Stamp, forget: bool) -> Fetched | None:
+    def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
         """Return the file, fetched whole; None where it is another one by now. `forget` what was kept of it before."""
         if stamp.size > self._most:
             raise SourceError(
@@ -185,7 +185,7 @@ class FetchedFiles:
                 return None
             made = self._folder / _name(url, stamp, digest.hexdigest())
             os.replace(part, made)
-            return Fetched(made, digest.hexdigest())
+            return FetchedFile(made, digest.hexdigest())
         finally:
             part.unlink(missing_ok=True)
 

@@ -16,8 +16,8 @@ from resources.pages import manifest
 from resources.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
 from resources.pages.documents.folder import LeftOut
 from resources.pages.documents.pdf import DPI
-from resources.pages.documents.pool import Taken
-from resources.pages.documents.shards import Rendered, render
+from resources.pages.documents.pool import TakenNames
+from resources.pages.documents.shards import ShardFolder, render
 from resources.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard_number
 from resources.pages.page_reader import open_shard
 from resources.pages.places import CorpusPlace, SourcePath
@@ -74,7 +74,7 @@ class IndexWriter:
         most = self._most(named, found, old, most)
         if not found.documents:
             return self._publish(source, old, found, self._scanned(source, found, others), kept, others, replace)
-        rendered = Rendered(self._place)
+        rendered = ShardFolder(self._place)
         with rendered.exclusive():
             part = self._rendered(rendered, named, source, old, found, others, dpi or (old and old.dpi) or DPI, most)
             result = self._publish(source, old, found, part, kept, others, replace)
@@ -102,7 +102,7 @@ class IndexWriter:
         gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
         left_out = [each for each in self._left_out_before() if each[2] != source.name]
         result = self._write(kept, self._files_of(kept), self._queries_of(kept), {**before.retired, **gone}, left_out)
-        rendered = Rendered(self._place)
+        rendered = ShardFolder(self._place)
         if _files_in(rendered, before):
             with rendered.exclusive():
                 rendered.clear(_files_in(rendered, result))
@@ -137,7 +137,7 @@ class IndexWriter:
 
     def _rendered(
         self,
-        rendered: Rendered,
+        rendered: ShardFolder,
         named: str,
         source: PageSource,
         old: PageSource | None,
@@ -155,7 +155,7 @@ class IndexWriter:
             rendered,
             [(shard.key, self._place.location(shard.file)) for shard in own],
             {self._place.location(file.shard.file): file.shard.source for file in others},
-            Taken(
+            TakenNames(
                 names={name for _, name in rows if name},
                 ids={part for page_id, _ in rows if page_id for part in (page_id, page_id.rpartition("_")[0])},
             ),
@@ -360,7 +360,7 @@ class IndexWriter:
         return {query_id: key for query_id, key in asked if key in there}
 
 
-def _files_in(rendered: Rendered, index: Manifest) -> list[SourcePath]:
+def _files_in(rendered: ShardFolder, index: Manifest) -> list[SourcePath]:
     """Return the rendered shards that an index names."""
     named = {index.place(shard.file) for shard in index.shards}
     return [path for path in rendered.found() if str(path) in named]

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
-from resources.errors import SourceError, TableBusy, counted
+from resources.errors import BusyTable, SourceError, counted
 from resources.files import is_url
 from resources.pages.index_writer import IndexWriter
 from resources.pages.manifest import Manifest, PageSource
@@ -146,7 +146,7 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
     objects, what = Objects.at(place.url)[0], f"the index at {place}"
     try:
         acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=False)
-    except TableBusy:
+    except BusyTable:
         tell(waits)
         acquire_lock(place.lock, ObjectLock(objects, place.lock, what), what, wait=True)
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from resources.errors import ImageNotRead, UndecodableImage, first_line, is_of_machine, visible
+from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -295,7 +295,7 @@ def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     except Exception as error:
         reason = first_line(error) or type(error).__name__
         if is_of_machine(error):
-            raise ImageNotRead(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
+            raise UnreadImage(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
         raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
 
 

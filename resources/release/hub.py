@@ -27,7 +27,7 @@ from resources.release.files import (
     parse_checksums,
     parse_manifest,
 )
-from resources.release.hub_calls import ReleaseChanged, call_hub
+from resources.release.hub_calls import ChangedRelease, call_hub
 from resources.release.local import TEXTS
 
 if TYPE_CHECKING:
@@ -399,9 +399,9 @@ def _taken(repo: str, tag: str, commit: str) -> str:
 
 
 def _require(changed: Iterable[str]) -> None:
-    """Raise `ReleaseChanged` for the first of the `changed` files, if there is one."""
+    """Raise `ChangedRelease` for the first of the `changed` files, if there is one."""
     if (path := next(iter(changed), None)) is not None:
-        raise ReleaseChanged(
+        raise ChangedRelease(
             f"{path} is not the file that {CHECKSUMS} lists: another run replaced it, or see `kopub verify`"
         )
 

@@ -40,7 +40,7 @@ _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
 
 
-class ReleaseChanged(KopubError):
+class ChangedRelease(KopubError):
     """The release changed while it was being sent.
 
     A second look is all it takes.
@@ -123,7 +123,7 @@ def _is_transient(error: BaseException | None) -> bool:
         status = error.response.status_code
         passes = status in _AGAIN or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in _FULL_STATUS)
         return passes and (_asked(error) or 0.0) <= _LONGEST_WAIT
-    return isinstance(error, (ReleaseChanged, httpx2.TransportError))
+    return isinstance(error, (ChangedRelease, httpx2.TransportError))
 
 
 def _pause(state: RetryCallState) -> float:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from resources.config.choices import Gates
 from resources.engine import Engine
-from resources.errors import GateClosed, StoreError
+from resources.errors import ClosedGate, StoreError
 from resources.evaluation.reading_scores import HISTORY as READING_HISTORY
 from resources.evaluation.reading_scores import guards, verdict
 from resources.evaluation.reading_scores import significant_drops as significant_reading_drops
@@ -40,7 +40,7 @@ def publish(
     """Push the release to the repository, if it is whole and fit, and tag it.
 
     A release that lacks shards of the corpus is pushed and gets no tag; without `tag` the name is made from the
-    contents, so that equal releases have one. Raises `GateClosed` or `StoreError` before anything is sent, and
+    contents, so that equal releases have one. Raises `ClosedGate` or `StoreError` before anything is sent, and
     `HubError`.
     """
 
@@ -52,7 +52,7 @@ def publish(
     def name(files: Mapping[str, LocalFile]) -> str | None:
         missing = [shard for shard in about.shards if shard not in released(files)]
         if missing and tag is not None:
-            raise GateClosed(
+            raise ClosedGate(
                 f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
             )
         # The card counts too: one that says something else is another release.
@@ -98,9 +98,9 @@ def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
 
 
 def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
-    """Raise `GateClosed` when quality or licences keep the release off the Hub."""
+    """Raise `ClosedGate` when quality or licences keep the release off the Hub."""
     if closed := fitness_of(about, release).closed:
-        raise GateClosed(f"not published: {'; '.join(closed)}")
+        raise ClosedGate(f"not published: {'; '.join(closed)}")
 
 
 def _release_digest(files: Mapping[str, LocalFile]) -> str:

@@ -59,7 +59,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class TimeCost:
     """The cost of `rows` in seconds; only rows whose time is known are counted."""
 
     rows: int
@@ -173,14 +173,14 @@ def newest(ledger: pa.Table) -> pa.Table:
     return ledger.take(pa.array(sorted(last.values()), pa.int64()))
 
 
-def spent(rows: pa.Table) -> Spent:
+def spent(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
     known = rows.filter(rows["seconds"].is_valid())
     seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
-    return Spent(known.num_rows, seconds, gpu_seconds)
+    return TimeCost(known.num_rows, seconds, gpu_seconds)
 
 
-def rates(store: TableStore, assets: Iterable[str]) -> dict[str, Spent]:
+def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
     """Return the recent cost of rows by asset, from the latest parts.
 
     An asset that never computed anything is left out.

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ValidationError
 
-from resources.errors import LockLost, StoreError, TableBusy
+from resources.errors import BusyTable, LockLost, StoreError
 from resources.files import cannot_write
 from resources.store.objects import Objects
 
@@ -34,7 +34,7 @@ class Lock(Protocol):
     def acquire(self, wait: bool) -> None:
         """Take the lock.
 
-        Raises `TableBusy` without `wait` where another has it, and `StoreError`.
+        Raises `BusyTable` without `wait` where another has it, and `StoreError`.
         """
         ...
 
@@ -67,12 +67,12 @@ _changed = threading.Condition()
 def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
     """Take the lock of `path`, once no other thread has it.
 
-    Raises `TableBusy` without `wait`, and `StoreError`.
+    Raises `BusyTable` without `wait`, and `StoreError`.
     """
     with _changed:
         while path in _held:
             if not wait:
-                raise TableBusy(f"{what} is being made by another run")
+                raise BusyTable(f"{what} is being made by another run")
             _changed.wait()
         _held[path] = None
     try:
@@ -118,7 +118,7 @@ class DiskLock:
             os.makedirs(Path(self._path).parent, exist_ok=True)
             self._file.acquire(blocking=wait)
         except Timeout:
-            raise TableBusy(f"{self._what} is being made by another run") from None
+            raise BusyTable(f"{self._what} is being made by another run") from None
         except OSError as error:
             raise StoreError(cannot_write(self._path, error)) from error
 
@@ -189,7 +189,7 @@ class ObjectLock:
         self._beaten = now()
         if not self._create():
             if not wait:
-                raise TableBusy(f"{self._what} is being made by another run")
+                raise BusyTable(f"{self._what} is being made by another run")
             self._wait()
         self._confirmed = now()
         self._heart.start()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.errors import DamagedTable, NotMade
+from resources.errors import DamagedTable, MissingTable
 from resources.states import FINAL
 from resources.store import ledger
 from resources.store.corpus_tables import TABLES
@@ -246,7 +246,7 @@ class MovedRows:
             for version in _tables(self._store, self._asset, shard, published=True):
                 try:
                     rows = _finished(self._store, self._asset, shard, version, self._id_column)
-                except (DamagedTable, NotMade) as error:
+                except (DamagedTable, MissingTable) as error:
                     _log.debug("%s", error)
                 else:
                     shards.update(dict.fromkeys(rows, shard))
@@ -273,7 +273,7 @@ def known_rows(
         try:
             held = _finished(store, asset, shard, version, id_column)
             table = store.read(asset, shard, version=version) if missing & held.keys() else None
-        except NotMade:
+        except MissingTable:
             continue
         except DamagedTable as error:
             _log.warning("%s", error)
@@ -300,7 +300,7 @@ def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Itera
 def _finished(store: TableStore, asset: str, shard: str, version: str | None, id_column: str) -> dict[Key, int]:
     """Return the finished rows of a table with their places.
 
-    Raises `NotMade`, `DamagedTable`.
+    Raises `MissingTable`, `DamagedTable`.
     """
     return _places(store.read(asset, shard, [id_column, "fingerprint", "state"], version), id_column)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import DamagedTable, NotMade, first_line
+from resources.errors import DamagedTable, MissingTable, first_line
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
 from resources.store.append_log import AppendLog, Journal
@@ -73,8 +73,8 @@ class TableStore:
         """Return the table, or only `columns` of it.
 
         This is the current table, or the kept `version` of that recipe. A whole table is proved to be the one that was
-        written, columns by the checksums of their pages. Raises `NotMade`, also for a version that is not kept, and
-        `DamagedTable`.
+        written, columns by the checksums of their pages. Raises `MissingTable`, also for a version that is not kept,
+        and `DamagedTable`.
         """
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with self._reading(asset, shard, version, whole=columns is None) as file:
@@ -101,7 +101,7 @@ class TableStore:
         """
         try:
             table = self.read(asset, shard)
-        except NotMade:
+        except MissingTable:
             return None
         with self._told(asset, shard, None):
             return table, _written_with(table.schema.metadata)
@@ -124,7 +124,7 @@ class TableStore:
         """
         try:
             return self.metadata(asset, shard)
-        except NotMade:
+        except MissingTable:
             return None
 
     def rows(self, asset: str, shard: str) -> int:
@@ -163,7 +163,7 @@ class TableStore:
             try:
                 with self._told(asset, shard, recipe):
                     found.append(kept.describe(recipe))
-            except NotMade:
+            except MissingTable:
                 # Whoever publishes the shard has just evicted it.
                 continue
             except DamagedTable as error:
@@ -207,7 +207,7 @@ class TableStore:
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
         """Let one process at a time make a table.
 
-        Others wait, or raise `TableBusy` at once without `wait`. The context may end in another thread. Raises
+        Others wait, or raise `BusyTable` at once without `wait`. The context may end in another thread. Raises
         `StoreError`.
         """
         what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
@@ -306,13 +306,13 @@ class TableStore:
 
     @contextmanager
     def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
-        """Turn errors of reading into `NotMade`, `DamagedTable` and `StoreError`."""
+        """Turn errors of reading into `MissingTable`, `DamagedTable` and `StoreError`."""
         try:
             yield
         except FileNotFoundError:
             if version is None:
-                raise NotMade(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
-            raise NotMade(f"{asset} of {shard} is not kept at recipe {version}") from None
+                raise MissingTable(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+            raise MissingTable(f"{asset} of {shard} is not kept at recipe {version}") from None
         except Exception as error:
             if not is_damage(error):
                 raise
@@ -336,7 +336,7 @@ def _parquet(table: pa.Table) -> pa.Buffer:
     Its footer has the SHA-256 of what comes before it.
     """
     sink = pa.BufferOutputStream()
-    file = _Hashing(sink)
+    file = _HashingStream(sink)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _PROVED: b"1"})
     with pq.ParquetWriter(file, table.schema, compression=_COMPRESSION, write_page_checksum=True) as writer:
         writer.write_table(table)
@@ -344,7 +344,7 @@ def _parquet(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-class _Hashing(io.RawIOBase):
+class _HashingStream(io.RawIOBase):
     """A file object that writes to a stream and hashes the bytes."""
 
     def __init__(self, sink: pa.BufferOutputStream) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from resources.errors import SourceError
 from resources.pages.documents import conversion, hwp, pool
 from resources.pages.documents.conversion import Conversions, lost_text
-from resources.pages.documents.text_layer import Failed, TextLayer
+from resources.pages.documents.text_layer import Failure, TextLayer
 from resources.pages.page_reader import origins
 from resources.processes import start_child
 from tests.support.sources import hwp_files as files
@@ -260,7 +260,7 @@ def test_a_conversion_that_takes_too_long_is_killed_and_said(tmp_path: Path) -> 
     os.mkfifo(path := tmp_path / "a.hwp")
     conversions = Conversions(seconds=0.5)
     try:
-        assert conversions.pdf("a", path) == Failed("its conversion was given up after 0 seconds", may_pass=True)
+        assert conversions.pdf("a", path) == Failure("its conversion was given up after 0 seconds", may_pass=True)
     finally:
         conversions.end()
 
@@ -274,7 +274,7 @@ def test_a_document_larger_than_the_memory_of_a_conversion_is_said(tmp_path: Pat
     conversions = Conversions()
     try:
         said = conversions.pdf("a", path)
-        assert said == Failed("its conversion needs more than 4 GB of memory", may_pass=True)
+        assert said == Failure("its conversion needs more than 4 GB of memory", may_pass=True)
     finally:
         conversions.end()
 

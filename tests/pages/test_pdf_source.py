@@ -27,7 +27,7 @@ from resources.pages.documents import pool, shards
 from resources.pages.documents.folder import problem_with
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.text_layer import Failed, MadePage, PageCount
+from resources.pages.documents.text_layer import Failure, MadePage, PageCount
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
 from resources.pages.page import decode, inspect
@@ -327,7 +327,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
         assert list(processes.count([path])) == [PageCount(1)]
     with DocumentPool(1) as processes:
         answers = list(processes.render([(path, 0), (path, 0)], 72))
-    assert answers[0] == Failed("the process that read it ended by SIGKILL", may_pass=True)
+    assert answers[0] == Failure("the process that read it ended by SIGKILL", may_pass=True)
     assert isinstance(answers[1], MadePage)
 
 
@@ -343,7 +343,7 @@ def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
     path = folder.put("a.pdf")
     # No process starts in a microsecond.
     with DocumentPool(1, seconds=1e-6) as processes:
-        assert list(processes.count([path])) == [Failed("given up after 0 seconds", may_pass=True)]
+        assert list(processes.count([path])) == [Failure("given up after 0 seconds", may_pass=True)]
 
 
 class Broken(Pdfs):
@@ -363,7 +363,7 @@ def test_an_unforeseen_fault_of_a_page_leaves_the_process_alive(monkeypatch: pyt
         for _ in range(2):
             ours.send(("pages", Path("a.pdf")))
             reason = "it cannot be made into pages: 'tuple' object has no attribute 'tobytes'"
-            assert ours.recv() == Failed(reason, may_pass=True)
+            assert ours.recv() == Failure(reason, may_pass=True)
     thread.join()
 
 
@@ -537,7 +537,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch:
     render = DocumentPool.render
     shards = iter(range(3))
 
-    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failed]:
+    def stopped(processes: DocumentPool, asked: Any, dpi: int) -> Iterator[MadePage | Failure]:
         if next(shards) == 0:
             yield from render(processes, asked, dpi)
         yield from islice(render(processes, asked, dpi), 2)
@@ -567,7 +567,7 @@ def test_a_stopped_run_leaves_the_old_index_and_its_shards(small: Folder, monkey
     for name in "ad":
         small.put(f"{name}.pdf", pdf(sheet(bar(RED))))
     with monkeypatch.context() as patch:
-        patch.setattr(shards.Rendered, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
+        patch.setattr(shards.ShardFolder, "clear", lambda self, keep: (_ for _ in ()).throw(Stopped))
         patch.setattr(CorpusPlace, "write", lambda self, name, content: (_ for _ in ()).throw(Stopped))
         with pytest.raises(Stopped):
             small.index()
@@ -627,7 +627,7 @@ def test_what_killed_runs_left_is_removed(folder: Folder) -> None:
 def test_two_commands_do_not_draw_into_one_home(folder: Folder) -> None:
     folder.put("a.pdf")
     with (
-        shards.Rendered(CorpusPlace(folder.home)).exclusive(),
+        shards.ShardFolder(CorpusPlace(folder.home)).exclusive(),
         pytest.raises(SourceError, match="another `kopub index` makes pages in"),
     ):
         folder.index()

@@ -20,7 +20,7 @@ from resources.errors import SourceError
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pool
 from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.text_layer import Failed
+from resources.pages.documents.text_layer import Failure
 from resources.pages.indexing import Others, index, remove, retry_failed
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.page_reader import Origin, origins
@@ -455,7 +455,7 @@ def only(good: str) -> Any:
             if path.name == good:
                 yield next(iter(render(self, [(path, page)], dpi)))
             else:
-                yield Failed("the file cannot be read: Stale file handle", may_pass=True)
+                yield Failure("the file cannot be read: Stale file handle", may_pass=True)
 
     return rendered
 
@@ -485,7 +485,7 @@ def test_a_page_that_failed_alone_is_made_alone(sources: Sources, monkeypatch: p
 
     def without_third(self: DocumentPool, asked: Any, dpi: int) -> Any:
         for at, page in enumerate(render(self, asked, dpi)):
-            yield Failed("given up after 600 seconds", may_pass=True) if at == 2 else page
+            yield Failure("given up after 600 seconds", may_pass=True) if at == 2 else page
 
     with monkeypatch.context() as patch:
         patch.setattr(DocumentPool, "render", without_third)
@@ -524,7 +524,7 @@ def test_a_document_that_cannot_be_opened_now_is_failed_and_counted_later(
 ) -> None:
     sources.pdf("A/a.pdf", 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(pool._Worker, "ask", lambda self, request: Failed("the process ended by SIGKILL", may_pass=True))
+        patch.setattr(pool._Worker, "ask", lambda self, request: Failure("the process ended by SIGKILL", may_pass=True))
         sources.index("A")
     sources.platform.make("raw_pages")
     assert sources.states == {"a.pdf": State.FAILED}

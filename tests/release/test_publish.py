@@ -16,7 +16,7 @@ import pytest
 
 from resources.config.choices import Gates
 from resources.config.settings import ROOT
-from resources.errors import GateClosed, HubError, KopubError, StoreError
+from resources.errors import ClosedGate, HubError, KopubError, StoreError
 from resources.release import hub as release_hub
 from resources.release.files import CONFIGS, part_path
 from resources.release.fitness import refusals
@@ -274,7 +274,7 @@ def test_a_commit_that_is_not_the_release_is_not_tagged(hub: WritableHub, corpus
 
 def test_a_release_that_lacks_shards_is_pushed_without_a_tag(hub: WritableHub, corpus: ReleasedCorpus):
     corpus.shards.append("shard_02")
-    with pytest.raises(GateClosed, match="1 of 3 shards are missing, shard_02 first: no tag v1"):
+    with pytest.raises(ClosedGate, match="1 of 3 shards are missing, shard_02 first: no tag v1"):
         corpus.push(REPO, tag="v1")
     assert len(hub.commits) == 1
     assert corpus.push(REPO).tag is None
@@ -307,7 +307,7 @@ def test_a_shard_whose_files_are_of_two_runs_is_not_pushed(hub: WritableHub, cor
 def test_lost_pages_keep_a_release_off_the_hub_until_a_reason_is_given(hub: WritableHub, corpus: ReleasedCorpus):
     corpus.shards.append("shard_02")
     corpus.put(*(page_tables(n) for n in range(3)))
-    with pytest.raises(GateClosed, match=r"3 of 9 pages failed or are quarantined, more than gates.max_lost_share"):
+    with pytest.raises(ClosedGate, match=r"3 of 9 pages failed or are quarantined, more than gates.max_lost_share"):
         corpus.push(REPO)
     assert not hub.asked
     corpus.says["gates"] = Gates(override="a *trial* | of three pages")
@@ -319,7 +319,7 @@ def test_lost_pages_keep_a_release_off_the_hub_until_a_reason_is_given(hub: Writ
 
 def test_retrieval_that_got_worse_keeps_a_release_off_the_hub(hub: WritableHub, corpus: ReleasedCorpus):
     corpus.says["retrieval_problems"] = ["text recall@10 fell from 0.80 to 0.60"]
-    with pytest.raises(GateClosed, match="text recall@10 fell"):
+    with pytest.raises(ClosedGate, match="text recall@10 fell"):
         corpus.push(REPO)
     assert not hub.asked
 
@@ -342,7 +342,7 @@ def test_a_licence_that_does_not_allow_it_keeps_a_release_off_the_hub(
 ):
     corpus = ReleasedCorpus(tmp_path, ["shard_00"], {"publish_under": under})
     corpus.put(page_tables(0, license=stated))
-    with pytest.raises(GateClosed, match=says):
+    with pytest.raises(ClosedGate, match=says):
         corpus.push(REPO)
     assert not hub.asked
     corpus.says["gates"] = Gates(license_override="the authors agreed")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.errors import LockLost, StoreError, TableBusy
+from resources.errors import BusyTable, LockLost, StoreError
 from resources.store import faults
 from resources.store import locks as object_locks
 from resources.store.locks import ObjectLock
@@ -59,7 +59,7 @@ def test_of_twelve_that_come_at_once_one_has_the_lock(url: str):
         together.wait()
         try:
             each.acquire(wait=False)
-        except TableBusy:
+        except BusyTable:
             return False
         return True
 
@@ -145,7 +145,7 @@ def test_clocks_that_differ_and_are_set_change_nothing(url: str, monkeypatch: py
     monkeypatch.setattr("time.time_ns", lambda: next(ahead) * 10**9)
     held, other = lock(url, LONG), lock(url, LONG)
     held.acquire(wait=True)
-    with pytest.raises(TableBusy):
+    with pytest.raises(BusyTable):
         other.acquire(wait=False)
     held.confirm()
     held.release()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.errors import TableBusy
+from resources.errors import BusyTable
 from resources.store import ledger
 from resources.store.locks import ObjectLock
 from resources.store.objects import Objects
@@ -36,7 +36,7 @@ def test_of_twelve_creates_at_once_one_wins(url: str):
             together.wait()
             try:
                 each.acquire(wait=False)
-            except TableBusy:
+            except BusyTable:
                 return False
             return True
 

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from resources.errors import UndecodableImage, counted, first_line, visible
 from resources.fingerprints import CodeVersion
 from resources.pages.documents import hwp, office
-from resources.pages.documents.text_layer import Failed
+from resources.pages.documents.text_layer import Failure
 from resources.processes import how_it_ended, start_child
 
 CODE = CodeVersion("pages.conversion", {1: "the first release"})
@@ -107,7 +107,7 @@ def _format(suffix: str) -> ModuleType:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedDocument:
     """The PDF of a document, and by page, counted from 0, what the PDF lacks of the document's text."""
 
     pdf: Path
@@ -119,7 +119,7 @@ class _Task:
     """The conversion of one file: whoever asks first does it, others wait for the result."""
 
     lock: Lock = field(default_factory=Lock)
-    result: Converted | Failed | None = None
+    result: ConvertedDocument | Failure | None = None
 
 
 class Conversions:
@@ -133,7 +133,7 @@ class Conversions:
         self._lock = Lock()
         self._cancelled = False
 
-    def pdf(self, name: str, path: Path) -> Converted | Failed:
+    def pdf(self, name: str, path: Path) -> ConvertedDocument | Failure:
         """Return the PDF of the document `name`, whose file is at `path` now."""
         with self._lock:
             task = self._tasks[name]
@@ -171,10 +171,10 @@ class Conversions:
         self.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _convert(self, path: Path, folder: Path) -> Converted | Failed:
+    def _convert(self, path: Path, folder: Path) -> ConvertedDocument | Failure:
         with self._lock:
             if self._cancelled:
-                return Failed("nobody wants it any more", may_pass=True)
+                return Failure("nobody wants it any more", may_pass=True)
             connection, process = start_child(f"{__name__}:work", group=0)
             self._running.add(process)
         try:
@@ -182,12 +182,12 @@ class Conversions:
                 connection.send((path, folder))
                 if connection.poll(self._seconds):
                     return connection.recv()
-                return Failed(f"its conversion was given up after {self._seconds:,.0f} seconds", may_pass=True)
+                return Failure(f"its conversion was given up after {self._seconds:,.0f} seconds", may_pass=True)
         except (EOFError, OSError):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
             ended = "" if process.returncode is None else f" {how_it_ended(process.returncode)}"
-            return Failed(f"the process that converted it ended{ended}", may_pass=True)
+            return Failure(f"the process that converted it ended{ended}", may_pass=True)
         finally:
             _kill(process)
             process.wait()
@@ -216,15 +216,15 @@ def work(connection: Connection) -> None:
     try:
         connection.send(_converted(path, folder))
     except UndecodableImage as error:
-        connection.send(Failed(str(error)))
+        connection.send(Failure(str(error)))
     except OSError as error:
-        connection.send(Failed(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
+        connection.send(Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
     except MemoryError:
-        connection.send(Failed(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
+        connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
     # A panic of Rust is no Exception.
     except BaseException as error:
         reason = first_line(str(error)) or type(error).__name__
-        connection.send(Failed(f"it cannot be converted: {reason}"))
+        connection.send(Failure(f"it cannot be converted: {reason}"))
 
 
 def _end_with_parent(connection: Connection) -> None:
@@ -233,7 +233,7 @@ def _end_with_parent(connection: Connection) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _converted(path: Path, folder: Path) -> Converted:
+def _converted(path: Path, folder: Path) -> ConvertedDocument:
     from pypdfium2 import PdfDocument, PdfiumError
 
     converts = _format(path.suffix.lower())
@@ -245,7 +245,7 @@ def _converted(path: Path, folder: Path) -> Converted:
             pages = [_text_of(document, at) for at in range(len(document))]
     except PdfiumError:
         raise UndecodableImage("its conversion made a damaged PDF") from None
-    return Converted(pdf, lost_text(held, pages))
+    return ConvertedDocument(pdf, lost_text(held, pages))
 
 
 def _text_of(document: "object", at: int) -> str:

@@ -23,7 +23,7 @@ from resources.pages.documents.conversion import Conversions, converter, is_conv
 from resources.pages.documents.folder import DocumentFile, LeftOut, marked
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
-from resources.pages.documents.text_layer import Failed, MadePage, PageCount
+from resources.pages.documents.text_layer import Failure, MadePage, PageCount
 from resources.pages.places import SourcePath, on_disk
 from resources.parallel import ordered_map
 from resources.processes import end_child, how_it_ended, start_child
@@ -64,11 +64,11 @@ class DocumentPool:
             worker.end()
         self._conversions.end()
 
-    def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failed]:
+    def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failure]:
         """Return the number of pages of each document, in order. Raises what fetching one raises."""
         return self._answers(("count", path) for path in paths)
 
-    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failed]:
+    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
         """Return each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
@@ -92,7 +92,7 @@ class DocumentPool:
             file = found
             if is_converted(found):
                 converted = self._conversions.pdf(str(path), found)
-                if isinstance(converted, Failed):
+                if isinstance(converted, Failure):
                     return converted
                 file = converted.pdf
                 lost = converted.lost.get(arguments[0]) if arguments else None
@@ -113,7 +113,7 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: tuple[Any, ...]) -> Any:
-        failed = Failed("nobody wants it any more", may_pass=True)
+        failed = Failure("nobody wants it any more", may_pass=True)
         for _ in range(_ATTEMPTS):
             if self._cancelled:
                 break
@@ -122,15 +122,15 @@ class _Worker:
                 self._connection.send(request)
                 if not self._connection.poll(self._seconds):
                     self.end()
-                    return Failed(f"given up after {self._seconds:,.0f} seconds", may_pass=True)
+                    return Failure(f"given up after {self._seconds:,.0f} seconds", may_pass=True)
                 return self._connection.recv()
             end_child(process)
             self.end()
-            failed = Failed(f"the process that read it ended {how_it_ended(process.wait())}", may_pass=True)
+            failed = Failure(f"the process that read it ended {how_it_ended(process.wait())}", may_pass=True)
         return failed
 
     def cancel(self) -> None:
-        """Kill the process; a thread that waits for its answer gets a `Failed`."""
+        """Kill the process; a thread that waits for its answer gets a `Failure`."""
         self._cancelled = True
         if (process := self._process) is not None:
             process.kill()
@@ -160,13 +160,13 @@ def work(connection: Connection) -> None:
             try:
                 answer = getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
             except UndecodableImage as error:
-                answer = Failed(str(error))
+                answer = Failure(str(error))
             except OSError as error:
-                answer = Failed(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+                answer = Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
             # A fault here that nobody foresaw, as lack of memory, costs a page, not the process.
             except Exception as error:
                 reason = first_line(error) or type(error).__name__
-                answer = Failed(f"it cannot be made into pages: {reason}", may_pass=True)
+                answer = Failure(f"it cannot be made into pages: {reason}", may_pass=True)
             connection.send(answer)
 
 
@@ -260,7 +260,7 @@ _FETCHED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenNames:
     """The names of documents, and the beginnings of page ids, that other sources of the corpus have."""
 
     names: Collection[str] = ()
@@ -295,7 +295,7 @@ def ranges_of(
     before: Iterable[PageRange],
     known: Iterable[PageRange],
     elsewhere: Mapping[str, tuple[str, str]],
-    taken: Taken,
+    taken: TakenNames,
     pool: DocumentPool,
     most: int,
 ) -> SourceRanges:
@@ -346,7 +346,7 @@ def _ids(
     source: str,
     before: Iterable[PageRange],
     sha256: Mapping[str, str],
-    taken: Taken,
+    taken: TakenNames,
 ) -> dict[str, str]:
     """Return the prefix of the ids of each document's pages: as before, or else its stem, or with a hash."""
     had = {each.place: each for each in before}
@@ -390,7 +390,7 @@ def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterabl
             yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
         elif found is not None:
             yield _Facts(sha256, found.pages, found.problem, False, found.attachments, made_by, found.missing)
-        elif isinstance(count := next(counts), Failed):
+        elif isinstance(count := next(counts), Failure):
             yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
         else:
             yield _Facts(sha256, count.pages, None, False, count.attachments, made_by, count.missing)

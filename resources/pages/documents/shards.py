@@ -23,8 +23,8 @@ from resources.fingerprints import fingerprint
 from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.documents import conversion, pdf, pictures, text_layer
 from resources.pages.documents.folder import DocumentFile, LeftOut
-from resources.pages.documents.pool import DocumentPool, PageRange, Taken, first_pages, pack, ranges_of
-from resources.pages.documents.text_layer import Failed, MadePage
+from resources.pages.documents.pool import DocumentPool, PageRange, TakenNames, first_pages, pack, ranges_of
+from resources.pages.documents.text_layer import Failure, MadePage
 from resources.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
 
 FOLDER = "rendered"
@@ -33,7 +33,7 @@ _MADE = "made.parquet"
 """A shard that was just made and has no name yet."""
 
 
-class Rendered:
+class ShardFolder:
     """The folder of shards beside an index."""
 
     def __init__(self, index: CorpusPlace) -> None:
@@ -180,7 +180,7 @@ class RenderedShard:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class RenderedShards:
     """The shards of a source's documents, each with the key that it had before, if any, and what was lost.
 
     `failed` counts pages that could not be made for a reason that may pass, `left` those that nobody wanted yet.
@@ -196,14 +196,14 @@ class Rendering:
 def render(
     documents: Sequence[DocumentFile],
     source: str,
-    rendered: Rendered,
+    rendered: ShardFolder,
     before: Sequence[tuple[str, str]],
     others: Mapping[str, str],
-    taken: Taken,
+    taken: TakenNames,
     dpi: int,
     most: int | None,
     progress: Progress,
-) -> Rendering:
+) -> RenderedShards:
     """Make the pages of a source's documents that are in no shard yet.
 
     `before` are the keys and files of the shards that the source has in the index: a document stays in its shard.
@@ -232,7 +232,7 @@ def render(
         packed = pack(wanted, had, SHARD_PAGES)
         keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
         paths = {document.place: document.path for document in documents}
-        making = _Making(rendered, renderer, stored, paths, pool, dpi)
+        making = _ShardMaker(rendered, renderer, stored, paths, pool, dpi)
         files: list[tuple[SourcePath, str | None]] = []
         end = 0
         for key, shard_ranges in zip(keys, map(tuple, packed), strict=True):
@@ -248,7 +248,7 @@ def render(
                 progress(problem)
     if failed:
         progress(f"{failed:,} of {counted(total, 'page')} could not be made: index again to try them once more")
-    return Rendering(files, failed, found.left_out, found.copies_of, every_page - total)
+    return RenderedShards(files, failed, found.left_out, found.copies_of, every_page - total)
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
@@ -271,7 +271,7 @@ class _Lost:
     failed: list[int] = field(default_factory=list)
     quarantined: list[int] = field(default_factory=list)
 
-    def counted(self, pages: Iterator[MadePage | Failed]) -> Iterator[MadePage | Failed]:
+    def counted(self, pages: Iterator[MadePage | Failure]) -> Iterator[MadePage | Failure]:
         for page in pages:
             self.made += isinstance(page, MadePage)
             yield page
@@ -283,12 +283,12 @@ class _Lost:
             yield row
 
 
-class _Making:
+class _ShardMaker:
     """Shards that are made of pages, of which those that are `stored` are copied."""
 
     def __init__(
         self,
-        rendered: Rendered,
+        rendered: ShardFolder,
         renderer: str,
         stored: Mapping[SourcePath, RenderedShard],
         paths: Mapping[str, SourcePath],
@@ -334,7 +334,7 @@ class _Making:
         pages = lost.counted(self._pool.render(asked, self._dpi))
         for each in ranges:
             if each.problem is not None:
-                yield _row(each, None, Failed(each.problem, each.may_pass))
+                yield _row(each, None, Failure(each.problem, each.may_pass))
                 continue
             again = set(self._wanted(each))
             copied = _copied(each, *self._made[each]) if each in self._made else iter(())
@@ -352,7 +352,7 @@ def _page_id(pages: PageRange, number: int | None) -> str:
     return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
 
 
-def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
+def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
     made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
     return {
         ID: _page_id(pages, number),
@@ -361,7 +361,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failed) -> Row:
         PAGE_NUMBER: number,
         TEXT_LAYER: made and made.text_layer,
         PROBLEM: problem and f"{pages.name}{'' if number is None else f', page {number}'}: {problem}",
-        FAILED: isinstance(page, Failed) and page.may_pass,
+        FAILED: isinstance(page, Failure) and page.may_pass,
     }
 
 

@@ -193,7 +193,7 @@ class PageCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failure:
     """A task without a result, and why; a reason that `may_pass` says nothing about the bytes."""
 
     reason: str
@@ -291,7 +291,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     return TextLayer(width, height, words, outside, cell, _bare(grey, words, cell))
 
 
-class _Pending:
+class _OpenWord:
     """The characters of a word so far."""
 
     def __init__(self, marks: Mark) -> None:
@@ -394,7 +394,7 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    pending = _Pending(Mark.LINE)
+    pending = _OpenWord(Mark.LINE)
     for index in range(count):
         code = raw.FPDFText_GetUnicode(page, index)
         if code in _LOW and index and raw.FPDFText_GetUnicode(page, index - 1) in _HIGH:
@@ -411,14 +411,14 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _
             if divided:
                 pending.marks |= Mark.HYPHEN
             yield _finished(page, pending, pictures)
-            pending = _Pending(NO_MARK)
+            pending = _OpenWord(NO_MARK)
         if ends_line:
             pending.marks |= Mark.LINE
     if pending.text:
         yield _finished(page, pending, pictures)
 
 
-def _finished(page: ctypes.c_void_p, pending: _Pending, pictures: _Pictures) -> Word:
+def _finished(page: ctypes.c_void_p, pending: _OpenWord, pictures: _Pictures) -> Word:
     from pypdfium2 import raw
 
     word = pending.word()
