@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
+from resources.pages.damage import jpeg_damage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,10 +69,6 @@ _PNG_HEADER = 33
 """Bytes of a PNG before its second chunk: the signature and IHDR."""
 _CHUNK_HEADER = 8
 """Bytes of a PNG chunk before its content: length and type."""
-_JPEG_END = b"\xff\xd9"
-_JPEG_CUT_OFF = "Premature end of JPEG file"
-_JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
-"""The warning of libjpeg about bytes between the last pixel and the end marker: cameras put zeros there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,36 +96,6 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
         if info.format == "JPEG":
             info = replace(info, damage=jpeg_damage(data))
     return info
-
-
-def jpeg_damage(data: bytes | memoryview) -> str | None:
-    """Return what libjpeg says of the damaged parts of a JPEG, None for a sound one.
-
-    Raises `ValueError` for one of which nothing can be drawn, or that is cut off before its end marker.
-    """
-    from simplejpeg import decode_jpeg, decode_jpeg_header
-
-    _, _, colours, _ = decode_jpeg_header(data)
-    # An eighth of the size takes half the time, and reads every bit of the file all the same.
-    grey = {
-        "colorspace": "CMYK" if colours in ("CMYK", "YCCK") else "GRAY",
-        "min_factor": 8,
-        "min_width": 1,
-        "min_height": 1,
-    }
-    try:
-        decode_jpeg(data, **grey)
-        return None
-    except ValueError as error:
-        damage = str(error)
-    decode_jpeg(data, strict=False, **grey)
-    if damage == _JPEG_CUT_OFF:
-        raise ValueError(f"the JPEG is cut off before its end marker ({damage})")
-    padding = _JPEG_PADDING.fullmatch(damage)
-    if padding is None:
-        return damage
-    end = bytes(data).rfind(_JPEG_END)
-    return damage if any(data[end - int(padding[1]) : end]) else None
 
 
 def is_plain(data: bytes | memoryview) -> bool:

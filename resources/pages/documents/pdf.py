@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage, first_line, is_of_machine
 from resources.fingerprints import CodeVersion
+from resources.pages.damage import jpeg_damage
 from resources.pages.documents.text_layer import MadePage, PageCount
-from resources.pages.page import MAX_PIXELS, jpeg_damage
+from resources.pages.page import MAX_PIXELS
 
 if TYPE_CHECKING:
     import numpy as np
