@@ -47,6 +47,7 @@ class RawPages(RowTable):
             2: "a JPEG that its decoder calls damaged is partial",
             3: "skewed, turned and photographed pages are set upright",
             4: "it is kept how sure a skew and a sheet of paper are",
+            5: "a TIFF whose fax data is damaged is partial",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})

@@ -1,11 +1,20 @@
 """What decoders say of encoded pictures that have lost a part."""
 
 import re
+import struct
 
 _JPEG_END = b"\xff\xd9"
 _JPEG_CUT_OFF = "Premature end of JPEG file"
 _JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
 """The warning of libjpeg about bytes between the last pixel and the end marker: cameras put zeros there."""
+
+GROUP_4 = 4
+"""The compression of black and white in fax machines and scanners, as a TIFF numbers it."""
+_SEGMENTS = frozenset({0, 4, 6, 7, 16, 20, 22, 23, 36, 38, 39, 40, 42, 43, 48, 49, 50, 51, 52, 53, 62})
+"""The types of segments of JBIG2."""
+_LEAST_SEGMENT = 11
+"""Bytes of the shortest segment; fewer at the end are padding."""
+_UNKNOWN_LENGTH = 0xFFFFFFFF
 
 
 def jpeg_damage(data: bytes | memoryview) -> str | None:
@@ -36,3 +45,44 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
         return damage
     end = bytes(data).rfind(_JPEG_END)
     return damage if any(data[end - int(padding[1]) : end]) else None
+
+
+def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
+    """Return what is wrong with the fax data of a TIFF's picture, of which Pillow raises nothing."""
+    from imagecodecs import TiffError, tiff_decode
+
+    try:
+        tiff_decode(tiff, index=frame)  # pyright: ignore[reportArgumentType]
+    except TiffError:
+        return "its fax data is damaged"
+    return None
+
+
+def fax_as_tiff(data: bytes, width: int, height: int) -> bytes:
+    """Return the fax data of Group 4 that a PDF holds as a TIFF."""
+    padded = data + bytes(len(data) % 2)
+    tags = {256: width, 257: height, 258: 1, 259: GROUP_4, 262: 0, 273: 8, 277: 1, 278: height, 279: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return struct.pack("<2sHI", b"II", 42, 8 + len(padded)) + padded + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+def jbig2_damage(data: bytes) -> str | None:
+    """Return what is wrong with the segments of a PDF's JBIG2 data, which follow each other to its end."""
+    at = 0
+    while len(data) - at >= _LEAST_SEGMENT:
+        number, flags, references = struct.unpack_from(">IBB", data, at)
+        if flags & 0x3F not in _SEGMENTS:
+            return "its JBIG2 data is damaged"
+        at += 6
+        many = references >> 5 == 7
+        count = struct.unpack_from(">I", data, at - 1)[0] & 0x1FFFFFFF if many else references >> 5
+        at += 3 + (count + 8) // 8 if many else 0
+        # The segments that are referred to, and the page.
+        at += count * (1 if number <= 1 << 8 else 2 if number <= 1 << 16 else 4) + (4 if flags & 0x40 else 1)
+        if at + 4 > len(data):
+            return "its JBIG2 data is cut off"
+        length = struct.unpack_from(">I", data, at)[0]
+        if length == _UNKNOWN_LENGTH:
+            return None
+        at += 4 + length
+    return "its JBIG2 data is cut off" if at > len(data) else None

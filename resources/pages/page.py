@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
-from resources.pages.damage import jpeg_damage
+from resources.pages.damage import GROUP_4, fax_damage, jpeg_damage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,8 +55,9 @@ _UPRIGHT = 1
 _SIDEWAYS = frozenset({5, 6, 7, 8})
 _EXIF_ORIENTATION = 0x0112
 _TIFF_SUBFILE = 0x00FE
-_BESIDE_A_PAGE = 0b101
+_COPY, _MASK = 0b001, 0b100
 """Bits of that TIFF tag: a smaller copy of another picture, and a mask for one."""
+_TIFF_COMPRESSION = 0x0103
 _MOST_COUNTED = 1000
 """Pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
@@ -85,12 +86,15 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
     """Format and size of an encoded page, after checking that the file is whole and one picture.
 
     PNG chunks are checked against their CRCs; a JPEG must have its end marker, and is decoded to learn whether
-    parts of it are damaged; so is a TIFF. Raises `UndecodableImage` with a reason for a person, and nothing else.
+    parts of it are damaged; so is a TIFF, one of fax data twice. Raises `UndecodableImage` with a reason for a person,
+    and nothing else.
     """
     with _opened(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
         if info.format == "TIFF":
             image.load()
+            if is_fax(image):
+                info = replace(info, damage=fax_damage(data))
         else:
             image.verify()
         if info.format == "JPEG":
@@ -288,19 +292,27 @@ def _refuse_several(image: "ImageFile") -> None:
 def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
     """The numbers of the pictures of a TIFF that are pages: its first, and all others but smaller copies and masks.
 
-    Of its pictures `most` are looked at. Raises what Pillow raises for a damaged file.
+    One that says that it is a smaller copy and has more than half of the pixels is a page. Of its pictures `most` are
+    looked at. Raises what Pillow raises for a damaged file.
     """
-    pages, at = [0], 1
+    pages, at, largest = [0], 1, math.prod(image.size)
     while most is None or at < most:
         try:
             image.seek(at)
         except EOFError:
             break
-        if not int(image.tag_v2.get(_TIFF_SUBFILE, 0)) & _BESIDE_A_PAGE:
+        kind, size = int(image.tag_v2.get(_TIFF_SUBFILE, 0)), math.prod(image.size)
+        if not kind & _MASK and not (kind & _COPY and size < largest / 2):
             pages.append(at)
+            largest = max(largest, size)
         at += 1
     image.seek(0)
     return pages
+
+
+def is_fax(image: "ImageFile") -> bool:
+    """Return whether the picture of a TIFF that is looked at is fax data of Group 4."""
+    return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _jpeg_pictures(image: "ImageFile") -> int:

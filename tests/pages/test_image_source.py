@@ -97,6 +97,36 @@ def test_smaller_copies_in_a_tiff_are_no_pages(folder: SourceFolder) -> None:
     assert [folder.page(at).shape[1] for at in range(len(folder.rows()))] == [30, 40]
 
 
+def test_pages_of_a_tiff_that_only_say_that_they_are_copies_are_pages(folder: SourceFolder) -> None:
+    pages = [Image.open(io.BytesIO(picture(size=(30, height)))) for height in (20, 21, 20)]
+    encoded = io.BytesIO()
+    for page in pages:
+        page.encoderinfo = {"tiffinfo": {254: 1}}
+    pages[0].save(encoded, "TIFF", save_all=True, append_images=pages[1:], tiffinfo={254: 1})
+    folder.put("a.tif", encoded.getvalue())
+    folder.index()
+    assert [folder.page(at).shape[0] for at in range(len(folder.rows()))] == [20, 21, 20]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_damaged_fax_is_partial_and_says_so(folder: SourceFolder, count: int) -> None:
+    page, encoded = Image.effect_noise((64, 64), 80).convert("1"), io.BytesIO()
+    page.save(encoded, "TIFF", compression="group4", save_all=True, append_images=[page] * (count - 1))
+    with Image.open(io.BytesIO(encoded.getvalue())) as tiff:
+        tiff.seek(count - 1)
+        (start,) = tiff.tag_v2[273]  # pyright: ignore[reportAttributeAccessIssue]
+    damaged = bytearray(encoded.getvalue())
+    damaged[start + 50 : start + 90] = bytes(40)
+    folder.put("a.tif", bytes(damaged))
+    folder.put("b.tif", encoded.getvalue())
+    folder.index()
+    platform = Platform(folder.home)
+    platform.make("raw_pages")
+    reasons = [row["reason"] for row in platform.rows("raw_pages").values()]
+    assert [at for at, reason in enumerate(reasons) if "its fax data is damaged" in (reason or "")] == [count - 1]
+    assert [row["state"] for row in platform.rows("raw_pages").values()].count("ok") == 2 * count - 1
+
+
 @pytest.mark.parametrize(
     ("name", "format"), [("a.bmp", "BMP"), ("a.gif", "GIF"), ("a.jp2", "JPEG2000"), ("a.J2K", "JPEG2000")]
 )

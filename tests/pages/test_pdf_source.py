@@ -4,6 +4,7 @@ import io
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import unicodedata
@@ -708,7 +709,27 @@ def _noise_jpeg() -> bytes:
     return file.getvalue()
 
 
+def _fax() -> bytes:
+    file = io.BytesIO()
+    Image.effect_noise((64, 64), 80).convert("1").save(file, "TIFF", compression="group4")
+    with Image.open(file) as tiff:
+        (start,), (length,) = tiff.tag_v2[273], tiff.tag_v2[279]  # pyright: ignore[reportAttributeAccessIssue]
+    return file.getvalue()[start : start + length]
+
+
 NOISE = zlib.compress(Image.effect_noise((64, 64), 80).tobytes())
+FAX = _fax()
+FAX_FILTER = b"CCITTFaxDecode/DecodeParms<</K -1/Columns 64/Rows 64>>"
+
+
+def _segment(number: int, kind: int, content: bytes) -> bytes:
+    return struct.pack(">IBBBI", number, kind, 0, 1, len(content)) + content
+
+
+JBIG2 = _segment(0, 48, struct.pack(">IIIIBH", 64, 64, 0, 0, 0, 0)) + _segment(
+    1, 38, struct.pack(">IIIIBB", 64, 64, 0, 0, 0, 1) + FAX
+)
+"""A page of JBIG2 with one region, whose pixels are those of the fax."""
 
 
 @pytest.mark.parametrize(
@@ -720,8 +741,21 @@ NOISE = zlib.compress(Image.effect_noise((64, 64), 80).tobytes())
         (NOISE[:1500] + bytes(80) + NOISE[1580:], NOISE, b"FlateDecode", "a picture of the page is damaged: "),
         (NOISE[:2000], NOISE, b"FlateDecode", "is damaged: it is cut off"),
         (NOISE[:-4], NOISE, b"FlateDecode", ""),
+        (FAX[:200], FAX, FAX_FILTER, "a picture of the page is damaged: its fax data is damaged"),
+        (
+            FAX[:200] + bytes(50) + FAX[250:],
+            FAX,
+            FAX_FILTER,
+            "a picture of the page is damaged: its fax data is damaged",
+        ),
+        (FAX, FAX, b"CCITTFaxDecode/DecodeParms<</K -1/Columns 64/EncodedByteAlign true>>", ""),
+        (JBIG2[:-100], JBIG2 + b"\r\n", b"JBIG2Decode", "its JBIG2 data is cut off"),
+        (b"\1" * 600, None, b"JBIG2Decode", "its JBIG2 data is damaged"),
     ],
-    ids=["a cut JPEG", "zeros for a JPEG", "zeros for JPEG 2000", "broken", "cut off", "without its checksum"],
+    ids=[
+        *("a cut JPEG", "zeros for a JPEG", "zeros for JPEG 2000", "broken", "cut off", "without its checksum"),
+        *("a cut fax", "zeros in a fax", "another kind of fax", "a cut JBIG2", "no JBIG2"),
+    ],
 )
 def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
     tmp_path: Path, damaged: bytes, whole: bytes | None, filter: bytes, says: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage, first_line, is_of_machine
 from resources.fingerprints import CodeVersion
-from resources.pages.damage import jpeg_damage
+from resources.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
 from resources.pages.documents.text_layer import MadePage, PageCount
 from resources.pages.page import MAX_PIXELS
 
@@ -30,7 +30,7 @@ _POINTS = 72
 _MAX_SIDE = 1_000_000
 """Longest side of a PNG in pixels that libpng takes."""
 
-_JPEG, _FLATE = "DCTDecode", "FlateDecode"
+_JPEG, _FLATE, _JBIG2 = "DCTDecode", "FlateDecode", "JBIG2Decode"
 _MOST_INFLATED = 64 << 20
 """Bytes of a compressed stream that are looked at: the pixels of an A3 page in colour at 300 dpi, or a bomb."""
 _APART = 61
@@ -45,6 +45,11 @@ _REFERENCE = re.compile(rb"(\d+ \d+) R")
 _FILTER = re.compile(rb"/(\w+)Decode\b")
 _COMMENT = re.compile(rb"%[^\r\n]*")
 _FORM = re.compile(rb"/Subtype\s*/Form\b")
+_FAX = re.compile(rb"/CCITTFaxDecode\b")
+_GROUP_4, _BYTE_ALIGNED = re.compile(rb"/K\s*-\d"), re.compile(rb"/EncodedByteAlign\s*true\b")
+_COLUMNS, _HEIGHT = re.compile(rb"/Columns\s+(\d{1,6})\b"), re.compile(rb"/Height\s+(\d{1,6})\b")
+_FAX_WIDTH = 1728
+"""Columns of a fax that does not say how many it has."""
 _ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
 """Bytes before and after what is deflated."""
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
@@ -56,6 +61,7 @@ CODE = CodeVersion(
         2: "damaged pictures of a page are said",
         3: "a page whose content cannot be read is none, and pages that are only counted are none",
         4: "content and pictures that are damaged in their middle are said",
+        5: "damaged pictures of fax and JBIG2 data are said",
     },
 )
 """A new version renders every page again."""
@@ -133,14 +139,16 @@ class Pdfs:
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
         """Return what PDFium left out of a page without a word. Raises `UndecodableImage` where that is all of it."""
-        contents, forms = _streams_of(opened.pdf, page)
+        contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = _stream_damage([*contents, *forms])
         if nothing_drawn and not lost:
             lost = _why_nothing(contents) if contents else self._missing(path)
         if lost and nothing_drawn:
             raise UndecodableImage(f"the page's content is damaged: {lost}")
-        return f"the page's content is damaged: {lost}" if lost else _picture_damage(opened, pixels)
+        if lost:
+            return f"the page's content is damaged: {lost}"
+        return _fax_damage(faxes) or _picture_damage(opened, pixels)
 
     def _missing(self, path: Path) -> str | None:
         if self._lacks_contents is None:
@@ -185,8 +193,8 @@ def _require_readable(path: Path) -> None:
 def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """Return what is wrong with the first damaged picture of a page, which PDFium leaves out or draws in part.
 
-    JPEGs and deflated pictures say it themselves. Others are tried where nothing was drawn in their place: of CCITT,
-    JBIG2 and JPEG 2000 data that goes on after its damage, PDFium does not tell.
+    JPEGs and deflated pictures say it themselves, and JBIG2 where it ends. Others are tried where nothing was drawn in
+    their place: of JBIG2 and JPEG 2000 data that goes on after its damage, nobody tells.
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
@@ -201,7 +209,9 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
                 damage = jpeg_damage(bytes(picture.get_data(decode_simple=True)))
             elif filters == [_FLATE]:
                 damage = _inflated(bytes(picture.get_data()))[1]
-            elif _is_empty(pixels_of(picture, page, pixels)):
+            elif filters == [_JBIG2]:
+                damage = jbig2_damage(bytes(picture.get_data()))
+            if not damage and filters[-1] not in (_JPEG, _FLATE) and _is_empty(pixels_of(picture, page, pixels)):
                 picture.get_bitmap()
         except (PdfiumError, ValueError) as error:
             return f"a picture of the page cannot be drawn ({filters[-1]}: {first_line(error)})"
@@ -225,8 +235,8 @@ _Stream = tuple[bytes, bytes]
 """The dictionary and the bytes of a stream."""
 
 
-def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream]]:
-    """Return the content streams of a page, and those of the forms that it draws.
+def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
+    """Return the content streams of a page, those of the forms that it draws, and its pictures of fax data.
 
     PDFium hands out none: they are looked up in a copy of the page, which it writes in a plain form.
     """
@@ -239,9 +249,14 @@ def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list
     written = file.getvalue()
     named = _CONTENTS.search(written)
     contents = _REFERENCE.findall(named[1]) if named else []
-    starts = (written.rfind(b"\n", 0, written.rfind(b" obj", 0, found.start())) for found in _FORM.finditer(written))
-    forms = [written[start + 1 : written.find(b" obj", start)] for start in starts]
-    return _streams(written, contents), _streams(written, forms)
+    forms, faxes = ([_number_at(written, found.start()) for found in kind.finditer(written)] for kind in (_FORM, _FAX))
+    return _streams(written, contents), _streams(written, forms), _streams(written, faxes)
+
+
+def _number_at(written: bytes, at: int) -> bytes:
+    """Return the number of the object that is written around a byte."""
+    end = written.rfind(b" obj", 0, at)
+    return written[written.rfind(b"\n", 0, end) + 1 : end]
 
 
 def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
@@ -252,6 +267,17 @@ def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
         if found and length:
             streams.append((found[1], written[found.end() : found.end() + int(length[1])]))
     return streams
+
+
+def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
+    """Return what is wrong with the first damaged picture of Group 4; PDFium draws it without a word."""
+    for said, data in faxes[:_MOST_PICTURES]:
+        columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
+        width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
+        is_known = _FILTER.findall(said) == [b"CCITTFax"] and _GROUP_4.search(said) and not _BYTE_ALIGNED.search(said)
+        if is_known and 0 < width * rows <= MAX_PIXELS and (lost := fax_damage(fax_as_tiff(data, width, rows))):
+            return f"a picture of the page is damaged: {lost}"
+    return None
 
 
 def _stream_damage(streams: Sequence[_Stream]) -> str | None:

@@ -2,19 +2,27 @@
 
 import io
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resources.errors import UndecodableImage, first_line, is_of_machine, visible
 from resources.fingerprints import CodeVersion
+from resources.pages.damage import fax_damage
 from resources.pages.documents.text_layer import MadePage, PageCount
-from resources.pages.page import tiff_frames
+from resources.pages.page import is_fax, tiff_frames
 
 if TYPE_CHECKING:
     from PIL import Image
     from PIL.TiffImagePlugin import TiffImageFile
 
-CODE = CodeVersion("pages.pictures", {1: "the first release"})
+CODE = CodeVersion(
+    "pages.pictures",
+    {
+        1: "the first release",
+        2: "damaged faxes are said, and pages of a TIFF that only say that they are smaller copies are pages",
+    },
+)
 """A new version takes every image in again."""
 
 AS_THEY_ARE = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp"})
@@ -99,7 +107,11 @@ class Pictures:
 
     def make(self, path: Path, page: int, dpi: int) -> MadePage:
         """Return the page as `render` gives it: an image has no text layer. Raises `UndecodableImage`."""
-        return MadePage(self.render(path, page, dpi))
+        made = MadePage(self.render(path, page, dpi))
+        if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
+            # The PNG of the page says nothing of it any more.
+            return replace(made, damage=fax_damage(path.read_bytes(), self._frames[page]))
+        return made
 
     def _open(self, path: Path) -> None:
         from PIL import Image
