@@ -1,11 +1,13 @@
 """The home of Dagster's history: $DAGSTER_HOME, with the platform's settings where it has none."""
 
+import errno
 import io
 import os
 import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from kopub_cli.console import tell
 from resources.errors import ConfigError, StoreError
@@ -36,8 +38,16 @@ def prepared(folder: Path) -> Path:
     """
     if not folder.is_absolute():
         raise ConfigError(f"DAGSTER_HOME is '{folder}': Dagster wants the whole path, as {folder.absolute()}")
+    # SQLAlchemy takes the path of a database from a URL.
+    if "?" in str(folder) or unquote(str(folder)) != str(folder):
+        raise ConfigError(
+            f"Dagster cannot keep its history in '{folder}', whose path has a ? or what looks like %20: "
+            "set DAGSTER_HOME to another folder"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if _SETTINGS.exists() and not any(folder.iterdir()):
             shutil.copy(_SETTINGS, folder / _SETTINGS.name)
     except FileExistsError:

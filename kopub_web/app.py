@@ -163,7 +163,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
         ],
         middleware=[
             Middleware(ApiGate, api_of=lambda: api_of(room), hosts=hosts, token=token),
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[f"[{name}]" if ":" in name else name for name in hosts]),
         ],
         exception_handlers={404: nowhere},
     )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kopub_web.room import Room
 
 _HERE = "127.0.0.1"
+_ANYWHERE = {"0.0.0.0": _HERE, "::": "::1"}
+"""A name of this machine for each address that stands for all of its own."""
 
 
 def browse(
@@ -58,21 +60,22 @@ def browse(
 
     settings = open_settings()
     port = settings.reading_room.port if port is None else port
+    is_here = host in LOOPBACK
     # Whoever reaches it from another machine needs more than its address.
-    token = token or ("" if host == _HERE else secrets.token_urlsafe(16))
+    token = token or ("" if is_here else secrets.token_urlsafe(16))
     editor = Editor(author or getpass.getuser(), token) if edit else None
     check = corpus_check(settings.corpus.manifest, settings.store)
     room = Room(settings, searcher_of(settings), check, editor)
     # Who opens it to others reaches it by names that are not known here.
-    api_token = api_token or ("" if host == _HERE else secrets.token_urlsafe(16))
-    app = reading_room(room, LOOPBACK if host == _HERE else ["*"], api_token)
+    api_token = api_token or ("" if is_here else secrets.token_urlsafe(16))
+    app = reading_room(room, LOOPBACK if is_here else ["*"], api_token)
     with listening_at(host, port) as listening:
         # Bound and listening: a browser that comes is answered, if a moment later.
-        url = f"http://{host}:{listening.getsockname()[1]}"
+        url = url_of(host, listening)
         _say_what_is_shown(room, url)
         if api_token:
             say(table_console(), f"{url}/api/v1 asks for the token {api_token}")
-        if is_opened and host == _HERE and sys.stdout.isatty() and _has_screen():
+        if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
         # The server ends by itself, and raises the signal again for others.
         with suppress(KeyboardInterrupt):
@@ -97,6 +100,12 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
             raise ConfigError(f"{refused}: choose another --port or --host") from None
         listening.listen()
         yield listening
+
+
+def url_of(host: str, listening: socket.socket) -> str:
+    """Return the address by which a browser of this machine reaches what listens at `host`."""
+    name = _ANYWHERE.get(host, host)
+    return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}"
 
 
 def _say_what_is_shown(room: "Room", url: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kopub_cli.commands.browse import listening_at
+from kopub_cli.commands.browse import listening_at, url_of
 from kopub_cli.commands.search import searcher_of
 from kopub_cli.console import say, table_console
 from kopub_cli.options import corpus_check, open_settings
@@ -41,11 +41,11 @@ def mcp(
 
     import uvicorn
 
-    api_token = api_token or ("" if host == _HERE else secrets.token_urlsafe(16))
-    app = http_app(server, LOOPBACK if host == _HERE else ["*"], api_token)
+    api_token = api_token or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
+    app = http_app(server, LOOPBACK if host in LOOPBACK else ["*"], api_token)
     with listening_at(host, port) as listening:
         out = table_console()
-        say(out, f"http://{host}:{listening.getsockname()[1]}{PATH}  (Ctrl-C ends it)")
+        say(out, f"{url_of(host, listening)}{PATH}  (Ctrl-C ends it)")
         if api_token:
             say(out, f"it asks for the token {api_token}")
         uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

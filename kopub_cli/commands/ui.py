@@ -43,7 +43,7 @@ def ui(
 
     Pages of other web sites that are open in the browser are refused.
     """
-    from kopub_cli.commands.browse import listening_at
+    from kopub_cli.commands.browse import listening_at, url_of
     from kopub_cli.dagster_home import instance_at, make_databases
     from kopub_web.own_pages import LOOPBACK
     from resources.config.settings import load_settings
@@ -68,7 +68,7 @@ def ui(
         else:
             daemon = None
         # Before Dagster has looked at the code: a browser that comes now waits.
-        typer.echo(f"http://{host}:{listening.getsockname()[1]}  (Ctrl-C ends it)")
+        typer.echo(f"{url_of(host, listening)}  (Ctrl-C ends it)")
         _serve(instance, workspace, listening, names, daemon)
 
 

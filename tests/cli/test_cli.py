@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import kopub
 from resources.config.settings import ROOT
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
-from tests.support.sources.corpora import pages, query, write_corpus
+from tests.support.sources.corpora import page_image, pages, query, write_corpus
 
 pytestmark = pytest.mark.services
 
@@ -191,3 +193,25 @@ def test_a_damaged_history_of_dagster_is_one_line(home: Path):
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"Error: Dagster's history in {home / 'dagster'} cannot be used")
+
+
+def test_a_path_that_looks_like_a_pattern_is_one_folder(tmp_path: Path):
+    source, home = tmp_path / "s*[a]?", tmp_path / "h*[1]?"
+    own_history = {"DAGSTER_HOME": str(make_dagster_home(tmp_path / "dagster"))}
+
+    def told(*command: str) -> str:
+        done = forked.run(["kopub", *command], environment_of(home) | own_history)
+        assert done.returncode in (0, 3), done.stderr
+        return done.stdout
+
+    for folder, seed in ((source, 1), (tmp_path / "sXaY", 2)):
+        folder.mkdir()
+        (folder / "p*[1].png").write_bytes(page_image(seed))
+    told("run", str(source))
+    shutil.copytree(home, tmp_path / "hX1Y")
+    assert told("run", str(source)).splitlines()[-1].startswith("nothing to compute; 1 page: 1 ok")
+    assert told("verify", str(home / "release")) == f"{home / 'release'} is sound\n"
+    told("export", "--markdown", str(tmp_path / "out*[a]?"))
+    assert [path.name for path in (tmp_path / "out*[a]?").glob("*.md")] == ["p_1.md"]
+    for place in (home, home / "release"):
+        assert [page.id for page in kopub.open(place).pages] == ["p*[1]_1"]

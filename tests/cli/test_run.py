@@ -19,7 +19,7 @@ from kopub_assets.running.progress import Forecast, Stage
 from kopub_cli.commands.run import run_assets
 from kopub_cli.dagster_home import prepared
 from kopub_cli.run_display import RunDisplay
-from resources.errors import KopubError
+from resources.errors import KopubError, StoreError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
 from resources.store.shard_store import ShardStore
@@ -322,12 +322,22 @@ def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:
         assert (done.returncode, said in done.stdout) == (0, True), words
 
 
-def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(tmp_path: Path) -> None:
+def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (prepared(tmp_path / "new") / "dagster.yaml").read_text().count("enabled: false")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "history").touch()
     assert not (prepared(tmp_path / "old") / "dagster.yaml").exists()
     (tmp_path / "file").touch()
-    for wrong, line in ((Path("near"), "wants the whole path"), (tmp_path / "file", "is a file: name a folder")):
-        with pytest.raises(KopubError, match=line):
+    for wrong, line in (
+        (Path("near"), "wants the whole path"),
+        (tmp_path / "file", "is a file: name a folder"),
+        (tmp_path / "what?", "whose path has a ? or what looks like %20: set DAGSTER_HOME to another folder"),
+        (tmp_path / "a%20b", "whose path has a ? or"),
+    ):
+        with pytest.raises(KopubError, match=re.escape(line)):
             prepared(wrong)
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(StoreError, match=r"old was not written \(Read-only file system\)"):
+        prepared(tmp_path / "old")

@@ -6,8 +6,10 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -57,6 +59,25 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
     assert shown.startswith(f"2 documents, 4 pages of {platform.home}")
     assert "<mark>밝기</mark>" in body
     assert set(re.findall(r"'purge_delay': (\S+)", said.read_text())) == {"0"}
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
+def test_the_address_that_it_says_is_answered(platform: Platform, host: str):
+    """Another name of this machine is this machine alone: no other site reads the room through a name of its own."""
+    environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--host", host]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        try:
+            url, _ = server.stdout.readline().split()[0], server.stdout.readline()
+            own = urlopen(url, timeout=20).status
+            with pytest.raises(HTTPError) if host != "0.0.0.0" else nullcontext() as refused:
+                urlopen(Request(url, headers={"Host": "evil.example"}), timeout=20)
+        finally:
+            server.terminate()
+        said = server.stdout.read()
+    assert own == 200
+    assert ("asks for the token" in said) is (refused is None)
 
 
 @pytest.mark.parametrize("options", [[], ["--no-open"]])
