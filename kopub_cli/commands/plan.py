@@ -72,6 +72,7 @@ def planned(settings: "Settings") -> dict[str, Any]:
     """
     from kopub_assets.evaluations import standings_of_guards
     from kopub_assets.plan import survey
+    from resources.pages.page_reader import changed_files
     from resources.store.table_source import FooterCache
 
     scan = survey(settings.resources, FooterCache(settings.store))
@@ -85,6 +86,7 @@ def planned(settings: "Settings") -> dict[str, Any]:
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
         "off": dict(scan.off),
+        "files": list(changed_files(settings.corpus.manifest)),
         **{
             name: sum(asset[name] for asset in assets)
             for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
@@ -138,7 +140,7 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
             say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
     for line in evaluation_lines(shown["evaluations"]):
         say(out, line, "yellow")
-    for line in newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])):
+    for line in (*newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])), *shown["files"]):
         say(out, line, "yellow")
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     stale = any(asset["shards"]["stale"] for asset in shown["assets"])

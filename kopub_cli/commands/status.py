@@ -133,7 +133,7 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, line, indent=9)
         for line in dropped:
             say(out, line, "red")
-    for line in (*_last_run(last), *_to_do(assets)):
+    for line in (*_last_run(last), *_to_do(assets, found.files_differ)):
         say(out, line, indent=9)
     say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
     say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
@@ -257,8 +257,8 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
         )
 
 
-def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
-    """Yield the command that makes what is missing, stale or failed; or that there is nothing to do."""
+def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
+    """Yield the command that makes what is missing, stale or failed, or looks at files; or that nothing is to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
     todo = [says for how, says in are.items() if counts[how]]
@@ -266,6 +266,8 @@ def _to_do(assets: Sequence[_AssetStatus]) -> Iterator[str]:
         todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
     if todo:
         yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
+    elif files_differ:
+        yield f"next     {with_profile('kopub index SOURCE')}  (files of it are not as they were indexed)"
     else:
         yield f"next     {_nothing(assets)}, and another run would compute nothing"
 

@@ -169,6 +169,7 @@ def test_a_scan_is_read_or_doubted_whatever_was_done_to_it(tmp_path: Path):
         "turned_1": page.transpose(Image.Transpose.ROTATE_180),
         "mirrored_1": ImageOps.mirror(page),
         "blurred_1": page.filter(ImageFilter.GaussianBlur(14)),
+        "raster_1": _raster(page.size),
     }
     files = {name: io.BytesIO() for name in done}
     for name, image in done.items():
@@ -182,5 +183,15 @@ def test_a_scan_is_read_or_doubted_whatever_was_done_to_it(tmp_path: Path):
     for name in ("edged_1", "dithered_1", "12 bits_1", "faint_1", "turned_1"):
         assert abs(rows[name]["n_chars"] - whole) <= whole * 0.02, name
         assert rows[name]["doubt"] == 0, name
-    for name in ("mirrored_1", "blurred_1"):
+    for name in ("mirrored_1", "blurred_1", "raster_1"):
         assert rows[name]["doubt"] >= 0.5, name
+
+
+def _raster(size: tuple[int, int]) -> Image.Image:
+    """A photo in dots of black: the eye sees its greys, and OCR thousands of full stops."""
+    greys = np.random.default_rng(0).random((18, 13)) * 255
+    photo = np.asarray(Image.fromarray(greys.astype(np.uint8)).resize(size, Image.Resampling.BICUBIC))
+    cell = np.kron([[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]], np.ones((4, 4)))
+    rows, columns = photo.shape
+    screen = np.tile(cell, (rows // 16 + 1, columns // 16 + 1))[:rows, :columns]
+    return Image.fromarray(photo / 16 > screen)

@@ -87,6 +87,11 @@ def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Pat
     assert "3 documents of 3 pages" in written.stdout
     assert sorted(path.name for path in (tmp_path / "documents").glob("*.md")) == ["a.md", "b.md", "c.md"]
 
+    os.utime(corpus / "corpus" / "data-0.arrow", (0, 0))
+    told = [run(home, "kopub", command, COLUMNS="200").stdout for command in ("status", "plan")]
+    assert all("data-0.arrow was written since it was indexed" in each for each in told)
+    assert "next     kopub index SOURCE  (files of it are not as they were indexed)" in told[0]
+
 
 @pytest.mark.parametrize(
     ("environment", "line"),

@@ -14,9 +14,11 @@ from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
+from resources.store.shard_store import ShardStore
 from tests.corrections.test_corrections import corrected
+from tests.doubles.full_disk import FullDisk
 from tests.support.benchmarks import TEXT, reader, write_pages
-from tests.support.harness import Platform, Prepared
+from tests.support.harness import Platform, Prepared, failure
 from tools import samples_gold
 
 UPSTREAM = "*ocr_scores,parsed_texts"
@@ -83,6 +85,19 @@ def test_scores_are_plotted_and_compared_with_the_last_run(platform: Platform):
     assert row(platform)["previous"] == 0.0
     assert row(platform)["dropped"]
     assert not passed(result)
+
+
+@pytest.mark.parametrize("full", ["ocr_scores/", "ocr_runs/", "ocr_samples/"])
+def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, full: str
+):
+    platform.engines["store"] = ShardStore(url=f"fulldisk://reading{len(full)}")
+    with monkeypatch.context() as disk:
+        disk.setattr(FullDisk, "no_room_for", full)
+        told = failure(platform.run(UPSTREAM, last="shard_01"))
+    assert told.startswith("the disk is full: ")
+    assert full in told
+    assert platform.run("ocr_scores", first=None).success
 
 
 def test_a_second_run_computes_nothing(platform: Platform):
