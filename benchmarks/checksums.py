@@ -1,4 +1,4 @@
-"""What hashing and checksums take of a run over tiny pages, where they weigh most.
+"""Measure the share of hashing and checksums in a run over tiny pages, where it is largest.
 
     python -m benchmarks.checksums [--pages 40781] [--shards 35]
 
@@ -77,7 +77,7 @@ def clocked() -> Iterator[dict[str, Clock]]:
 
 @contextmanager
 def counted() -> Iterator[Counter[tuple[str, str, str]]]:
-    """How often each table was read and written."""
+    """Count how often each table is read and written."""
     often: Counter[tuple[str, str, str]] = Counter()
 
     def counting(method: Any, what: str) -> Any:

@@ -1,4 +1,4 @@
-"""What `kopub export --markdown`, `--docling` and `--chunks` of the reference's size take: time, memory, disk.
+"""Measure the time, memory and disk of `kopub export` of documents at the reference's size.
 
     python -m benchmarks.documents_out [--pages 40781] [--lines 9] [--nouns 14] [--formats markdown docling chunks]
         [--folder F]
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def exported(folder: Path, name: str) -> dict[str, Any]:
-    """What the command does after its settings are read."""
+    """Export as the command does after its settings are read."""
     started = time.perf_counter()
     from resources.documents.export import write_documents
     from resources.store.corpus_tables import TABLES

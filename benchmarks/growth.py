@@ -1,4 +1,4 @@
-"""What grows with the shards of a corpus whose tables lie on object storage.
+"""Measure what grows with the number of shards when tables lie on object storage.
 
     python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--looks plan,status,...]
 

@@ -1,4 +1,4 @@
-"""What the platform costs beyond its engines, and how long a run takes that has nothing to do.
+"""Measure the cost of the platform beside its engines, and of a run without work.
 
     python benchmarks/overhead.py [CORPUS] [--pages-per-shard N]
 

@@ -70,7 +70,7 @@ def definitions_at(home: Path) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """What Ray's nodes load by the variables of their environment."""
+    """Return the definitions that nodes of Ray load, by the variables of their environment."""
     return definitions_at(Path(os.environ["KOPUB_HOME"]))
 
 

@@ -1,4 +1,4 @@
-"""What the checks of a table and the retrieval scores take by the rows they are of.
+"""Measure the checks of a table and the retrieval scores by their number of rows.
 
     python -m benchmarks.rows [--rows 10000,40000,100000] [--dim 2048] [--queries 600]
 

@@ -144,7 +144,7 @@ def make_home(home: Path, source: Path) -> Path:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process took: peak of its memory in MiB, and the files that it has open."""
+    """The use of a process: peak of its memory in MiB, and the files that it has open."""
 
     peak_mib: float
     open_files: int

@@ -1,4 +1,4 @@
-"""What it takes to find out what is stale: `kopub plan`, a tick of the sensor, and the UI's partition pages.
+"""Measure finding out what is stale: `kopub plan`, a tick of the sensor, the UI's partition pages.
 
 The corpus is made up: so many shards of 64 pages in all eight tables, and a materialization of each in Dagster's
 history, as after a build. Nothing is computed.
@@ -75,7 +75,7 @@ def fill() -> None:
 
 
 def plan(*arguments: str) -> dict[str, Any]:
-    """What the command says, in a process of its own."""
+    """Run the command in a process of its own and return what it prints."""
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "plan", "--json", *arguments]
     return json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout)
 

@@ -115,7 +115,7 @@ class Page:
 
     @property
     def license(self) -> str | None:
-        """As the source states it."""
+        """The licence, in the words of the source."""
         return self._facts.license
 
     @property
@@ -267,12 +267,12 @@ class Pages(Sequence[Page]):
 
     @property
     def in_corpus_order(self) -> "Pages":
-        """The same pages as their shards hold them."""
+        """Return the same pages in the order of the corpus."""
         return Pages(self._corpus, np.sort(self._positions))
 
     @property
     def doubtful(self) -> "Pages":
-        """Those whose text looks wrong, worst first."""
+        """Return the pages whose text looks wrong, worst first."""
         doubts = self._corpus.doubts[self._positions]
         order = np.argsort(-doubts, kind="stable")
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])

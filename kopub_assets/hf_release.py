@@ -62,7 +62,7 @@ PUBLISH_TAG = "kopub/publish"
 
 
 def _unchecked(folder: Path) -> None:
-    """For a release that is looked at when it is in place."""
+    """Check nothing: a release is verified when it is in place."""
 
 
 class Publishing(Resource):

@@ -79,7 +79,7 @@ class LayoutRegions(EngineTable):
         }
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
-        """By task, and under `known_` and the task those whose text the engine has read."""
+        """Count regions by task; those whose text is known count under `known_` and the task."""
         regions = _regions(table)
         known = regions.filter(pc.field("text") != "")
         with_text = {f"known_{task}": count for task, count in _counted(known, "task").items()}

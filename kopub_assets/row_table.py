@@ -141,5 +141,5 @@ def retries_partial(run: RunContext) -> bool:
 
 
 def unasked(row_id: str) -> EngineError:
-    """For a result that nobody waits for."""
+    """Return the error of a result that was not asked for."""
     return EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")

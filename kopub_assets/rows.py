@@ -66,7 +66,7 @@ class RowSpec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Equal fingerprints, equal rows: a row that was predetermined and one that was made never share one."""
+        """The fingerprint of the row; rows that are predetermined and rows that are made never share one."""
         return fingerprint([*self.made_from, self.predetermined, *([self.partial] if self.partial else [])])
 
     def row(self, columns: Row) -> Row:

@@ -163,7 +163,7 @@ def print_json(value: Any) -> None:
 
 
 def duration(seconds: float) -> str:
-    """For a person: `8 ms`, `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
+    """Return a duration for a person: `8 ms`, `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
     if not seconds:
         return "0 s"
     if seconds < 0.05:

@@ -1,4 +1,4 @@
-"""What the tables say of retrieval and reading, in lines and as JSON values: scores, and scripts that are not read."""
+"""Scores of retrieval and reading, and scripts that are not read, in lines and as JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -183,7 +183,7 @@ class Room:
         return self._now
 
     def forget_look(self) -> None:
-        """Whoever asks next looks again: this process has just changed something."""
+        """Forget the last look, because this process has just changed something."""
         self._looked = -math.inf
 
     def look_again(self) -> None:

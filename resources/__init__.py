@@ -1,1 +1,1 @@
-"""Who makes it: one package per collaborator of the assets, each a small protocol and its engines."""
+"""The collaborators of the assets, a package each, with a small protocol and its engines."""

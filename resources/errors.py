@@ -90,7 +90,7 @@ def is_of_machine(error: Exception) -> bool:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Up to three of the `known` names, the nearest by edit distance first."""
+    """Return up to three of the `known` names, the nearest by edit distance first."""
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
 

@@ -52,7 +52,7 @@ def end_child(process: "subprocess.Popen[bytes]") -> None:
 
 
 def how_it_ended(code: int) -> str:
-    """By which signal, or with which status, as `Popen.returncode` has it."""
+    """Return the signal or the status with which a process ended, from `Popen.returncode`."""
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
 
 

@@ -1,4 +1,4 @@
-"""What holds for all tests: their environment, and which of them may run side by side."""
+"""The environment of all tests, and which of them may run side by side."""
 
 import gc
 import os
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: no collection of garbage has to look at it again."""
+    """Freeze what was imported, so that no garbage collection looks at it again."""
     gc.collect()
     gc.freeze()
 

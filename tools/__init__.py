@@ -1,1 +1,1 @@
-"""What developers of the project run: none of it is installed."""
+"""Tools for developers of the project; none of them is installed."""

@@ -1,4 +1,4 @@
-"""How much of the text of pages with known text is lost or changed by `kopub export --markdown`.
+"""Measure how much of known text is lost or changed by `kopub export --markdown`.
 
     python -m tools.documents_cer SOURCE FOLDER
 

@@ -1,4 +1,4 @@
-"""What the platform writes and prints, as text files that two commits can be compared by.
+"""Write what the platform makes and prints as text files, to compare two commits by.
 
     python tools/outputs.py record FOLDER [--corpus SOURCE]    in one checkout, then in the other
     python tools/outputs.py compare BEFORE AFTER

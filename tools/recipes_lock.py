@@ -1,4 +1,4 @@
-"""Whether the code behind each version is the code that was locked: `python -m tools.recipes_lock [--write]`.
+"""Check that the code behind each version is the locked one: `python -m tools.recipes_lock [--write]`.
 
 Every `CodeVersion(...)` in the project is found by reading the sources. Its closure is the module that declares
 it and all that this imports of the project, followed to the end, with the data files beside them. A module is
@@ -67,7 +67,7 @@ class Sources:
         return found
 
     def imports(self, module: str) -> Iterator[str]:
-        """What a module imports of the project when it runs, also within functions; not what only types need."""
+        """Return what a module imports of the project when it runs, without what only types need."""
         for node in _running(self.trees[module]):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -151,7 +151,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def current(sources: Sources) -> dict[str, dict]:
-    """What the lock would hold now: `closures` by name of a version, and `modules` to tell which of them changed."""
+    """Return the lock as it would be now: `closures` by name of a version, and hashes of `modules`."""
     closures, modules = {}, {}
     for each in sources.declared():
         hashes = sources.hashes(sources.closure(each.module))

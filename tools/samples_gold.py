@@ -37,7 +37,7 @@ def answers() -> list[KnownAnswers]:
 
 
 def is_current() -> bool:
-    """Whether the file holds what the texts and facts say."""
+    """Return whether the file holds what the texts and facts say."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / GOLD
         write_gold(made, answers())

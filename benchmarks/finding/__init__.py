@@ -1,1 +1,1 @@
-"""What it takes to search, look at and give away a corpus of the reference's size."""
+"""Benchmarks of searching, viewing and publishing a corpus of the reference's size."""

@@ -1,4 +1,4 @@
-"""What MaxSim over the first pages of a search takes, and what the vectors of a corpus would: random ones.
+"""Measure MaxSim over the first pages of a search, and the size of the vectors it needs.
 
     OMP_NUM_THREADS=1 python -m benchmarks.finding.late_interaction [--pages 40781] [--first 1000]
 

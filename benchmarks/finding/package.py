@@ -1,4 +1,4 @@
-"""What `kopub.open` of a release of the reference's size takes: time, memory, a page's rows, and a search.
+"""Measure `kopub.open` of a release of the reference's size: time, memory, rows, a search.
 
     python -m benchmarks.finding.package [--pages 40781] [--shards 35] [--folder F]
 

@@ -1,4 +1,4 @@
-"""What the reading room takes over a corpus of the reference's size: time of its pages, memory, many at once.
+"""Measure the reading room over a corpus of the reference's size: page times, memory, many visitors.
 
     python benchmarks/finding/reading_room.py [--pages 40781] [--at-once 500] [--folder FOLDER]
 

@@ -1,4 +1,4 @@
-"""What a release of a whole corpus costs: time, memory, and how soon others see its first row.
+"""Measure a release of a whole corpus: time, memory, and the delay of its first row.
 
 Pages are made up, as many and as large as those of the reference corpus: 40,781 in 35 shards, a dozen
 regions and 900 characters each, two vectors of 2,048 dimensions, no pictures. Nothing but the release is

@@ -1,4 +1,4 @@
-"""What a search takes over a corpus of the reference's size: time, memory, and what it finds.
+"""Measure searches over a corpus of the reference's size: time, memory, and recall.
 
     python benchmarks/finding/search.py [--pages 40781] [--dim 2048] [--queries 50]
 

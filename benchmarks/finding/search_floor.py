@@ -1,4 +1,4 @@
-"""When a search says that nothing matches well: of the questions of a corpus, and of those of other topics.
+"""Count searches that match nothing well, for questions of a corpus and for those of other topics.
 
     python benchmarks/finding/search_floor.py HOME ... [--floors 0.08 0.1 0.12 0.14 0.2]
 

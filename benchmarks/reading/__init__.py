@@ -1,1 +1,1 @@
-"""What is read, how well, and what that costs without a card."""
+"""Benchmarks of reading: its quality, and its cost on the host."""

@@ -1,4 +1,6 @@
-"""How many noisy blank pages have a region, and how many pages of one short line keep it: `python -m ... [SPECK]`.
+"""Count noisy blank pages with a region, and pages of one short line that keep it.
+
+`python -m benchmarks.reading.blank_pages [SPECK]`.
 
 The pages are drawn: blanks with dust, grain and JPEG noise as scanners leave them, and lines of 2 to 12 signs in print
 of 7 to 14 points on such paper.

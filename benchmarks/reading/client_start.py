@@ -1,4 +1,4 @@
-"""What a client process of the model server costs until it works: CPU seconds, modules, and heavy packages among them.
+"""Measure the start of a client process: CPU seconds, modules, and heavy packages among them.
 
     python -m benchmarks.reading.client_start [--repeat N]
 

@@ -1,4 +1,4 @@
-"""What the cpu profile reads and what it costs: error rates with intervals, doubted pages, CPU seconds, retrieval.
+"""Measure the cpu profile: error rates with intervals, doubted pages, CPU seconds, retrieval.
 
     python benchmarks/reading/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
 
@@ -76,7 +76,7 @@ def measure(asked: EvaluationRequest, settings: Settings, console: Console) -> N
 
 
 def pages_table(evaluated: Evaluation) -> Table:
-    """How the character error rate is spread over the pages, and the worst of them."""
+    """Return the spread of the character error rate over the pages, and the worst of them."""
     errors = {row["sample"]: row["value"] for row in of_metric(evaluated.run.table, "cer")}
     table = Table("page", "error rate", title=f"{len(errors)} pages")
     for name, share in (("median", 50), ("p90", 90)):

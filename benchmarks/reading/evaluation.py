@@ -1,4 +1,4 @@
-"""What scoring costs: a set like OmniDocBench, made of templates, and readings of it with errors.
+"""Measure the cost of scoring on a synthetic set like OmniDocBench, read with errors.
 
     python benchmarks/reading/evaluation.py [--pages N] [--cut SECONDS]
 

@@ -220,7 +220,7 @@ def stored(folder: Path) -> list[bytes]:
 
 
 def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
-    """From encoded bytes to regions: the plain way, and the resource."""
+    """Measure the way from encoded bytes to regions: the plain one, and the resource's."""
     from resources.layout.pp_doclayout.detector import PPDocLayout
 
     rows = [("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48]))]

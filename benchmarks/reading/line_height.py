@@ -1,4 +1,4 @@
-"""What `recognition.line_height` costs the host and leaves of the pixels, and how true its estimate is.
+"""Measure the host cost of `recognition.line_height`, the pixels it saves, and its accuracy.
 
     python -m benchmarks.reading.line_height                          # drawn lines, and the samples
     python -m benchmarks.reading.line_height --pages FOLDER           # and Arrow shards of pages
@@ -119,7 +119,7 @@ def crops_of(folder: Path, most: int) -> tuple[list[Crops], int]:
 
 @dataclass
 class Images:
-    """What the images of some regions are, and the CPU seconds that their estimates and they themselves took."""
+    """Images of some regions, and the CPU seconds of making and estimating them."""
 
     scaled: int = 0
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""How long a step on a model server waits for its client processes when it follows another of the same engine.
+"""Measure how long a step waits for client processes when it follows one of the same engine.
 
     python -m benchmarks.reading.next_step [--processes N] [--pages N] [--tails SECONDS ...]
 

@@ -105,7 +105,7 @@ def copy_layout(source: Settings, target: Settings) -> None:
 
 
 def drawing_table(paths: list[Path]) -> Table:
-    """What it costs to draw a page, and to read its layer too."""
+    """Return the costs of drawing a page, and of reading its layer too."""
     table = Table("PDF", "pages", "ms to draw", "ms with its layer", "bytes of a layer", title="CPU time of a page")
     for path in paths:
         pdfs = Pdfs()
@@ -136,7 +136,7 @@ def soundness_table(settings: Settings) -> Table:
 
 
 def found_table(mode: str, settings: Settings) -> Table:
-    """Who found the texts of the regions, and how far the pages are from their layers."""
+    """Return who found the texts of the regions, and the distance of pages from their layers."""
     origins: Counter[str] = Counter()
     distances: list[float] = []
     for shard in settings.corpus.manifest.keys:

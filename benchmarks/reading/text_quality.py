@@ -1,4 +1,4 @@
-"""Which bad texts of Korean pages are found, and which good ones are doubted.
+"""Measure which bad texts of Korean pages are found, and which good ones are doubted.
 
     python benchmarks/reading/text_quality.py [CORPUS ...] [--store STORE] [--texts FILE ...]
 
@@ -155,7 +155,7 @@ def loop(text: str, chance: random.Random) -> str:
 
 
 def counting_loop(text: str, chance: random.Random) -> str:
-    """The same with a number that goes up each time."""
+    """Return the same loop with a number that goes up each time."""
     start = text[: max(60, len(text) // 3)]
     return start + "".join(f"\n{at}. {start[-60:]}" for at in range((len(text) - len(start)) // 60 + 5))
 

@@ -85,7 +85,7 @@ HEAD = f"{'':<34}{'count':>7}{'each/s':>9}{'TFLOP/s':>9}{'of card':>9}{'CPU ms':
 
 
 def operations(image_tokens: int, tokens: int) -> float:
-    """Of one vector of the 2B model, a multiplication with its addition as two; attention is causal in the text part.
+    """Return the operations of one vector of the 2B model; a multiplication with its addition is two.
 
     24 vision blocks of width 1024 and 4096 over four patches a token, four mergers; 28 text blocks
     of 1,409 million parameters and attention of width 2048.
@@ -96,7 +96,7 @@ def operations(image_tokens: int, tokens: int) -> float:
 
 
 def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> EmbeddingRate:
-    """What the server gives to requests that were made beforehand."""
+    """Measure the server alone, with requests that were made beforehand."""
     rate = EmbeddingRate(name, embedder.slots)
     lost = (0.0, 0.0)
     pool = WorkerPool(

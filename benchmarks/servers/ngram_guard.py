@@ -1,4 +1,4 @@
-"""What DeepSeek-OCR's guard against loops costs the host in one step of the engine: vLLM's own and the plugin's.
+"""Measure the host cost of DeepSeek-OCR's guard against loops: vLLM's own and the plugin's.
 
     PYTHONPATH=. PYTHON_OF_VLLM benchmarks/servers/ngram_guard.py [--requests N] [--tokens N]
 

@@ -112,7 +112,7 @@ def grid(page: Page, crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
 
 
 def laid_out(pages: Sequence[Page]) -> dict[str, list[Region]]:
-    """What the CPU layout finds: crops of real sizes."""
+    """Return the regions of the CPU layout, as crops of real sizes."""
     return {layout.page_id: list(layout.regions) for layout in CpuLayout().detect(pages)}
 
 
@@ -135,7 +135,7 @@ def unique_pages(originals: Sequence[tuple[Page, list[Region]]], count: int, nam
 
 
 def cpu_seconds() -> float:
-    """Of this process and the ones it has waited for."""
+    """Return the CPU seconds of this process and of the ones it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
@@ -164,7 +164,7 @@ def ready_made(work: Work, recognizer: VlmRecognizer, sampling: dict[str, Any]) 
 
 
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> RecognitionRate:
-    """What the server gives to requests that were made beforehand."""
+    """Measure the server alone, with requests that were made beforehand."""
     rate = RecognitionRate("requests made beforehand", in_flight, pages=len(jobs))
     pool = WorkerPool(server, ReadyPage, lambda job, reason: [], in_flight, RetryPolicy(), processes)
     for answers in pool.run(jobs):
@@ -219,7 +219,7 @@ def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str
 
 
 def hits(endpoint: Endpoint) -> float:
-    """What the server found in its caches so far."""
+    """Return the hits of the server's caches so far."""
     found = endpoint.samples()
     return found["vllm:prefix_cache_hits_total"] + found["vllm:mm_cache_hits_total"]
 
@@ -266,7 +266,7 @@ def parsed() -> argparse.Namespace:
 
 
 def server_arguments(parser: argparse.ArgumentParser) -> None:
-    """What every benchmark of a server is told."""
+    """Add the arguments that every benchmark of a server takes."""
     parser.add_argument("--model", required=True)
     parser.add_argument("--revision", default="unpinned")
     parser.add_argument("--profile", type=Path, help="YAML whose recognition.server section the server is made of")

@@ -39,7 +39,7 @@ def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[
 
 @contextmanager
 def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]]]:
-    """How much a server had counted (amount, moment), looked at all the time; whole at the end."""
+    """The counts of a server by moment, polled until the end."""
     looked: list[tuple[float, float]] = []
     ended = threading.Event()
 
@@ -67,7 +67,7 @@ def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]
 
 @contextmanager
 def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
-    """When the server gave each of its answers; filled at the end.
+    """The times of the server's answers, filled at the end.
 
     Of whole pages: those that are begun together end together, so that the pages' own times come in waves.
     """

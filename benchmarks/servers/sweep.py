@@ -1,4 +1,4 @@
-"""Which settings of the server read the most regions a second, in one table.
+"""Compare settings of the server by the regions they read a second.
 
     python -m benchmarks.servers.sweep CASES.yaml --model zai-org/GLM-OCR --revision COMMIT --profile profiles/h200.yaml
 
@@ -59,7 +59,7 @@ def server_of(fields: dict[str, Any], case: Case) -> VLLMServer:
 
 @dataclass(frozen=True)
 class Load:
-    """What the servers are given: pages with their regions, and the same as requests."""
+    """The work for the servers: pages with their regions, and the same as requests."""
 
     engine: str
     work: Work

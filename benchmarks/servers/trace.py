@@ -1,4 +1,4 @@
-"""What a vLLM profile says about the GPU: how busy it is, with what, and what the gaps wait for.
+"""Summarise a vLLM profile of the GPU: how busy it is, with what, and what the gaps wait for.
 
     python -m benchmarks.servers.trace TRACE.json.gz
 

@@ -33,7 +33,7 @@ def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]
 
 
 def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
-    """What the host makes of pages without a server, with a thread for each core."""
+    """Measure what the host prepares of pages without a server, with a thread for each core."""
     reader = WholePageReader(detector._settings())
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

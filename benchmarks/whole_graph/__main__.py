@@ -97,7 +97,7 @@ class Benchmark:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Of every command: this checkout first on the path, and the engines for random weights."""
+        """Return the environment of every command: this checkout first on the path, random weights."""
         plugin = write_plugin(self.work / "plugin")
         path = [str(ROOT), str(plugin), *filter(None, [os.environ.get("PYTHONPATH")])]
         kept = {name: text for name, text in os.environ.items() if not name.startswith("KOPUB_")}

@@ -1,4 +1,4 @@
-"""What the benchmark of the whole graph runs on: its pages, its homes, its profile, the engines for random weights."""
+"""The setup of the benchmark of the whole graph: pages, homes, profile, engines with random weights."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class Home:
         return self.folder / "dagster"
 
     def settings(self) -> Settings:
-        """What the profile makes in this home. Raises `ConfigError`."""
+        """Return the settings of the profile in this home. Raises `ConfigError`."""
         return read_settings(self.environment)
 
 

@@ -1,4 +1,4 @@
-"""What each stage does by itself, with its server warm: pages a second, as JSON into a file.
+"""Measure the pages a second of each stage alone, with its server warm, as JSON into a file.
 
     KOPUB_PROFILE=... python -m benchmarks.whole_graph.stage_rates --pages N OUT.json
 

@@ -1,4 +1,4 @@
-"""What the benchmark of the whole graph shows: a table of stages for each case, sentences, and the same as JSON."""
+"""The report of the benchmark of the whole graph: a table of stages a case, sentences, JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,12 +31,12 @@ class Measured:
 
     @property
     def pages_per_second(self) -> float:
-        """From the start of the command to its end."""
+        """Return pages a second from the start of the command to its end."""
         return self.pages / self.run.span.seconds
 
     @property
     def stages_per_second(self) -> float:
-        """From the start of the first stage to the end of the command."""
+        """Return pages a second from the start of the first stage to the end of the command."""
         return self.pages / max(1e-9, self.run.span.seconds - self.run.loading)
 
 

@@ -175,7 +175,7 @@ class HomeSource:
         return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-        """By asset: the tables of this corpus by shard with what tells their files apart, and the shards of others."""
+        """Return by asset the marks of this corpus's tables by shard, and the shards of other corpora."""
         footers = FooterCache(self.store)
         source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
         stamps: dict[str, dict[str, str]] = {}

@@ -183,7 +183,7 @@ class ReleaseSource:
         return pa.concat_tables(parts) if parts else rows.slice(0, 0, columns)
 
     def _region_ends(self, shard: str) -> np.ndarray:
-        """By page of a shard, the row after its last region."""
+        """Return by page of a shard the row after its last region."""
         with self._lock:
             if shard not in self._ends:
                 counts = self.rows(PAGES, shard).read(["n_regions"])["n_regions"].to_pylist()

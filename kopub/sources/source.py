@@ -40,7 +40,7 @@ class Source(Protocol):
 
     @property
     def shards(self) -> Sequence[str]:
-        """Those that have pages, in corpus order."""
+        """Return the shards that have pages, in corpus order."""
         ...
 
     @property
@@ -118,7 +118,7 @@ class ParquetRows:
             return self._file.read(list(columns))
 
     def slice(self, start: int, count: int, columns: Sequence[str]) -> pa.Table:
-        """At most `count` rows from `start` on. Raises `StoreError`."""
+        """Return at most `count` rows from `start` on. Raises `StoreError`."""
         self._require(columns)
         first, last = bisect_right(self._ends, start), bisect_right(self._ends, start + count - 1)
         groups = list(range(first, min(last + 1, len(self._ends)))) if count else []

@@ -55,7 +55,7 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def watcher() -> Watcher:
-    """Whoever watches now."""
+    """Return the watcher of the runs of this process."""
     return _watching[-1] if _watching else NOBODY
 
 

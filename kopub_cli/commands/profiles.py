@@ -69,7 +69,7 @@ def _cells(values: dict[str, Any]) -> list[str]:
 
 
 def _values(profile: "Profile") -> dict[str, Any]:
-    """As JSON values; what is measured without a card was measured on a laptop's CPU."""
+    """Return the profile as JSON values; figures without a card are of a laptop's CPU."""
     card, engines = profile.card, profile.sections
     return {
         "profile": profile.name,

@@ -192,7 +192,7 @@ class _AssetStatus:
         )
 
     def values(self, last: "LastRun | None") -> dict[str, Any]:
-        """As JSON values: tables by how they stand, rows by state, and what the last run computed."""
+        """Return as JSON values the tables by standing, the rows by state, and what the last run computed."""
         return {
             "asset": self.asset,
             "made": len(self.made),

@@ -93,7 +93,7 @@ class Figures(Resource):
 
 
 class Documents(Resource):
-    """What is made of whole documents, besides their pages."""
+    """The profile section of what is made of whole documents, besides their pages."""
 
     chunks: bool = Field(
         default=False,

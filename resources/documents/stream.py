@@ -159,7 +159,7 @@ class DocumentStream:
 
 
 class _PageRow(NamedTuple):
-    """What the plan takes of a row of `raw_pages`."""
+    """The fields of a row of `raw_pages` that the plan needs."""
 
     page_id: str
     shard: str
@@ -290,7 +290,7 @@ def _safe(document: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Equal for names that some file system takes for one."""
+    """Return a form of a name that is equal for names that some file system takes for one."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -286,7 +286,7 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
 
 
 def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
-    """From a caption to the picture or table above or below it, in parts of 1,000; None where there is none."""
+    """Return the distance of a caption to the picture or table beside it, in parts of 1,000, if any."""
     if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
         return None
     x1, y1, x2, y2 = caption.region.bbox_2d

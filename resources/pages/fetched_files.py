@@ -69,7 +69,7 @@ _listed = threading.Lock()
 
 
 class FetchedFiles:
-    """At most `most` bytes in `folder`, which any number of processes of this machine share.
+    """A cache of at most `most` bytes in `folder`, which processes of this machine share.
 
     The name of a file says which URL and which state of it the bytes are of, and their SHA-256. It gets that name when
     it is whole and on the disk, so that what was cut off is never taken for a file.

@@ -156,4 +156,4 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
 
 
 def _say_nothing(line: str) -> None:
-    """For callers that show no progress."""
+    """Show no progress."""

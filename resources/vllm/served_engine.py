@@ -128,7 +128,7 @@ class ServedEngine(Engine):
 
     @property
     def memory(self) -> ModelMemory | None:
-        """What its model takes of a card, as far as its name tells; None where nobody said."""
+        """Return the memory that the model takes of a card, None where it is not known."""
         return self.large_memory if self.large_memory and "8B" in self.server.model else self.model_memory
 
     def take_figures(self) -> Figures:

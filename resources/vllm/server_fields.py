@@ -116,7 +116,7 @@ class VLLMServerFields(Resource):
 
     @property
     def answers(self) -> str:
-        """What it answers with, as its probes ask for it: generate, pooling for vectors, or classify."""
+        """The kind of its answers: generate, pooling for vectors, or classify."""
         return self.convert if (self.runner, self.convert) == ("pooling", "classify") else self.runner
 
     @property

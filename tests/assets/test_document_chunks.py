@@ -75,7 +75,7 @@ def texts_of(platform: Platform) -> dict[str, list[str]]:
 
 
 def plan(platform: Platform) -> AssetPlan:
-    """What a run would make again of the asset."""
+    """Return what a run would make again of the asset."""
     plans = survey(platform.resources(), FooterCache(platform.store), platform.graph).plans()
     return next(each for each in plans if each.asset == ASSET)
 

@@ -1,4 +1,4 @@
-"""What the engines counted, page by page: in the ledger, in the UI, and in `kopub costs`."""
+"""The counts of engines, page by page: in the ledger, in the UI, and in `kopub costs`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What Dagster's UI shows: the state of a partition, the figures of a shard, previews, and where things are."""
+"""Dagster's UI shows states of partitions, figures of shards, previews, and where things are."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_run_that_made_nothing_plots_no_speed(platform: Platform):
 
 
 def test_a_table_that_says_more_of_itself_is_not_written_again(platform: Platform):
-    """As one of an earlier version may."""
+    """An earlier version may have written such a table."""
     platform.run("raw_pages")
     store = platform.store
     table, metadata = store.read("raw_pages", "shard_00"), store.metadata("raw_pages", "shard_00")

@@ -25,7 +25,7 @@ QUIET = {"PYTHONWARNINGS": "ignore"}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """With the instance that `make setup` makes, which has no word about itself to say."""
+    """A home with the instance of `make setup`, which prints nothing about itself."""
     home = tmp_path / "home"
     (home / "dagster").mkdir(parents=True)
     (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")

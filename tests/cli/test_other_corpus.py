@@ -89,7 +89,7 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
 
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
-    """What the vectors were made from is not in the store any more; it was of the same corpus."""
+    """The vectors' input is not in the store any more, and was of the same corpus."""
     platform.make(*SEARCHED.split(","))
     table = platform.store.read("ocr_results", "shard_00")
     metadata = platform.store.metadata("ocr_results", "shard_00")

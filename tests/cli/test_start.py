@@ -1,4 +1,4 @@
-"""What a command loads before it begins: one that reads tables needs neither Dagster nor a model library."""
+"""Commands that read tables load neither Dagster nor a model library."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the commands print at terminals of 80 and 120 columns: no header, name or number is cut or broken."""
+"""Commands cut no header, name or number at terminals of 80 and 120 columns."""
 
 import io
 import re
@@ -55,7 +55,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def printed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What a command prints at a terminal of so many columns, without colours and progress."""
+    """Return what a command prints at a terminal of so many columns, without colours and progress."""
     monkeypatch.setenv("KOPUB_HOME", str(home))
     monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -154,7 +154,7 @@ def test_korean_without_blanks_is_broken_between_its_characters_and_a_path_is_no
 
 
 def spoken(line: str) -> str:
-    """What `say` prints at a terminal of 20 columns."""
+    """Return what `say` prints at a terminal of 20 columns."""
     out = Console(file=io.StringIO(), width=20, force_terminal=True)
     say(out, line)
     return out.file.getvalue()  # type: ignore[attr-defined]

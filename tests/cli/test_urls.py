@@ -1,4 +1,4 @@
-"""Where a URL is no place: every option and setting that takes a path of this machine refuses one in a line."""
+"""Every option and setting that takes a path of this machine refuses a URL in one line."""
 
 from pathlib import Path
 

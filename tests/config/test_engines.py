@@ -142,7 +142,7 @@ def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path, monke
 
 @pytest.mark.services
 def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
-    """As after an update: the metadata of the older installation, first on the path, has no engines."""
+    """After an update, the older installation's metadata, first on the path, has no engines."""
     metadata = tmp_path / "kopub-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")

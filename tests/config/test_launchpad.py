@@ -32,7 +32,7 @@ TORN_DOWN: list[str] = []
 
 
 class Server(Resource):
-    """What an engine has of its own."""
+    """A resource that an engine holds."""
 
     url: str
 
@@ -52,7 +52,7 @@ class Reader(Resource):
 def run(
     resources: Mapping[str, Any], launchpad: Mapping[str, Any]
 ) -> tuple[list[tuple[str, int, str, str]], list[str]]:
-    """What an asset saw of the reader, and what failed."""
+    """Return the reader that an asset saw, and what failed."""
     seen: list[tuple[str, int, str, str]] = []
 
     @dg.asset

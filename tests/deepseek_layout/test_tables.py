@@ -192,7 +192,7 @@ async def reply(asked: SentRequest) -> web.StreamResponse:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What the page ended in, by who found its text; each way took the place of the one before."""
+    """Return how the page ended, by who found its text, in order."""
     home = tmp_path_factory.mktemp("ways") / "home"
     (home / "source").mkdir(parents=True)
     (home / "source" / "a.pdf").write_bytes(text_pdf(sheet(written(*PRINTED), box="0 0 420 595")))

@@ -61,7 +61,7 @@ def one(reply: Reply, **fields: Any) -> tuple[PageLayout, list[SentRequest], dic
 
 
 def begins_with_title(image: bytes) -> bool:
-    """Whether a half is the upper one: the page's margin above its title is wider than what a cut leaves."""
+    """Return whether a half is the upper one, whose margin is wider than what a cut leaves."""
     pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_GRAYSCALE)
     assert pixels is not None
     return int(np.argmax((pixels < 128).any(axis=1))) < 120 and bool((pixels[700] < 128).any())

@@ -1,4 +1,4 @@
-"""What `deploy/` says is what Dagster and Kubernetes take, and every deployment has the same care of its runs."""
+"""Dagster and Kubernetes accept `deploy/`, and every deployment looks after its runs alike."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,7 +80,7 @@ def _of_chart(kubeconfig: str) -> dict[str, Any]:
 
 
 def _context_of_chart() -> dict[str, Any]:
-    """What the templates of the chart have the code server hand to its runs."""
+    """Return the context that the chart's code server passes to its runs."""
     return {
         "k8s": {
             "image_pull_policy": SERVER["image"]["pullPolicy"],

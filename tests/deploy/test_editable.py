@@ -1,4 +1,4 @@
-"""What `make setup` installs is the checkout: a copy of a module would run in the place of the file that one edits."""
+"""`make setup` installs the checkout itself, not a copy that would run instead of an edited file."""
 
 import subprocess
 import sys

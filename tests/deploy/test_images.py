@@ -1,4 +1,4 @@
-"""What can be held of the images and workflows where no Docker is: their files fit the project."""
+"""The files of images and workflows fit the project, as far as that shows without Docker."""
 
 import fnmatch
 import re

@@ -34,7 +34,7 @@ class Block:
 
     @property
     def status(self) -> int:
-        """How its commands end."""
+        """Return the exit status of its commands."""
         return int(self.mark.removeprefix("exit status ")) if self.mark.startswith("exit status ") else 0
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> list[str]:
-    """Where its links and pictures lead."""
+    """Return the targets of its links and pictures."""
     inline = [child for token in tokens(page) for child in token.children or []]
     return [str(child.attrs.get("href") or child.attrs.get("src")) for child in inline if child.type in _LEADING]
 

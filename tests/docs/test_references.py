@@ -1,4 +1,4 @@
-"""What the documentation names exists: files, anchors, commands, options, targets of make and modules."""
+"""Files, anchors, commands, options, targets and modules that the documentation names exist."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What `kopub doctor` says of a machine: every fault is provoked, and every line says what to do."""
+"""`kopub doctor` names every fault of a machine that is provoked, and says what to do."""
 
 import json
 import os
@@ -50,7 +50,7 @@ Doctor = Callable[..., Result]
 
 @pytest.fixture
 def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
-    """What the probe's own process sees of a double of torch whose `cuda.init` does that."""
+    """Return what the probe's process sees of a double of torch whose `cuda.init` does that."""
 
     def see(init: str) -> dict[str, Any]:
         (tmp_path / "torch.py").write_text(TORCH.format(init=init))

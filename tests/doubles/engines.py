@@ -20,7 +20,7 @@ from resources.states import State
 
 
 class Diary:
-    """What was worked on, kept in a file so that it outlives a killed process."""
+    """A record of the work done, in a file that outlives a killed process."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -103,7 +103,7 @@ class SlowReader(Recognizer):
 
 
 class UnitEmbedder(Embedder):
-    """The same unit vector for everything, or `spoil`ed ones."""
+    """An embedder that gives the same unit vector for everything, or `spoil`ed ones."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.unit", {1: "a double"})
 

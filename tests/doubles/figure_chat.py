@@ -1,4 +1,4 @@
-"""What chat models answer to a question about a figure: as asked, and in the ways in which they do not."""
+"""Answers of chat models to questions about figures, good and bad ones."""
 
 import json
 from typing import Any

@@ -55,7 +55,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def echo(asked: SentRequest) -> web.StreamResponse:
-    """What a good server does: it says something about the picture that no other picture gets."""
+    """Answer as a good server does, differently for each picture."""
     return says(f"read {asked.number}")
 
 
@@ -96,7 +96,7 @@ class HttpDouble:
         self._loop.call_soon_threadsafe(function)
 
     def die_soon(self) -> None:
-        """The same from within a reply."""
+        """Die from within a reply."""
         self._dying = self._loop.create_task(self._die())
 
     def die_and_come_back(self) -> None:

@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """As the driver raises it."""
+    """The error of the driver."""
 
 
 @dataclass

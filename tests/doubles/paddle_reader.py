@@ -56,7 +56,7 @@ def page_of_lines(page_id: str, image: np.ndarray, task: Task, label: str) -> tu
 
 
 def read_lines(image: np.ndarray) -> list[str]:
-    """What the double reads in a picture: a number for each line, or that it cannot."""
+    """Return what the double reads in a picture: a number for each line, or that it cannot."""
     dark = image < 128
     inked = np.concatenate(([False], dark.any(axis=1), [False]))
     edges = np.flatnonzero(np.diff(inked.astype(np.int8)))
@@ -74,7 +74,7 @@ def read_lines(image: np.ndarray) -> list[str]:
 
 
 def image_tokens(width: int, height: int) -> int:
-    """Those of the model's own preprocessor."""
+    """Return the image tokens of the model's own preprocessor."""
     columns, rows = round(width / PATCH), round(height / PATCH)
     if columns * rows > MOST:
         shrink = math.sqrt(width * height / PATCH**2 / MOST)
@@ -106,7 +106,7 @@ _WHOLE: dict[str, Callable[[Sequence[str]], str]] = {
 
 
 def well(asked: SentRequest, lines: Sequence[str]) -> str:
-    """What the model says when all goes well."""
+    """Answer as the model does when all goes well."""
     return _WHOLE[asked.prompt](lines)
 
 

@@ -89,7 +89,7 @@ class S3Double:
 
 
 def variables(url: str) -> dict[str, str]:
-    """What names the server at `url` to a client of S3."""
+    """Return the variables that name the server at `url` to a client of S3."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "test",

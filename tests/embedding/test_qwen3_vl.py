@@ -78,7 +78,7 @@ def noise(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def alike(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Whether pictures are the same but for the rounding of a few values, of which noise has the most."""
+    """Return whether pictures are equal but for the rounding of a few values."""
     off = np.abs(ours.astype(int) - theirs)
     return off.max() <= 2 and (off > 0).mean() < 0.01
 

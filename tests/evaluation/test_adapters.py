@@ -1,4 +1,4 @@
-"""How the folders of benchmarks are read: every form, and everything in them that is no sample."""
+"""Folders of benchmarks are read in every form; what is no sample is left out and named."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a scorer does at the edges: nothing to read, nothing read, other forms of the same, and too much."""
+"""Scorers at the edges: nothing to read, nothing read, other forms of the same, and too much."""
 
 import sys
 import unicodedata

@@ -1,4 +1,4 @@
-"""What a sample scores by its benchmark: readings of all kinds, lost ones, and the means over them."""
+"""Scores of samples by benchmark: readings of all kinds, lost ones, and the means over them."""
 
 import sys
 from dataclasses import replace

@@ -186,7 +186,7 @@ def changed(platform: Platform, **notes: Any) -> None:
 
 
 def stale(platform: Platform) -> set[str]:
-    """What is certainly stale, and what may be: everything else is current, or was never made."""
+    """Return what is certainly stale and what may be; the rest is current or was never made."""
     found = survey(platform.resources(), FooterCache(platform.store)).standings
     return {f"{asset} {standing}" for asset, of in found.items() for standing in of.values() if standing != "current"}
 

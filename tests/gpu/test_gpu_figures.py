@@ -1,4 +1,4 @@
-"""What NVML tells of the cards, and how it comes into the metadata of a shard."""
+"""Figures of the cards by NVML, and their way into the metadata of a shard."""
 
 import inspect
 import sys

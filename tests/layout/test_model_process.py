@@ -70,7 +70,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def counts(resource: PPDocLayout) -> dict[str, float | str]:
-    """What is not a time in the figures of its last pages."""
+    """Return the figures of its last pages without the times."""
     report = resource.report()
     return {name: value for name, value in report.items() if not name.startswith(("seconds", "pages_per_second"))}
 
@@ -194,7 +194,7 @@ def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
 
 
 def test_it_keeps_what_it_compiles(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without compiled files, as in an image that writes none, each start would compile PyTorch's sources anew."""
+    """Without compiled files each start would compile PyTorch's sources anew."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # PyTorch sets it, where it is imported here
     make().prepare()
@@ -237,7 +237,7 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(
 
 @pytest.fixture
 def begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Has every process that is started run some Python first."""
+    """Have every process that is started run some Python first."""
 
     def begin(script: str) -> None:
         (tmp_path / "sitecustomize.py").write_text(script)
@@ -248,7 +248,7 @@ def begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 @pytest.fixture
 def forward(begins_with: Callable[[str], None]) -> Callable[[str], None]:
-    """Has the network of every process that is started do something else."""
+    """Replace the forward pass of every process that is started."""
 
     def replaced(by: str) -> None:
         begins_with(
@@ -310,7 +310,7 @@ def test_one_that_hangs_while_it_is_loaded_is_killed(
 def test_a_run_that_is_stopped_does_not_wait_for_a_batch(
     make: Callable[..., PPDocLayout], forward: Callable[[str], None]
 ) -> None:
-    """As when it is compiled, which takes 90 seconds."""
+    """A batch takes long when the model is compiled first."""
     forward("time.sleep(600)")
     resource = make(batch_size=1, decode_threads=1)
     list(resource.detect([]))  # now it is loaded, so the pages before the last one are under way

@@ -126,7 +126,7 @@ def test_mask_branch_is_left_out_without_polygons(monkeypatch: pytest.MonkeyPatc
 def test_same_regions_as_the_post_processing_of_transformers(
     make: Callable[..., PPDocLayout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In fp32, with the processor's own resize; the rules that transformers does not have are switched off."""
+    """Compare in fp32, with the processor's own resize, without the rules that transformers lacks."""
     reference = borrowed_processor(monkeypatch)
     off = {"nms_same": 1.0, "nms_different": 1.0, "containment": dict.fromkeys(LABELS, "union")}
     regions = 0
@@ -565,7 +565,7 @@ class RecordedGraph:
 def recorded(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, graph: Any
 ) -> tuple[dict[str, list[str]], str]:
-    """What a model on the host that records its pass, as on a GPU, finds on six pages, and its fallbacks."""
+    """Return what a model that records its pass finds on six pages, and its fallbacks."""
     made = pp_model.PageModel.__init__
 
     def recording(model: Any, *arguments: Any, **options: Any) -> None:
@@ -579,7 +579,7 @@ def recorded(
 
 
 def labels(layouts: dict[str, PageLayout]) -> dict[str, list[str]]:
-    """Of the regions of each page: the last bit of a box is another in a batch of another size."""
+    """Return the labels of each page; the last bit of a box depends on the size of the batch."""
     return {page_id: [region.label for region in layout.regions] for page_id, layout in layouts.items()}
 
 
@@ -914,7 +914,7 @@ def test_recipe_names_the_weights_and_not_the_speed(
 
 
 def test_jpeg_that_is_not_plain_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without nvJPEG at hand: a PNG and a CMYK JPEG never ask for it, a plain JPEG does."""
+    """A PNG and a CMYK JPEG never ask for nvJPEG, a plain JPEG does."""
     import io
 
     from PIL import Image

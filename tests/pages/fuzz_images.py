@@ -43,7 +43,7 @@ SOUND = (TAKEN, REFUSED, LATE)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a mutant; `detail` is the reason of a refusal, or what was found."""
+    """The outcome of a mutant; `detail` is the reason of a refusal, or what was found."""
 
     number: int
     seed: str
@@ -131,7 +131,7 @@ def look(data: bytes) -> tuple[str, str]:
 
 
 def _outcome(read: Callable[[bytes], Any], data: bytes) -> tuple[Any, str]:
-    """What a function makes of a page, or None and why it refuses it."""
+    """Return what a function makes of a page, or None and the reason of its refusal."""
     from resources.errors import UndecodableImage
 
     try:

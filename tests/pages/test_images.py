@@ -387,7 +387,7 @@ def test_the_samples_are_as_pillow_reads_them() -> None:
 
 
 def outcome(data: bytes) -> object:
-    """What becomes of a page: its pixels, or why there are none."""
+    """Return the pixels of a page, or why there are none."""
     try:
         return decode(data).tolist()
     except UndecodableImage as error:

@@ -66,7 +66,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> Folder:
-    """With three pages to the shard."""
+    """Make shards of three pages."""
     monkeypatch.setattr(shards, "SHARD_PAGES", 3)
     return folder
 
@@ -529,7 +529,7 @@ def test_an_index_that_cannot_be_used_is_replaced(folder: Folder) -> None:
 
 
 class Stopped(BaseException):
-    """As an interrupt from the keyboard is, no error."""
+    """A `BaseException`, as an interrupt from the keyboard is."""
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ PICTURE = "q 300 0 0 200 50 300 cm BI /W 2 /H 2 /BPC 8 /CS /G /F /AHx ID 00FF00F
 
 
 def stencil(field: str) -> str:
-    """The same as a mask that paints some of its four fields black, and leaves the others clear."""
+    """Return the picture as a mask that paints some of its four fields black."""
     return PICTURE.replace("/BPC 8 /CS /G", "/IM true /BPC 1").replace("00FF00FF", field)
 
 

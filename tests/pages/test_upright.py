@@ -125,7 +125,7 @@ def test_a_picture_with_a_frame_and_a_page_with_a_dark_edge_are_no_sheets_of_pap
 
 
 def test_the_panel_of_a_slide_is_no_sheet_of_paper(page: Pixels):
-    """What is written around it would be lost."""
+    """Text around the panel would be lost."""
     slide = np.full((1240, 1754, 3), (20, 40, 90), np.uint8)
     slide[200:1180, 60:1694] = 250
     cv2.putText(slide, "The title of this slide", (80, 130), cv2.FONT_HERSHEY_SIMPLEX, 2.5, (255, 255, 255), 5)

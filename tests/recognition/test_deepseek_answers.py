@@ -1,4 +1,4 @@
-"""What DeepSeek-OCR adds to the print goes; what is printed stays."""
+"""Answers of DeepSeek-OCR lose what it adds to the print, and nothing that is printed."""
 
 import pytest
 from hypothesis import given

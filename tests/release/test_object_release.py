@@ -225,7 +225,7 @@ def test_who_has_a_release_open_reads_it_to_its_end_while_two_nodes_publish(
 
 
 class Killed(BaseException):
-    """As a kill: nothing of the process's own runs after it."""
+    """A stand-in for a kill, after which nothing of the process runs."""
 
 
 def test_a_kill_at_any_step_leaves_the_folder_as_it_was_and_the_next_run_makes_it_whole(

@@ -1,4 +1,4 @@
-"""Where a release may be written: nothing of a person's is overwritten or deleted, and the refusal is one line."""
+"""A release overwrites and deletes nothing of a person's, and refuses in one line."""
 
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.M
     write(release.root, {"thesis.txt": b"three years"})
 
     class Killed(BaseException):
-        """As a kill: what comes after it does not happen."""
+        """A stand-in for a kill, after which nothing happens."""
 
     def kill(*_: object) -> None:
         raise Killed
@@ -129,7 +129,7 @@ def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.M
 
 
 def refusal(tmp_path: Path, folder: Path | str, **environment: str) -> str:
-    """What reading the settings says of a release in `folder`; the home is `h` in the folder of the test."""
+    """Return what reading the settings says of a release in `folder`; the home is `h`."""
     with pytest.raises(ConfigError) as raised:
         read_settings({"KOPUB_HOME": str(tmp_path / "h"), "KOPUB_RELEASE__FOLDER": str(folder), **environment})
     return str(raised.value)

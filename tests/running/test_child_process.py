@@ -39,7 +39,7 @@ def test_a_child_finds_the_modules_and_has_the_descriptors(modules: Path, tmp_pa
 
 
 def test_a_package_that_is_imported_meanwhile_hides_no_module(modules: Path, monkeypatch: pytest.MonkeyPatch):
-    """As OpenCV has its own folder, with a `typing`, on the path while it is imported."""
+    """OpenCV puts its own folder, with a `typing`, on the path while it is imported."""
     package = modules / "package"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -90,7 +90,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def everything(platform: Platform) -> list[str]:
-    """What the engines were asked for since the last look, in order."""
+    """Return what the engines were asked for since the last look, in order."""
     path = platform.home / "diary.all"
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)

@@ -94,7 +94,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(assets=_assets, die_on=_ids, engine=strategies.sampled_from(["layout", "recognition", "embedding"]))
     def engine_breaks_down(self, assets: Sequence[str], die_on: str, engine: str) -> None:
-        """In the middle of a run, after some pages."""
+        """Let an engine break down in the middle of a run, after some pages."""
         fields: dict[str, Any] = getattr(self.history, engine)
         fields["die_on"] = die_on
         try:
@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(assets=_assets, opened=strategies.integers(0, 6))
     def drive_drops(self, assets: Sequence[str], opened: int) -> None:
-        """In the middle of a run; it is back for the next one."""
+        """Let the drive drop in the middle of a run; it is back for the next one."""
         with self.history.drive_dropped_after(opened):
             self.history.materialize(assets)
 

@@ -1,4 +1,4 @@
-"""Where processes keep what they compile."""
+"""Processes keep what they compile in lasting caches."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run says of its failures: the same thing once."""
+"""A run says the same failure once."""
 
 from kopub_assets.running.execution import said_once
 

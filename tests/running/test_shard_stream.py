@@ -62,7 +62,7 @@ def pages_of(*doubles: HttpDouble) -> list[str]:
 
 
 def reader(*urls: str, **fields: Any) -> GlmOcrRecognizer:
-    """At most two requests wait and two are under way, so that a few pages are more than the pool takes at once."""
+    """Return a reader with so few requests that some pages are more than its pool takes at once."""
     server = VLLMServer(model="glm", revision="r1", mode="external", urls=list(urls), images_per_prompt=0)
     return GlmOcrRecognizer(**{"server": server, "processes": 1, "in_flight": 2, "retry_seconds": 0.001, **fields})
 
@@ -433,7 +433,7 @@ def test_a_page_that_the_engine_forgets_fails_alone(tmp_path: Path):
 
 
 def test_a_page_that_is_in_two_shards_is_not_mixed_up(tmp_path: Path):
-    """As when it has moved, and one of the two has not been made since."""
+    """The page has moved, and one of the two shards has not been made since."""
     platform = Platform.of(tmp_path, [drawn("a_2"), drawn("a_1", "b_2")])
     assert platform.run("raw_pages", last="shard_01").success
     other = page_image(1, (84, 280))

@@ -1,4 +1,4 @@
-"""How pages are ranked, which of them are searched, and when nothing matches well."""
+"""The ranking of pages, the filter of what is searched, and the floor of a good match."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ def test_bm25_finds_pages_by_their_words_and_no_other(platform: Platform):
 
 
 def test_the_scores_of_bm25_are_those_that_are_measured(platform: Platform):
-    """By the same index as `retrieval_scores`."""
+    """The command and `retrieval_scores` use the same index."""
     bm25, ids = Bm25(), [page_id for page_id, text in TEXTS.items() if text]
     for at, tokens in enumerate(words.tokens(TEXTS[page_id] for page_id in ids)):
         bm25.add(at, tokens)

@@ -93,7 +93,7 @@ def test_the_page_that_answers_comes_first_with_its_passage(platform: Platform):
 
 
 def test_hangul_typed_as_letters_is_the_same_question(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    """As some systems type it; a model has other tokens for it, so the engine must see syllables."""
+    """Some systems type single letters, for which a model has other tokens than for syllables."""
     heard: list[str] = []
     embed = HashedEmbedder.embed_texts
 

@@ -35,7 +35,7 @@ def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def lock(url: str, lives: float | None = None) -> ObjectLock:
-    """As another process has one: none of these knows of the others."""
+    """Return a lock as another process has one: none knows of the others."""
     objects, root = Objects.at(url)
     return ObjectLock(objects, f"{root}/.locks/ocr_results.shard_00", "ocr_results of shard_00", lives)
 

@@ -1,4 +1,4 @@
-"""What object storage is asked: as little as can be, and no more for more shards where tables are only looked at."""
+"""Requests to object storage are few, and no more for more shards where tables are only looked at."""
 
 import random
 from pathlib import Path

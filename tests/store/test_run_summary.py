@@ -1,4 +1,4 @@
-"""What was counted in a run, from the ledger."""
+"""Summaries of runs, from the ledger."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ PATIENCE = faults.RETRY_TIMEOUT_S
 
 @pytest.fixture
 def store(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
-    """With a table of recipe `before`, to which a fault must do nothing."""
+    """A store with a table of recipe `before`, which no fault may change."""
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 5.0)
     store = TableStore(f"{s3_root}/{tmp_path.name}", keep_versions=0)
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "before"})

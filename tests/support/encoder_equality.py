@@ -1,4 +1,4 @@
-"""How far an encoder of the plugin is from vLLM's own, in one process with vLLM, on a CPU or a GPU.
+"""Compare an encoder of the plugin with vLLM's own, in one process with vLLM.
 
     KOPUB_GLM_OCR_ENCODER=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 \\
         python -m tests.support.encoder_equality FOLDER [LOAD_FORMAT]
@@ -89,7 +89,7 @@ def kind_of(visual: Any) -> dict[str, Any]:
 
 
 def same_embeddings(model: Any, width: int) -> bool:
-    """Whether vLLM's class and ours put image embeddings into the same places."""
+    """Return whether vLLM's class and ours put image embeddings into the same places."""
     import torch
 
     weight = next(model.get_language_model().parameters())

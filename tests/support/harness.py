@@ -71,7 +71,7 @@ class Platform:
         return ShardStore(url=str(self.home / "store"))
 
     def diary(self, engine: str) -> Diary:
-        """What an engine double has worked on so far."""
+        """Return what an engine double has worked on so far."""
         return Diary(str(self.home / f"{engine}.diary"))
 
     @property
@@ -87,7 +87,7 @@ class Platform:
 
     @property
     def definitions(self) -> dg.Definitions:
-        """What Dagster would load of these settings."""
+        """Return the definitions that Dagster would load of these settings."""
         return definitions_of(self.settings, self.graph)
 
     @property
@@ -207,7 +207,7 @@ def _choices() -> dict[str, Any]:
 
 @cache
 def _settings() -> Settings:
-    """What a platform has besides its home and its resources."""
+    """Return the settings of a platform besides its home and its resources."""
     return Settings.of(Path("home"), _CPU, "cpu")
 
 
@@ -216,6 +216,6 @@ def _silent(line: str) -> None:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """What the failed steps of a run said, one line for each shard."""
+    """Return what the failed steps of a run said, one line for each shard."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return "\n".join(error.message.partition(": ")[2].strip() for error in errors if error)

@@ -134,7 +134,7 @@ class CorpusHistory:
 
     @property
     def platform(self) -> Platform:
-        """As a process sees it that starts now."""
+        """Return the platform as a process sees it that starts now."""
         engines = {
             "layout": WitnessLayout(**self.layout),
             "recognition": WitnessReader(**self.recognition),
@@ -297,7 +297,7 @@ class CorpusHistory:
         return rows
 
     def _told(self, asset: str, row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-        """What a row tells of the bytes behind it, and what it has to."""
+        """Return what a row says of the bytes behind it, and what it should say."""
         if asset == "raw_pages":
             return self._told_of_page(row)
         if asset == "parsed_texts" and row["page_id"] in self.corrected:

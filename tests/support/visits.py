@@ -81,7 +81,7 @@ class Visit:
             self.page.keyboard.press("Enter")
 
     def picture(self, name: str) -> None:
-        """That nothing is wider than the window; and a screenshot where KOPUB_TEST_PICTURES is set, in `pictures`."""
+        """Assert that nothing is wider than the window, and take a screenshot where one is wanted."""
         self.page.wait_for_load_state("networkidle")
         if os.environ.get("KOPUB_TEST_PICTURES"):
             self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)
@@ -89,7 +89,7 @@ class Visit:
         assert wide <= window, f"{name} is {wide} pixels wide in a window of {window}"
 
     def close(self, url: str) -> None:
-        """What every visit must hold."""
+        """Assert what must hold at the end of every visit."""
         self._context.close()
         assert not self.said
         assert self.asked

@@ -1,4 +1,4 @@
-"""Whether a text layer is believed, what it says of a region, and how far a reading is from it."""
+"""Text layers: whether one is believed, its text of a region, its distance from a reading."""
 
 import re
 from collections.abc import Sequence

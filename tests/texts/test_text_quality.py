@@ -257,7 +257,7 @@ def test_a_doubt_is_told_and_changes_no_state(platform: Platform, result: dg.Exe
 
 
 def test_an_upgrade_of_the_boxes_doubts_again_and_embeds_nothing(platform: Platform, result: object):
-    """What a doubt depends on is part of the row's fingerprint."""
+    """The fingerprint of a row covers everything that its doubts depend on."""
     before = platform.rows("parsed_texts")["a_1"]["fingerprint"]
     table = platform.store.read("ocr_results", "shard_00")
     regions = table["regions"].to_pylist()

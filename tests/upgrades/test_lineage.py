@@ -1,4 +1,4 @@
-"""Of any page or vector one can ask which bytes, boxes, models and runs made it."""
+"""The lineage of a page or vector: the bytes, boxes, models and runs that made it."""
 
 import hashlib
 import json

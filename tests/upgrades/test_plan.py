@@ -1,4 +1,4 @@
-"""What a change will redo, why, and at what cost, before anything is done."""
+"""The plan of a change: what is made again, why, and at what cost."""
 
 from datetime import datetime
 from pathlib import Path

@@ -19,7 +19,7 @@ NEWER = r"layout_regions of shard_00 was made by a newer release of KoPub (versi
 
 
 class NewerLayout(OneRegionLayout):
-    """What the next release has."""
+    """The layout engine of the next release."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.one_region", {1: "a double", 2: "sees more"})
 

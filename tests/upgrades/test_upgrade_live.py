@@ -97,7 +97,7 @@ class Live:
             yield stack.enter_context(Ui(self.folder, environment).started("--workspace", str(workspace)))
 
     def failed_ticks(self, instance: dg.DagsterInstance) -> bool:
-        """Whether the watch of the profile has said that it cannot be used."""
+        """Return whether the watch of the profile has said that it cannot be used."""
         return any(
             tick.status is TickStatus.FAILURE and "mine.yaml is not YAML" in str(tick.error)
             for state in instance.all_instigator_state()
@@ -121,7 +121,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
     with dg.DagsterInstance.get() as instance, live.services() as ui:
 
         def ticked(since: float = 0.0) -> bool:
-            """Whether an evaluation of the sensor has begun since then, and come to its end."""
+            """Return whether an evaluation of the sensor has begun since then, and ended."""
             ended = (TickStatus.SUCCESS, TickStatus.SKIPPED)
             return any(
                 tick.status in ended and tick.timestamp > since

@@ -1,4 +1,4 @@
-"""What a change makes stale, and what a night requests for it: exactly that, once."""
+"""A night requests exactly what a change made stale, once."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Set
@@ -209,7 +209,7 @@ def test_a_page_that_failed_and_came_out_later_is_news_to_the_tables_below(platf
 
 
 class Repaired(OneRegionLayout):
-    """The same model, after what made it fail has passed."""
+    """The same model, after the cause of its failure has passed."""
 
     def recipe(self) -> dict[str, Any]:
         return OneRegionLayout(diary=self.diary, revision=self.revision, fail_on=self.fail_on).recipe()

@@ -286,7 +286,7 @@ def test_a_second_writer_of_the_same_upgrade_evicts_no_older_version(store: Shar
 
 
 def test_a_kept_version_says_itself_which_recipe_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """On object storage another writer may replace the table while it is being kept."""
+    """Another writer may replace a table on object storage while it is being kept."""
     store = ShardStore(url=f"memory://{tmp_path.name}")
     write(store, "a")
     get = Objects.get

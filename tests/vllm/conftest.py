@@ -30,7 +30,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What the double takes for a model; its path marks every process that belongs to this test."""
+    """The model of the double; its path marks every process that belongs to this test."""
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text("{}")

@@ -306,7 +306,7 @@ def daemons(tmp_path: Path) -> list[psutil.Process]:
 
 
 def pipes(tmp_path: Path) -> set[str | None]:
-    """Where the processes of the servers look for a daemon."""
+    """Return where the processes of the servers look for a daemon."""
     servers = [process for process in processes(tmp_path) if "stub_vllm" in " ".join(process.cmdline())]
     assert servers
     return {process.environ().get("CUDA_MPS_PIPE_DIRECTORY") for process in servers}

@@ -1,4 +1,4 @@
-"""What axe-core finds in the reading room: nothing, in every view, light and dark, editing among them."""
+"""axe-core finds nothing in any view of the reading room, light and dark."""
 
 import os
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def test_axe_finds_nothing_in_any_view(
 
 
 def _kind(address: str) -> tuple[str, str, str]:
-    """What tells pages apart that look different: one of each kind is looked at."""
+    """Return the kind of a page; one of each kind is looked at."""
     parts = urlsplit(address)
     asked = parse_qs(parts.query)
     path = address if address in UNLINKED else parts.path

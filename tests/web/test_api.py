@@ -53,7 +53,7 @@ def guarded(platform: Platform) -> TestClient:
 
 
 def problem(answer: Any, status: int) -> str:
-    """What a problem says; nothing else is answered."""
+    """Assert that an answer is a problem, and return what it says."""
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     said = answer.json()
     assert said.keys() == {"type", "title", "status", "detail"}

@@ -46,7 +46,7 @@ def client(platform: Platform, editor: Editor | None) -> TestClient:
 
 
 def fields(room: TestClient, page_id: str = "a_1") -> dict[str, str]:
-    """What the first form of a region sends, besides what a person writes."""
+    """Return what the first form of a region sends, besides what a person writes."""
     shown = room.get("/page", params={"id": page_id, "view": "edit"}).text
     sent = dict(re.findall(r'<input type="hidden" name="(id|seen|form)" value="([^"]*)">', shown))
     return {**sent, "box": re.findall(r'name="box" value="([^"]*)"', shown)[0], "author": "Kim"}

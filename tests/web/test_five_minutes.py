@@ -23,7 +23,7 @@ QUESTION = "하드웨어 아키텍처"
 
 @dataclass(frozen=True)
 class FiveMinutes:
-    """What the commands said, and where the room is that they lead to."""
+    """The output of the commands, and the address of the room that they lead to."""
 
     run: str
     status: str

@@ -1,4 +1,4 @@
-"""What `kopub browse` frees goes back to the system; what threads free that decode pages is kept for the next page."""
+"""`kopub browse` gives freed memory back; threads that decode pages keep theirs for the next page."""
 
 import platform
 import re

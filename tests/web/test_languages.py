@@ -1,4 +1,4 @@
-"""Which language and colours a browser gets, and that both languages say the same things."""
+"""A browser gets its language and colours, and both languages say the same things."""
 
 import re
 from string import Formatter

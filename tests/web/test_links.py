@@ -1,4 +1,4 @@
-"""Where Dagster's UI finds the reading room, and what of its address is refused."""
+"""Links from Dagster's UI to the reading room, and addresses that are refused."""
 
 from pathlib import Path
 from typing import Any

@@ -128,7 +128,7 @@ def address(html: str, start: str) -> str:
 
 
 def plain(html: str) -> str:
-    """What a person reads of a page."""
+    """Return the text that a person reads of a page."""
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 

@@ -1,4 +1,4 @@
-"""From the model's raw boxes to a page's detections, every rule on whole arrays.
+"""Post-processing of the model's raw boxes into detections of a page, every rule on whole arrays.
 
 The rules are those of PaddleX's layout post-processing as the GLM-OCR SDK configures them.
 Ties are broken the same way everywhere: reading order, then score, then label.

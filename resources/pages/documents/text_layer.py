@@ -455,7 +455,7 @@ def _is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
 
 
 def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
-    """Without the words that stand where the same word stood just before: print is made bold so."""
+    """Yield the words without repeats in the same place, by which print is made bold."""
     last: dict[str, Box] = {}
     for word in words:
         before, last[word.text] = last.get(word.text), word.box

@@ -81,7 +81,7 @@ class TransformersRecognizer(Recognizer):
 
     @cached_property
     def served(self) -> VlmRecognizer:
-        """The same reader as it would be on a server, whose settings are taken."""
+        """Return the same reader as it would be on a server, with its settings."""
         server = VLLMServer(
             model=self.repo,
             revision=self.revision or None,
@@ -183,7 +183,7 @@ class LocalRequest:
 
 
 class LocalClient:
-    """What a `VlmReader` needs of a client of a model server, without one."""
+    """A stand-in for the client of a model server that a `VlmReader` needs."""
 
     def __init__(self, model: "LocalModel", context: int) -> None:
         self._model, self._context = model, context

@@ -151,7 +151,7 @@ class ServerFolder:
 
     @property
     def state(self) -> ServerState | None:
-        """None before the first start."""
+        """The state of the server, None before the first start."""
         try:
             values = json.loads((self.path / "state.json").read_text("utf-8"))
         except FileNotFoundError:

@@ -23,7 +23,7 @@ REPO = "someone/pages"
 
 @dataclass
 class Fault:
-    """What happens to the next `times` requests of a method whose path holds `path`.
+    """A fault of the next `times` requests of a method whose path holds `path`.
 
     `status` answers instead of the Hub; `cut` breaks the connection after so many bytes of the body;
     `lose` does what was asked and breaks the connection instead of answering; `meanwhile` is called first.

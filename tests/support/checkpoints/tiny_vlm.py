@@ -171,7 +171,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
 
 
 def qwen_tokenizer() -> "Tokenizer":
-    """That of Qwen3-VL-Embedding in small: it ends every prompt with the token that vectors are read at."""
+    """Return a small tokenizer of Qwen3-VL-Embedding, which ends prompts with the token of the vector."""
     from tokenizers import processors
 
     tokenizer = byte_tokenizer(_QWEN_SPECIALS)
@@ -183,7 +183,7 @@ def qwen_tokenizer() -> "Tokenizer":
 
 
 def reranker_tokenizer() -> "Tokenizer":
-    """That of Qwen3-VL-Reranker in small."""
+    """Return a small tokenizer of Qwen3-VL-Reranker."""
     tokenizer = byte_tokenizer(_QWEN_SPECIALS)
     tokenizer.add_tokens(["yes", "no"])
     return tokenizer

@@ -92,7 +92,7 @@ class Daemon:
         self._process = None
 
     def until_it_looks(self) -> None:
-        """Until the daemon has just looked for runs that failed.
+        """Wait until the daemon has just looked for runs that failed.
 
         What fails now is written whole by its next look, five seconds later. A run whose failure it finds half written
         it never tries again.
@@ -101,7 +101,7 @@ class Daemon:
         self.until(lambda: self._looked() > before)
 
     def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        """What `condition` gives as soon as it is something, within so many seconds."""
+        """Wait for `condition` to give something, and return it."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, self._told()
@@ -113,7 +113,7 @@ class Daemon:
         return file.stat().st_mtime_ns if file.exists() else 0
 
     def _told(self) -> str:
-        """What became of the runs, and the end of the daemon's log without the warnings of Dagster's decorators."""
+        """Return what became of the runs, and the end of the daemon's log without warnings."""
         with dg.DagsterInstance.get() as instance:
             runs = [f"{run.run_id} {run.status.value} {run.tags}" for run in instance.get_runs()]
         log = (self.folder / "log").read_text().splitlines()

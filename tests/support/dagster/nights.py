@@ -22,7 +22,7 @@ class Nights:
         self._cursor = None
 
     def tick(self, hours: float) -> Requested:
-        """What is requested, by asset; of an asset without partitions the empty set."""
+        """Return what is requested, by asset; the empty set for an asset without partitions."""
         result = dg.evaluate_automation_conditions(
             self.platform.definitions, self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
         )
@@ -43,7 +43,7 @@ class Nights:
             assert self.platform.run(assets, together[0], together[-1]).success
 
     def aftermath(self, hours: float) -> list[Requested]:
-        """What the next ticks of the night request, one after the other, when each is made at once."""
+        """Return what the next ticks of the night request when each is made at once."""
         requested = []
         while found := self.tick(hours):
             requested.append(found)

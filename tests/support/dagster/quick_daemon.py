@@ -12,7 +12,7 @@ OF_A_SENSOR = 8
 
 
 def looked_just_now(state: InstigatorState, _: RemoteSensor, minimum_allowed_min_interval: int | None = None) -> bool:
-    """Whether a sensor need not look yet; in place of the interval that the sensor asks for."""
+    """Return whether a sensor need not look yet, in place of its own interval."""
     elapsed = get_elapsed(state)
     return elapsed is not None and elapsed < OF_A_SENSOR
 

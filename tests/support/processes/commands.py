@@ -13,7 +13,7 @@ from resources.config.settings import load_settings
 
 
 def kopub(environment: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-    """What the command prints and how it ends, with `environment` in place of that of this process's settings."""
+    """Run the command with `environment`, and return what it prints and how it ends."""
     load_settings.cache_clear()
     others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     with (

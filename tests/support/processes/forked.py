@@ -37,7 +37,7 @@ def run(
 def started(
     command: Sequence[str], environment: Mapping[str, str], terminal: Path | None = None
 ) -> Iterator["Running"]:
-    """As `run`, while the command is at work: in a group of its own, as a shell gives every command.
+    """Start a command in a group of its own, as a shell does, and yield it while it runs.
 
     It speaks to `terminal`, where one is given.
     """

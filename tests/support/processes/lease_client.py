@@ -18,7 +18,7 @@ with VLLMServer(**json.loads(sys.argv[1])).lease() as endpoint:
 
 
 class LeaseClient:
-    """The same in a process that has the platform imported. `fields` are those of the server."""
+    """A process with the platform imported that holds a lease; `fields` are those of the server."""
 
     def __init__(self, fields: dict[str, Any], seconds: float) -> None:
         self._heard, told = CONTEXT.Pipe(duplex=False)
@@ -34,7 +34,7 @@ class LeaseClient:
         self._process.kill()
 
     def wait(self, seconds: float) -> int | None:
-        """How it ended, if it did so in time."""
+        """Wait for its end and return the exit status."""
         self._process.join(seconds)
         return self._process.exitcode
 

@@ -1,4 +1,4 @@
-"""What the server of `forked` imports: the platform, and what its commands would import or load later."""
+"""The imports of the server of `forked`: the platform, and what its commands load later."""
 
 import gc
 import warnings

@@ -1,4 +1,4 @@
-"""What a client process of the model server costs and imports. A client process imports this module, so it is light."""
+"""The cost and the imports of a client process, which imports this light module."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""What tests of a managed server need to know of its processes; the server is the double of `vllm serve`."""
+"""The processes of a managed server that the double of `vllm serve` stands for."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="a managed serv
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """What `condition` says once it is true."""
+    """Wait until `condition` is true, and return it."""
     deadline = time.monotonic() + SOON
     while not (value := condition()):
         assert time.monotonic() < deadline, "it never came to that"

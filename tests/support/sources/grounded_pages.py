@@ -43,20 +43,20 @@ def tag(label: str, box: Box, top: int = 0, bottom: int = HEIGHT) -> str:
 
 
 def upper(bottom: int = HEIGHT) -> str:
-    """What is written about the title and the first paragraph."""
+    """Return the answer for the title and the first paragraph."""
     return (
         f"{tag('title', TITLE, 0, bottom)}\n# {TEXTS['title']}\n\n{tag('text', FIRST, 0, bottom)}\n{TEXTS['first']}\n\n"
     )
 
 
 def table(bottom: int = HEIGHT) -> str:
-    """What is written about the table, whose caption's tag comes after its own."""
+    """Return the answer for the table, whose caption's tag comes after its own."""
     caption = f"{tag('table_caption', CAPTION, 0, bottom)}\n{TEXTS['caption']}"
     return f"{tag('table', TABLE, 0, bottom)}\n{caption}\n\n{HTML}\n\n"
 
 
 def last(top: int = 0) -> str:
-    """What is written about the last paragraph."""
+    """Return the answer for the last paragraph."""
     return f"{tag('text', LAST, top)}\n{TEXTS['last']}\n"
 
 

@@ -216,7 +216,7 @@ _IN_FORMAT: dict[str, tuple[Mutation, ...]] = {
 
 
 def _place(data: bytes, chance: Random) -> int:
-    """Where to change something: as often in the head of a file as anywhere."""
+    """Choose a place to change, in the head of the file as often as anywhere."""
     return chance.randrange(max(1, min(len(data), _HEAD) if chance.random() < 0.5 else len(data)))
 
 
