@@ -35,7 +35,7 @@ from kopub_cli.commands import (
     ui,
 )
 from kopub_cli.console import say
-from kopub_cli.options import ProfileCommand
+from kopub_cli.options import profile_option
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
@@ -89,7 +89,7 @@ for panel, commands in (
     (_MACHINE, (doctor.doctor, profiles.profiles, release.pull, profile.profile)),
 ):
     for command in commands:
-        app.command(cls=ProfileCommand, rich_help_panel=panel, help=_prose(command))(command)
+        app.command(command.__name__, rich_help_panel=panel, help=_prose(command))(profile_option(command))
 app.add_typer(index.app, name="sources", rich_help_panel=_MAKE)
 app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 

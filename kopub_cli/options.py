@@ -1,13 +1,14 @@
 """Options that stand in for the profile or one of its keys: `--profile`, `--ocr` and `--text-layer`."""
 
+import inspect
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from resources.errors import ConfigError, KopubError, counted
 from resources.files import is_url
@@ -29,20 +30,23 @@ _chosen: list[str] = []
 """The profile that `--profile` named, while the command runs."""
 
 
-class ProfileCommand(TyperCommand):
-    """A command with `--profile`, which stands in for $KOPUB_PROFILE while the command runs."""
+def profile_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command, or what a group does, with `--profile`; one that has it already stays as it is."""
+    signature = inspect.signature(command)
+    if "profile" in signature.parameters:
+        return command
+    option = typer.Option("--profile", metavar="NAME", help=_HELP, callback=_choose, is_eager=True)
+    asked = inspect.Parameter(
+        "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str, option]
+    )
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _add_option(self)
+    @wraps(command)
+    def with_option(*arguments: Any, profile: str | None, **options: Any) -> None:
+        command(*arguments, **options)
 
-
-class ProfileGroup(TyperGroup):
-    """A group of commands with `--profile`, before or after the name of the command."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _add_option(self)
+    # Typer reads the options of a command off its signature.
+    vars(with_option)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), asked])
+    return with_option
 
 
 def with_profile(command: str) -> str:
@@ -50,13 +54,7 @@ def with_profile(command: str) -> str:
     return f"{command} --profile {shlex.quote(_chosen[-1])}" if _chosen else command
 
 
-def _add_option(command: TyperCommand | TyperGroup) -> None:
-    if not any("--profile" in parameter.opts for parameter in command.params):
-        asked: dict[str, Any] = {"param_decls": ["--profile"], "type": str, "metavar": "NAME", "help": _HELP}
-        command.params.append(TyperOption(**asked, callback=_choose, is_eager=True, expose_value=False))
-
-
-def _choose(context: typer.Context, _: Any, name: str | None) -> None:
+def _choose(context: typer.Context, name: str | None) -> None:
     if name is None:
         return
     from resources.config.profile_files import find_profile

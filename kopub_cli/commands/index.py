@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.console import print_json, print_table, right, table_console, tell
-from kopub_cli.options import ProfileCommand, ProfileGroup, local_path, with_profile
+from kopub_cli.options import local_path, profile_option, with_profile
 from resources.errors import ConfigError, SourceError, counted, visible
 from resources.files import is_url
 from resources.pages.places import CorpusPlace
@@ -163,10 +163,11 @@ def shards(
 
 _OK = "ok"
 
-app = typer.Typer(cls=ProfileGroup, help="Where the pages of the corpus come from.", invoke_without_command=True)
+app = typer.Typer(help="Where the pages of the corpus come from.", invoke_without_command=True)
 
 
 @app.callback()
+@profile_option
 def sources(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
@@ -184,7 +185,8 @@ def sources(
     print_table(table_console(), columns, (_cells(manifest, source) for source in manifest.sources))
 
 
-@app.command(cls=ProfileCommand)
+@app.command()
+@profile_option
 def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:

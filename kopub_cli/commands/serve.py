@@ -6,14 +6,21 @@ import typer
 from rich.table import Column
 
 from kopub_cli.console import print_json, print_table, say, table_console, tell
-from kopub_cli.options import ProfileCommand, ProfileGroup
+from kopub_cli.options import profile_option
 from resources.errors import EngineError, counted
 from resources.vllm.lease import RunningServer, list_servers, stop_server
 
-app = typer.Typer(cls=ProfileGroup, no_args_is_help=True, help="The model servers that run on this machine.")
+app = typer.Typer(no_args_is_help=True)
 
 
-@app.command(cls=ProfileCommand)
+@app.callback()
+@profile_option
+def serve() -> None:
+    """The model servers that run on this machine."""
+
+
+@app.command()
+@profile_option
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
@@ -29,7 +36,8 @@ def status(
     print_table(out, columns, map(_cells, running))
 
 
-@app.command(cls=ProfileCommand)
+@app.command()
+@profile_option
 def stop(
     server: Annotated[
         str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")
