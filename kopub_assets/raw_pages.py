@@ -48,6 +48,7 @@ class RawPages(RowTable):
             3: "skewed, turned and photographed pages are set upright",
             4: "it is kept how sure a skew and a sheet of paper are",
             5: "a TIFF whose fax data is damaged is partial",
+            6: "a photo of a slide keeps the title on its frame",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})

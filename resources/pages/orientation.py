@@ -54,10 +54,48 @@ def find_marks(grey: "NDArray[np.uint8]") -> Marks:
     small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else grey
     ink = cv2.adaptiveThreshold(small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, _NEIGHBOURHOOD, _DARKER)
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    boxes = stats[1:, :4]
+    return Marks(np.asarray(small, np.uint8), scale, _of_characters(np.asarray(stats[1:, :4], np.int32)))
+
+
+_LIGHTER = 40
+"""Grey levels by which print on a dark ground is lighter than it: the grain of a table comes to 20."""
+_ROW = 6
+"""Marks of about the same height beside each other that make a row of print."""
+_NEAR = 10
+"""Heights of a mark within which the others of its row stand."""
+
+
+def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    """Return corners, (n, 2), of the boxes of light print that stands in rows around a sheet: the title of a slide.
+
+    There are none where the sheet lies on a table, or on other paper.
+    """
+    import cv2
+    import numpy as np
+
+    scale = min(1.0, WORKING_SIDE / max(grey.shape))
+    small = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else grey
+    ink = cv2.adaptiveThreshold(
+        255 - small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, 2 * _NEIGHBOURHOOD - 1, _LIGHTER
+    )
+    cv2.fillConvexPoly(ink, (corners * scale).round().astype(np.int32), (0,))
+    # The light edge of the sheet itself.
+    cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
+    left, middle, height = boxes[:, 0], boxes[:, 1] + boxes[:, 3] / 2, boxes[:, 3]
+    beside = np.abs(middle[:, None] - middle) < 0.6 * height[:, None]
+    beside &= np.abs(left[:, None] - left) < _NEAR * height[:, None]
+    alike = (height > 0.4 * height[:, None]) & (height < 2.5 * height[:, None])
+    rows = boxes[(beside & alike).sum(axis=1) >= _ROW]
+    corner = [rows[:, :2], rows[:, :2] + rows[:, 2:]]
+    return (np.concatenate(corner) / scale).astype(np.float32)
+
+
+def _of_characters(boxes: "NDArray[np.int32]") -> "NDArray[np.int32]":
+    """Return the boxes that are as large as a character."""
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
-    sized = (longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)
-    return Marks(np.asarray(small, np.uint8), scale, np.asarray(boxes[sized], np.int32))
+    return boxes[(longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)]
 
 
 MOST_DEGREES = 15.0

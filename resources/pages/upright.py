@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from resources.pages.orientation import find_marks, find_skew, find_turns
+from resources.pages.orientation import find_marks, find_skew, find_turns, find_writing_around
 from resources.pages.page import MAX_PIXELS, decode
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ _COPY_SIDE = 1700
 """Pixels of the longer side of the copy that is looked at, at least, and up to twice as many."""
 _EDGE_PART = 32
 """Part of the longer side over which the edge of a picture is blurred."""
+_MARGIN_AROUND = 0.02
+"""Part of the longer side of a sheet that stays around what is written beside it."""
+_MOST_GROWTH = 2.0
+"""How many times as wide and as high as its sheet a page may be for what is written beside that."""
 _SHORTEST_SIDE, _LONGEST_SIDE = 100, 32_766
 """Pixels: a narrower page holds no lines, and OpenCV transforms no longer one."""
 
@@ -119,12 +123,13 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     while max(small.shape) >= 2 * _COPY_SIDE:
         small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
     corners, levels = find_paper(np.asarray(small, np.uint8)) or (None, 0.0)
-    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    grey = np.asarray(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), np.uint8)
     matrix = np.eye(3)
     if corners is not None:
-        flat, wide, high = _flattened(corners)
+        around, scale = find_writing_around(grey, corners), np.float32(max(pixels.shape) / max(small.shape))
+        flat, wide, high = _flattened(corners, around)
         grey = cv2.warpPerspective(grey, flat, (wide, high))
-        matrix, width, height = _flattened(corners * np.float32(max(pixels.shape) / max(small.shape)))
+        matrix, width, height = _flattened(corners * scale, around * scale)
     marks = find_marks(np.asarray(grey, np.uint8))
     skew, sharpness = find_skew(marks)
     skew, sharpness = (skew, sharpness) if abs(skew) >= LEAST_SKEW else (0.0, 0.0)
@@ -146,15 +151,29 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     return PageTransform(numbers, width, height, turns, skew, corners is not None, margin, sharpness, levels)
 
 
-def _flattened(corners: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
-    """Return what takes a sheet with these corners to a rectangle, and its width and height: its longer sides."""
+def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
+    """Return what takes a sheet to a rectangle, and the size of the page: its longer sides, and what is written around.
+
+    `around` are points of that writing, (n, 2).
+    """
     import cv2
     import numpy as np
 
     top, right, bottom, left = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
     width, height = round(max(top, bottom)), round(max(left, right))
     target = np.array([[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]], np.float32)
-    return np.asarray(cv2.getPerspectiveTransform(corners, target), np.float64), width, height
+    flat = np.asarray(cv2.getPerspectiveTransform(corners, target), np.float64)
+    if not len(around):
+        return flat, width, height
+    margin = round(_MARGIN_AROUND * max(width, height))
+    flat_around = cv2.perspectiveTransform(around[None].astype(np.float64), flat)[0]
+    left, top = np.minimum(0, np.floor(flat_around.min(axis=0)) - margin)
+    right, bottom = np.maximum((width, height), np.ceil(flat_around.max(axis=0)) + margin)
+    # What lies towards the horizon of a slanted sheet would be far away on it.
+    if not (right - left <= _MOST_GROWTH * width and bottom - top <= _MOST_GROWTH * height):
+        return flat, width, height
+    moved = np.array([[1, 0, -left], [0, 1, -top], [0, 0, 1]])
+    return moved @ flat, round(right - left), round(bottom - top)
 
 
 def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":

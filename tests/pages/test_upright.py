@@ -124,14 +124,35 @@ def test_a_picture_with_a_frame_and_a_page_with_a_dark_edge_are_no_sheets_of_pap
         assert transform is None or (not transform.turns and not transform.skew)
 
 
-def test_the_panel_of_a_slide_is_no_sheet_of_paper(page: Pixels):
-    """Text around the panel would be lost."""
+def a_slide() -> Pixels:
+    """A light panel on a dark ground, on which the title stands."""
     slide = np.full((1240, 1754, 3), (20, 40, 90), np.uint8)
     slide[200:1180, 60:1694] = 250
     cv2.putText(slide, "The title of this slide", (80, 130), cv2.FONT_HERSHEY_SIMPLEX, 2.5, (255, 255, 255), 5)
     for line in range(12):
         cv2.putText(slide, "a line of the slide", (120, 300 + 70 * line), cv2.FONT_HERSHEY_SIMPLEX, 1.5, (0, 0, 0), 3)
-    assert find_transform(slide) is None
+    return slide
+
+
+def test_the_panel_of_a_slide_is_no_sheet_of_paper():
+    """Text around the panel would be lost."""
+    assert find_transform(a_slide()) is None
+
+
+@pytest.mark.parametrize("patterned", [False, True])
+def test_a_photo_of_a_slide_keeps_the_title_on_its_frame(patterned: bool):
+    slide = a_slide()
+    for x in (60, 1100):
+        cv2.circle(slide, (x, 110), 9, (255, 0, 0), -1)
+    photo = photographed(patterned, 0, slide, rng())
+    transform = found(photo)
+    assert transform.paper
+    first, last = sorted(_red(transform.apply(photo)).tolist())
+    # The panel is set straight, and its title lies level above it.
+    assert last[0] - first[0] > 0.5 * transform.width
+    assert abs(last[1] - first[1]) < 0.02 * transform.height
+    # The table around the slide is left out.
+    assert transform.width * transform.height < 0.85 * photo.shape[0] * photo.shape[1]
 
 
 def test_pages_that_say_too_little_are_left_as_they_are():
