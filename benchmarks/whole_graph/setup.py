@@ -145,7 +145,7 @@ def changed(profile: Mapping[Any, Any], random: Mapping[str, str], changes: Mapp
         server = values["server"]
         server |= {"model": folder, "extra_flags": [*server.get("extra_flags", []), "--load-format=dummy"]}
         if section == "recognition":
-            # Answers of random weights never end by themselves, and no second try makes them better.
+            # Answers of random weights never end by themselves, and no retry makes them better.
             values |= {"engine": "made_up_texts", "tries": 1, "sampling": {"ignore_eos": True, "max_tokens": 64}}
     for key, value in changes.items():
         *path, last = key.removesuffix("+").split(".")

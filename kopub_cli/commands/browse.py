@@ -29,21 +29,23 @@ _ANYWHERE = {"0.0.0.0": _HERE, "::": "::1"}
 def browse(
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="0 for any free one; that of reading_room.url when left out."),
+        typer.Option(min=0, max=65_535, help="Port, 0 for any free one; that of reading_room.url when left out."),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen at; 0.0.0.0, as in a container, shows every page to who reaches it."),
+        typer.Option(help="Address to listen at; 0.0.0.0, as in a container, shows every page to whoever reaches it."),
     ] = _HERE,
     edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
-    author: Annotated[str, typer.Option(help="Name that the forms of --edit begin with; yours when left out.")] = "",
+    author: Annotated[str, typer.Option(help="Author that the forms of --edit suggest; your name when left out.")] = "",
     token: Annotated[
         str,
-        typer.Option(envvar="KOPUB_EDIT_TOKEN", help="What a correction has to send; made up where others reach it."),
+        typer.Option(
+            envvar="KOPUB_EDIT_TOKEN", help="Token that a correction has to send; made up where others reach it."
+        ),
     ] = "",
     api_token: Annotated[
         str,
-        typer.Option(envvar="KOPUB_API_TOKEN", help="What a program sends to /api/v1; made up where others reach it."),
+        typer.Option(envvar="KOPUB_API_TOKEN", help="Token for /api/v1; made up where others reach it."),
     ] = "",
     is_opened: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser, where this is a terminal with a screen.")

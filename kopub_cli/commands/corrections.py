@@ -22,13 +22,11 @@ _SHOWN = 60
 
 def corrections(
     unplaced: Annotated[
-        bool, typer.Option("--unplaced", help="Those alone that no region agrees with any more.")
+        bool, typer.Option("--unplaced", help="Only corrections that no region agrees with any more.")
     ] = False,
     undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
-    reason: Annotated[str, typer.Option(help="Why it is taken back.")] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, what was undone among them.")
-    ] = False,
+    reason: Annotated[str, typer.Option(help="Reason for taking it back.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, including what was undone.")] = False,
 ) -> None:
     """List what people corrected in `kopub browse --edit`, and what became of it.
 

@@ -31,8 +31,8 @@ def costs(
 ) -> None:
     """Show the time and GPU time that the pages of the corpus took in all runs, and the costliest pages.
 
-    Of the latest runs it shows rows a second, and what the engines counted: tokens, second tries and what they
-    brought, loops, what was pruned and dropped.
+    For the latest runs it shows rows a second and what the engines counted: tokens, retries and what they
+    gained, loops, and what was pruned and dropped.
     """
     shown = spent(open_located(), top, runs)
     if as_json:

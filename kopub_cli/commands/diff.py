@@ -42,7 +42,9 @@ def diff(
         Path | None,
         typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: layouts side by side."),
     ] = None,
-    pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 12,
+    pages: Annotated[
+        int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")
+    ] = 12,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
 ) -> None:
     """Compare a shard before and after an upgrade: regions, texts, states, vectors.

@@ -29,13 +29,13 @@ _INDENT = 9
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="The machine alone: no model is loaded.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Check only the machine, and load no model.")] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Measure speed and memory too, for a report to send in.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FILE", help="The report of --full as JSON, in a file too."),
+        typer.Option(parser=local_path, metavar="FILE", help="Also write the report of --full as JSON into this file."),
     ] = None,
 ) -> None:
     """Examine this machine for the profile, and read the sample pages with its engines.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` names them all.")],
-    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Where its data lies.")] = Path(),
+    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Folder of its data.")] = Path(),
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
     profile: Annotated[
         list[str] | None, typer.Option(help="A profile to read with; several are compared. KOPUB_PROFILE by default.")
@@ -34,7 +34,9 @@ def evaluate(
         Path | None,
         typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: the worst pages, gold and reading."),
     ] = None,
-    pages: Annotated[int, typer.Option(min=0, help="With --html: pages that have pictures, the worst.")] = 24,
+    pages: Annotated[
+        int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")
+    ] = 24,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Read BENCHMARK with a profile and score it against its known answers.

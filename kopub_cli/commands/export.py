@@ -37,7 +37,7 @@ def export(
     notes: Annotated[
         bool, typer.Option("--notes", help="With --markdown: what a model noted on figures and tables, below them.")
     ] = False,
-    page_images: Annotated[bool, typer.Option("--page-images", help="The pictures of whole pages too.")] = False,
+    page_images: Annotated[bool, typer.Option("--page-images", help="Include the pictures of whole pages.")] = False,
 ) -> None:
     """Write everything as JSON lines, NumPy arrays and picture files; or the documents, in the formats you name."""
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):

@@ -148,7 +148,7 @@ def _summary(manifest: "Manifest") -> str:
 
 def shards(
     as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object: their files and pages too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
 ) -> None:
     """Name the shards of the corpus."""
     from resources.config.located import locate

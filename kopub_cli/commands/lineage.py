@@ -44,7 +44,7 @@ def lineage(
             help="Folder for the pictures of the page and its regions, or file for one of them.",
         ),
     ] = None,
-    region: Annotated[int | None, typer.Option(help="With --crop: this region alone, by its index.", min=0)] = None,
+    region: Annotated[int | None, typer.Option(help="With --crop: only this region, by its index.", min=0)] = None,
 ) -> None:
     """Show how a page or vector came to be: source bytes, boxes, models, prompts, runs.
 

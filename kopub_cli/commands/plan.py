@@ -32,7 +32,11 @@ _WHY_SHOWN, _WHY_WIDTH = 8, 200
 def plan(
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="What if: a key of a section (embedding.dim) or pin."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Plan with another value for a key of a section (embedding.dim) or a pin.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:

@@ -35,7 +35,9 @@ def run(
     dpi: Dpi = None,
     max_pages: Annotated[
         int | None,
-        typer.Option(min=1, help="For a first look: so many pages of the documents of SOURCE; without it, the rest."),
+        typer.Option(
+            min=1, help="For a first look: number of pages of SOURCE's documents to make; without it, the rest."
+        ),
     ] = None,
     ocr: Annotated[
         bool, typer.Option("--ocr", help=f"{OCR_HELP} For this run: the next one takes them again.")

@@ -42,7 +42,7 @@ def stop(
     server: Annotated[
         str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Also a server that is in use.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Stop servers that are in use, too.")] = False,
 ) -> None:
     """Stop servers now instead of when their idle time is over."""
     chosen = [running for running in list_servers() if running.key.startswith(server)]

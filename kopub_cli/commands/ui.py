@@ -28,7 +28,7 @@ _END_SECONDS = 60
 
 
 def ui(
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 for any free one.")] = 3000,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port, 0 for any free one.")] = 3000,
     host: Annotated[str, typer.Option(help="Address to listen at. Dagster asks nobody for a password.")] = _HERE,
     allow_host: Annotated[
         list[str] | None,

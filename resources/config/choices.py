@@ -88,7 +88,9 @@ class Figures(Resource):
         default=SMALLEST, ge=0, le=1, description="Share of the page that an image or chart covers, at least, to count."
     )
     most_pixels: int = Field(
-        default=786_432, ge=4096, description="Of a figure as a model sees it; at 32 by 32 for a token, 768 tokens."
+        default=786_432,
+        ge=4096,
+        description="Pixels of a figure as a model sees it; at 32 by 32 for a token, 768 tokens.",
     )
 
 
@@ -222,7 +224,7 @@ class Upgrades(BaseModel):
     enabled: bool = Field(default=False, description="Whether it is on when it is first loaded; the UI can switch it.")
     start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
     end: time = Field(default=time(6), description="Nothing is started after it; what runs by then goes on.")
-    timezone: str = Field(default="Asia/Seoul", description="Of `start` and `end`, as in the IANA database.")
+    timezone: str = Field(default="Asia/Seoul", description="Time zone of `start` and `end`, as in the IANA database.")
     fresh_within_days: float | None = Field(
         default=None,
         gt=0,

@@ -1,4 +1,4 @@
-"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a second try.
+"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a retry.
 
 The cap is one for the shard, however many client processes read it, and the same pages get it whatever order their
 answers come in: the first ones of the shard, in its order, whose answers are not good.
@@ -44,7 +44,7 @@ class _PageRequest:
 
 @dataclass(slots=True)
 class _ShardTries:
-    """The undecided pages of a shard, and the second tries so far."""
+    """The undecided pages of a shard, and the retries so far."""
 
     began: int = 0
     spent: int = 0
@@ -52,7 +52,7 @@ class _ShardTries:
 
 
 class RetryBudget:
-    """Second tries of at most `share` of a shard's pages, 0 to 1.
+    """Retries of at most `share` of a shard's pages, 0 to 1.
 
     One page gets one at least; none does for 0. The cap is one for the shard, however many client processes read it,
     and the same pages get it whatever order their answers come in: the first ones of the shard, in its order, whose
@@ -77,9 +77,9 @@ class RetryBudget:
         self._of[number] = shard, request
 
     def note_answer(self, number: int, wanted: bool) -> list[tuple[int, bool]]:
-        """Note a page's first answer, and whether a second try is `wanted`.
+        """Note a page's first answer, and whether a retry is `wanted`.
 
-        Returns the pages that this decides on, and whether each of them gets its second try: a page waits only as long
+        Returns the pages that this decides on, and whether each of them gets its retry: a page waits only as long
         as answers of pages before it can change that.
         """
         shard, request = self._of.pop(number)
@@ -134,7 +134,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         default=0.1,
         ge=0,
         le=1,
-        description="Second tries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
+        description="Retries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
     )
     second_look: list[str] = Field(
         default=[],
@@ -187,7 +187,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
 
         for made in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
             if made.number not in jobs:
-                # Its second try.
+                # Its retry.
                 self.count(waiting.pop(made.number).requests)
                 yield made.layout
                 continue
@@ -205,7 +205,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                     yield self._as_it_is(waiting.pop(number))
 
     def _as_it_is(self, first: PageAttempt) -> PageLayout:
-        """Return the page of a first answer that is not good, without a second try."""
+        """Return the page of a first answer that is not good, without a retry."""
         self.count(first.requests)
         self.count(first.layout_figures)
         if first.layout.reason is None:

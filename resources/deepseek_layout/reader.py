@@ -114,7 +114,7 @@ class WholePageJob:
 class PageAttempt:
     """The result of a job: the page as its best answer has it.
 
-    Where a second try may bring more, `first` is the answer, `requests` are the figures of its requests, and
+    Where a retry may bring more, `first` is the answer, `requests` are the figures of its requests, and
     `layout_figures` those of the layout as it is.
     """
 
@@ -149,7 +149,7 @@ class WholePageReader:
     def prepare(self, job: WholePageJob) -> PreparedWholePage:
         """Decode the page, find its ink and ruled tables, and make its picture.
 
-        For a second try, make the pictures of its halves.
+        For a retry, make the pictures of its halves.
         """
         import cv2
 

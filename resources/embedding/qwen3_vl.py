@@ -73,8 +73,8 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     query_instruction: str = Field(
         default="Retrieve images or text relevant to the user's query.", description="For queries."
     )
-    max_tokens: int = Field(default=8192, ge=64, description="Of one text request; longer texts go in chunks.")
-    max_pixels: int = Field(default=1_843_200, ge=4096, description="Of a page as the model sees it.")
+    max_tokens: int = Field(default=8192, ge=64, description="Tokens of one text request; longer texts go in chunks.")
+    max_pixels: int = Field(default=1_843_200, ge=4096, description="Pixels of a page as the model sees it.")
 
     @field_validator("instruction", "query_instruction")
     @classmethod

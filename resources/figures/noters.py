@@ -38,7 +38,7 @@ class ChatNoter(ServedEngine, FigureNoter):
     structured: bool = Field(
         default=True, description="Bind answers to their form by `response_format`; false for a server without it."
     )
-    max_tokens: int = Field(default=1024, ge=64, description="Of an answer; a second try gets twice as many.")
+    max_tokens: int = Field(default=1024, ge=64, description="Tokens of an answer; a retry gets twice as many.")
     tries: int = Field(default=3, ge=1, description="Most attempts at one figure before it is `failed`.")
     sampling: dict[str, Any] = Field(default={}, description="Added to every request.")
 
@@ -48,7 +48,7 @@ class ChatNoter(ServedEngine, FigureNoter):
             raise ValueError(f"server.runner: notes need generate, not {self.server.runner}")
         if self.server.max_model_len < 2 * self.max_tokens + _PROMPT_TOKENS + self.server.max_image_tokens:
             raise ValueError(
-                f"max_tokens: a second try of {2 * self.max_tokens} tokens does not fit into the server's "
+                f"max_tokens: a retry of {2 * self.max_tokens} tokens does not fit into the server's "
                 f"max_model_len, {self.server.max_model_len}, with a picture of {self.server.max_image_tokens} and "
                 f"the question ({_PROMPT_TOKENS})"
             )
@@ -99,7 +99,7 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
         "a value in them may be wrong, or of nothing printed.",
     )
 
-    max_tokens: int = Field(default=2048, ge=64, description="Of an answer; a second try gets twice as many.")
+    max_tokens: int = Field(default=2048, ge=64, description="Tokens of an answer; a retry gets twice as many.")
     tries: int = Field(default=2, ge=1, description="Most attempts at one figure before it is `failed`.")
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
         check_server(self.server)
         if self.server.max_model_len < 2 * self.max_tokens + self.server.max_image_tokens:
             raise ValueError(
-                f"max_tokens: a second try of {2 * self.max_tokens} tokens does not fit into the server's max_model_len"
+                f"max_tokens: a retry of {2 * self.max_tokens} tokens does not fit into the server's max_model_len"
             )
         return self
 

@@ -38,8 +38,10 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
         min_length=1,
         description="What makes a page a good answer.",
     )
-    max_tokens: int = Field(default=8192, ge=256, description="Of a whole request; a longer text of a page is cut.")
-    max_pixels: int = Field(default=1_310_720, ge=4096, description="Of a page as the model sees it.")
+    max_tokens: int = Field(
+        default=8192, ge=256, description="Tokens of a whole request; a longer text of a page is cut."
+    )
+    max_pixels: int = Field(default=1_310_720, ge=4096, description="Pixels of a page as the model sees it.")
     request_seconds: float = Field(default=60.0, gt=0, description="Longest wait for the answer to one request.")
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ LEDGER = pa.schema(
 `seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
 the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
 before it was killed, which the next run of the shard enters under its own name. `figures` are what its
-engine counted for the row, as tokens and second tries: JSON of numbers by name, null where it counted nothing.
+engine counted for the row, as tokens and retries: JSON of numbers by name, null where it counted nothing.
 """
 
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -71,7 +71,7 @@ class VLLMServerFields(Resource):
     max_num_seqs: int = Field(default=256, ge=1, description="Requests worked on at once.")
     max_num_batched_tokens: int = Field(default=16_384, ge=1, description="Tokens in one step of the engine.")
     images_per_prompt: int = Field(default=1, ge=0, description="Pictures that a request may carry.")
-    max_image_tokens: int = Field(default=6144, ge=0, description="Of the largest picture that clients send.")
+    max_image_tokens: int = Field(default=6144, ge=0, description="Tokens of the largest picture that clients send.")
     api_server_count: int = Field(default=1, ge=1, description="Processes that answer HTTP and prepare pictures.")
     renderer_workers: int = Field(default=1, ge=1, description="Threads of each that prepare prompts.")
     prefix_caching: bool = Field(default=False, description="Worth it only for prompts that begin alike.")

@@ -21,7 +21,7 @@ TOKENS = {"a_1": 100, "a_2": 40, "b_1": 60}
 
 
 class CountingReader(Recognizer):
-    """Reads each page's two regions: the second at the second try, which fails on a_2."""
+    """Reads each page's two regions: the second at the retry, which fails on a_2."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.counting", {1: "a double"})
     spans_shards: ClassVar[bool] = True
@@ -55,7 +55,7 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     assert run["run_id"] == result.run_id
     assert run["most_tokens"] == [("a_1", 100), ("b_1", 60), ("a_2", 40)]
     assert summary_line(run).partition("; ")[2] == (
-        "67 answer tokens a row (median 60, most 100); requests 9; answer tokens 200; second tries 3; "
+        "67 answer tokens a row (median 60, most 100); requests 9; answer tokens 200; retries 3; "
         "of them taken 2; loops 3; partial 1"
     )
     # A run that computes nothing is no run of the ledger.

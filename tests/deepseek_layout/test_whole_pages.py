@@ -1,4 +1,4 @@
-"""Pages read whole over a server that answers what a test decides: regions, texts, second tries, and what is lost."""
+"""Pages read whole over a server that answers what a test decides: regions, texts, retries, and what is lost."""
 
 import asyncio
 from collections.abc import Sequence
@@ -389,7 +389,7 @@ def test_any_answer_gives_regions_inside_the_page(answer: str, finish_reason: st
 
 
 def granted(tries: RetryBudget, wanted: dict[int, bool], order: list[int]) -> set[int]:
-    """The pages that get a second try; every page that wants one is decided on once."""
+    """The pages that get a retry; every page that wants one is decided on once."""
     decided = [decision for number in order for decision in tries.note_answer(number, wanted[number])]
     assert sorted(number for number, _ in decided) == sorted(number for number in wanted if wanted[number])
     return {number for number, yes in decided if yes}

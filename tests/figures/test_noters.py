@@ -143,7 +143,7 @@ def test_a_server_that_fails_once_is_asked_again_and_costs_no_attempt() -> None:
 
 def test_settings_that_do_not_go_together_are_refused() -> None:
     server = {"model": "qwen", "revision": "r1", "mode": "external", "urls": ["http://a:1"]}
-    with pytest.raises(ValidationError, match="max_tokens: a second try of 20000 tokens does not fit"):
+    with pytest.raises(ValidationError, match="max_tokens: a retry of 20000 tokens does not fit"):
         ChatNoter(server=VLLMServer(**server), max_tokens=10_000)
     with pytest.raises(ValidationError, match="notes need generate"):
         ChatNoter(server=VLLMServer(**server, runner="pooling"))

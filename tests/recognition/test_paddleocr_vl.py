@@ -1,4 +1,4 @@
-"""PaddleOCR-VL over a double that reads drawn lines: sizes, parts, second tries, doubts and damaged answers."""
+"""PaddleOCR-VL over a double that reads drawn lines: sizes, parts, retries, doubts and damaged answers."""
 
 import json
 from collections.abc import Sequence

@@ -62,7 +62,7 @@ class TransformersRecognizer(Recognizer):
     batch_size: int = Field(default=8, ge=1, description="Regions that are read at once.")
     pages_at_once: int = Field(default=4, ge=1, description="Pages whose regions fill the batches.")
     max_model_len: int = Field(default=16_384, ge=1, description="Tokens of a prompt with its picture and answer.")
-    max_image_tokens: int = Field(default=6144, ge=1, description="Of the largest picture.")
+    max_image_tokens: int = Field(default=6144, ge=1, description="Tokens of the largest picture.")
     reading: dict[str, Any] = Field(
         default={},
         description="Further keys of that reader's own section: prompts, sampling, scripts, tries, line_height.",
