@@ -1,8 +1,10 @@
 """The plan of a run: which tables it would make again, why, and at what cost."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -21,10 +23,14 @@ from kopub_assets.staleness import (
     own_changed,
 )
 from resources.config.settings import Resources
+from resources.errors import SourceError, StoreError
+from resources.files import is_url
 from resources.layout.regions import READ_TASKS
+from resources.pages.corpus import Corpus
 from resources.store import ledger
+from resources.store.corpus_tables import TABLES
 from resources.store.shard_store import ShardStore
-from resources.store.table_source import FooterCache, Source
+from resources.store.table_source import SOURCE, FooterCache, Source
 from resources.store.table_store import JOURNAL
 from resources.store.versions import FOLDER as VERSIONS
 
@@ -176,7 +182,49 @@ class Survey:
         return Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
 
     def _pages(self, asset: str, shard: str) -> int:
-        return self.assets[asset].expected_rows(shard, self.tables[asset][shard].rows)
+        return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
+
+    def expected_rows(self, name: str, shard: str, made: int | None) -> int:
+        """Return the rows to make of a shard, without those whose pages only went to other files.
+
+        Its table has `made` rows, None where there is none.
+        """
+        asset, tables = self.assets[name], self.tables[name]
+        of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key
+        moved = sum(
+            count
+            for other, count in (self._moved.get(shard, {}) if of_pages else {}).items()
+            if other in tables and tables[other].made_with == asset.made_with
+        )
+        return max(0, asset.expected_rows(shard, made) - moved)
+
+    @cached_property
+    def _moved(self) -> Mapping[str, Mapping[str, int]]:
+        """The pages of new and changed files, by shard, that tables of files before hold, by the shard of those.
+
+        As `MovedRows` finds them in a run. Of a file the pages before its first new one are counted.
+        """
+        pages = self.assets.get(TABLES.pages.name)
+        if pages is None:
+            return {}
+        manifest, made = pages.corpus.manifest, self.tables[pages.name]
+        changed = {key for key in manifest.keys if key in made and made[key].made_from.get(SOURCE) != pages.source(key)}
+        before = (made.keys() - set(manifest.keys)) | changed
+        now = [
+            key
+            for key in manifest.keys
+            if key in changed or any(key not in self.tables[name] for name in self.assets)
+            # A file elsewhere would be fetched for it.
+            if not is_url(manifest.place(manifest.shard(key).file))
+        ]
+        if not before or not now or max(len(before), len(now)) > _COUNTED:
+            return {}
+        held: dict[tuple[str, str | None], str] = {}
+        for shard in sorted(before):
+            with suppress(StoreError):
+                rows = self.store.read(pages.name, shard, ["page_id", "sha256"]).to_pylist()
+                held |= {(row["page_id"], row["sha256"]): shard for row in rows}
+        return {key: _moved_from(pages.corpus, key, held) for key in now}
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
         """Return how many regions are read again, and their share of those that would be for another model."""
@@ -205,6 +253,19 @@ class Survey:
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
 
 
+def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
+    """Return how many pages of a shard, from its first one on, are `held` by each of the shards before."""
+    found: Counter[str] = Counter()
+    # A file that cannot be read is told by the run.
+    with suppress(SourceError):
+        for row in corpus.rows(shard):
+            sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
+            if (row.page_id, sha256) not in held:
+                break
+            found[held[row.page_id, sha256]] += 1
+    return found
+
+
 def summed(
     asset: str,
     of_shards: Mapping[str, Standing],
@@ -230,11 +291,6 @@ def summed(
         measured=cost.measured or not most,
         why=dict(Counter(line for each in redo.values() for line in each.why)),
     )
-
-
-_COUNTED = 32
-"""Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
-_NOTHING = Cost(0.0, 0.0, True)
 
 
 def _tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:

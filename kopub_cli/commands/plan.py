@@ -231,7 +231,7 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
                 # Failed rows are tried again.
                 likely[shard] = entry.states.get(State.FAILED, 0)
             else:
-                likely[shard] = declared.expected_rows(shard, None if entry is None else entry.rows)
+                likely[shard] = scan.expected_rows(name, shard, None if entry is None else entry.rows)
         typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
         mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
         more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)

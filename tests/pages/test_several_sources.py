@@ -16,6 +16,8 @@ import pytest
 import kopub
 from kopub.sources.home import HomeSource
 from kopub_assets.lineage import chain
+from kopub_assets.plan import survey
+from kopub_cli.commands.plan import forecast_of_everything
 from resources.errors import SourceError
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pool
@@ -25,6 +27,7 @@ from resources.pages.indexing import Others, index, remove, retry_failed
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.page_reader import Origin, origins
 from resources.states import State
+from resources.store.table_source import FooterCache
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_corpus
 from tests.support.sources.pdf_files import pdf, sheet
@@ -351,12 +354,31 @@ def test_pages_that_go_to_other_files_are_not_computed_again(sources: Sources, h
             sources.shard("A/a.parquet", *ids["a"][::2], *ids["b"][::2])
             sources.shard("A/b.parquet", *ids["a"][1::2], *ids["b"][1::2])
     sources.index("A")
+    assert _rows_that_the_plan_prices(sources) == 0
     sources.platform.make(*STANDARD[:-1])
     assert {engine: sources.platform.diary(engine).pages for engine in made} == made
     assert _rows_of_all(sources) == before
     shard = next(key for key, pages in sources.rows.items() if "a_3" in pages)
     steps = chain(sources.platform.store, sources.platform.settings.corpus, "page", "a_3", shard, None)["steps"]
     assert all(step["run_id"] for step in steps)
+
+
+def test_pages_that_only_have_the_ids_of_others_are_priced(sources: Sources) -> None:
+    sources.shard("A/a.parquet", "a_1", "a_2", "a_3", "a_4")
+    sources.index("A")
+    sources.platform.make(*STANDARD[:-1])
+    path = sources.shard("A/b.parquet", "a_1", "a_2")
+    pq.write_table(table([("a_3", page_image(1)), ("a_4", page_image(2))]), path.with_name("c.parquet"))
+    path.with_name("a.parquet").unlink()
+    sources.index("A")
+    assert _rows_that_the_plan_prices(sources) == 2
+
+
+def _rows_that_the_plan_prices(sources: Sources) -> int:
+    """The pages to be read of a run of everything."""
+    settings = sources.platform.settings
+    forecast = forecast_of_everything(settings, survey(settings.resources, FooterCache(settings.store)))
+    return forecast.stages["ocr_results"].rows
 
 
 def _rows_of_all(sources: Sources) -> dict[str, dict[str, Any]]:
