@@ -154,20 +154,38 @@ def _run(run: "AssetRun") -> dict[str, Any]:
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
-    gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in shown["assets"]) else ()
+    assets = shown["assets"]
+    gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in assets) else ()
     columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
-    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in shown["assets"]])
-    for asset in shown["assets"]:
-        for run in asset["runs"]:
+    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in assets])
+    runs = [(asset["asset"], run) for asset in assets for run in asset["runs"]]
+    if runs:
+        columns = [Column("latest run of"), Column("run"), Column("ended"), *right("rows", "rows/s")]
+        print_table(out, columns, [_run_cells(asset, run) for asset, run in runs])
+    for asset, run in runs:
+        if line := counts_line(run):
             bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
-            say(out, f"{asset['asset']}: {summary_line(run)}", bad)
-    for asset in shown["assets"]:
-        for row in asset["costliest"]:
-            line = f"{asset['asset']}: {visible(row['row_id'])} of {row['shard']} took {duration(row['seconds'])}"
-            say(out, line)
+            say(out, f"{asset}, {run['run_id'][:8]}: {line}", bad)
+    for asset in assets:
         if asset["of_unknown_cost"]:
             rows = counted(asset["of_unknown_cost"], "row")
             say(out, f"{asset['asset']}: killed runs finished {rows} at an unknown cost")
+    if any(asset["costliest"] for asset in assets):
+        columns = [Column("costliest of"), Column("page"), Column("shard"), *right("time")]
+        print_table(
+            out,
+            columns,
+            (
+                [asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])]
+                for asset in assets
+                for row in asset["costliest"]
+            ),
+        )
+
+
+def _run_cells(asset: str, run: dict[str, Any]) -> list[str]:
+    ended = run["ended"][:16].replace("T", " ")
+    return [asset, run["run_id"][:8], ended, f"{run['rows']:,}", f"{run['rows_per_second']:.2f}"]
 
 
 def _cells(asset: dict[str, Any]) -> list[str]:
@@ -181,14 +199,14 @@ def _cells(asset: dict[str, Any]) -> list[str]:
     ]
 
 
-def summary_line(run: dict[str, Any]) -> str:
-    """Return a run in one line."""
+def counts_line(run: dict[str, Any]) -> str:
+    """Return what the engines of a run counted, in one line; empty where they count nothing."""
     from resources.store.run_records import COUNTED
 
-    counted = run["counted"]
-    parts = [f"{run['rows']} rows, {run['rows_per_second']:.2f} a second"]
-    if "tokens_per_row" in counted:
-        each = (counted[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
+    counts = run["counted"]
+    parts = []
+    if "tokens_per_row" in counts:
+        each = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
         parts.append("{:,.0f} answer tokens a row (median {:,.0f}, most {:,.0f})".format(*each))
-    parts += [f"{name} {counted[key]:,.0f}" for key, name in COUNTED.items() if key in counted]
-    return f"run {run['run_id'][:8]} of {run['ended'][:16].replace('T', ' ')}: {'; '.join(parts)}"
+    parts += [f"{name} {counts[key]:,.0f}" for key, name in COUNTED.items() if key in counts]
+    return "; ".join(parts)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from kopub_cli.commands.costs import spent, summary_line
+from kopub_cli.commands.costs import counts_line, spent
 from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
@@ -54,7 +54,7 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     (run,) = next(each for each in spent(platform.located, 1)["assets"] if each["asset"] == "ocr_results")["runs"]
     assert run["run_id"] == result.run_id
     assert run["most_tokens"] == [("a_1", 100), ("b_1", 60), ("a_2", 40)]
-    assert summary_line(run).partition("; ")[2] == (
+    assert counts_line(run) == (
         "67 answer tokens a row (median 60, most 100); requests 9; answer tokens 200; retries 3; "
         "of them taken 2; loops 3; partial 1"
     )
