@@ -3,8 +3,9 @@
 import hashlib
 import re
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,7 @@ import kopub
 from kopub_web.api import api_of
 from kopub_web.editing import correct, refused_values, sent_form
 from kopub_web.elements import markdown as rendered
+from kopub_web.file_reading import LARGEST, MOST_PAGES, BusyReader, FileReader
 from kopub_web.gate import ApiGate
 from kopub_web.own_pages import LOOPBACK, ForeignRequest
 from kopub_web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+    from starlette.routing import BaseRoute
 
 View = Callable[[Room, ViewRequest], ViewResponse]
 
@@ -74,11 +77,14 @@ _PICTURES_AT_ONCE = 8
 """Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
 
 
-def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -> "Starlette":
+def reading_room(
+    room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "", reader: FileReader | None = None, place: str = ""
+) -> "Starlette":
     """The application of a room; all of it is GET but for corrections, and nothing is kept of who asked for what.
 
     It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own. Where
-    there is a `token`, the API asks for it.
+    there is a `token`, the API asks for it. A `reader` reads files that are sent; `place` is the folder of a room that
+    shows one.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -89,7 +95,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
     # Nobody waits for what rendering imports.
     rendered("", lambda source: None)
     contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
-    to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()})
+    to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}, place)
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
 
     def asked_of(request: "Request") -> ViewRequest:
@@ -98,7 +104,7 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
     def view(path: str) -> Callable[["Request"], "Response"]:
         def answer(request: "Request") -> "Response":
             asked = asked_of(request)
-            return _html(room, asked, _shown(_VIEWS[path], room, asked))
+            return _html(room, asked, _shown(_VIEWS[path], room, asked), reader)
 
         return answer
 
@@ -150,14 +156,22 @@ def reading_room(room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "") -
         shown = _message(asked.t("message.not_found"), asked.t("message.nowhere"), status)
         return _html(room, asked, shown)
 
+    @asynccontextmanager
+    async def lasting(app: "Starlette") -> AsyncIterator[None]:
+        yield
+        if reader is not None:
+            reader.close()
+
     return Starlette(
+        lifespan=lasting,
         routes=[
             *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
             Route("/picture", pictured(picture), methods=["GET"]),
             Route("/figure", pictured(figure), methods=["GET"]),
             Route("/markdown", markdown, methods=["GET"]),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
-            Route(to.display(), _choose, methods=["GET"]),
+            *([] if reader is None else _file_routes(room, reader, hosts, asked_of)),
+            Route("/display", _choose, methods=["GET"]),
             Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
             Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
         ],
@@ -220,6 +234,63 @@ def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Cal
     return answer
 
 
+_READ, _RESULT = "/read", "/read/result"
+
+
+def _file_routes(
+    room: Room, reader: FileReader, hosts: Sequence[str], asked_of: Callable[["Request"], ViewRequest]
+) -> "list[BaseRoute]":
+    """Return the routes that take a file, say how far its reading is, and show it in a room of its own."""
+    from starlette.exceptions import HTTPException
+    from starlette.responses import PlainTextResponse, RedirectResponse
+    from starlette.routing import Mount, Route
+
+    async def take(request: "Request") -> "Response":
+        try:
+            reader.editor.require_own_page(request.headers)
+            if not 0 < int(request.headers.get("content-length", "0")) <= LARGEST:
+                raise ForeignRequest(f"a file has at most {LARGEST / 1e6:.0f} MB")
+            async with request.form(max_files=1, max_fields=5) as form:
+                file, fields = form.get("file"), {name: str(value) for name, value in form.items() if name != "file"}
+                reader.editor.require_own_form(request.headers, fields)
+                if isinstance(file, str) or file is None or not file.filename:
+                    raise ForeignRequest("no file was sent")
+                await get_running_loop().run_in_executor(None, reader.begin, file.filename, file.file)
+        except ForeignRequest as error:
+            return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
+        except BusyReader as error:
+            return PlainTextResponse(str(error), 409, _HEADERS)
+        except (ValueError, HTTPException):
+            return PlainTextResponse("refused: the form cannot be read", 400, _HEADERS)
+        return RedirectResponse(_READ, 303, _HEADERS)
+
+    def follow(request: "Request") -> "Response":
+        asked, reading = asked_of(request), reader.reading
+        if reading is None:
+            return RedirectResponse("/", 303, _HEADERS)
+        if reading.room is not None:
+            first = reading.room.now.corpus.pages.ids[0]
+            return RedirectResponse(Addresses({}, _RESULT).page(first), 303, _HEADERS)
+        if reading.error:
+            t = asked.t
+            return _html(room, asked, _message(t("read.failed", name=reading.name), t("read.why"), 422, reading.error))
+        values = {"title": asked.t("read.title"), "name": reading.name, "seconds": int(reading.seconds)}
+        return _html(room, asked, ViewResponse("read.html.jinja", values))
+
+    async def result(scope: Any, receive: Any, send: Any) -> None:
+        reading = reader.reading
+        if reading is None or reading.room is None:
+            return await RedirectResponse(_READ, 303, _HEADERS)(scope, receive, send)
+        reading.app = reading.app or reading_room(reading.room, hosts, place=_RESULT)
+        await reading.app(scope, receive, send)
+
+    return [
+        Route(_READ, take, methods=["POST"]),
+        Route(_READ, follow, methods=["GET"]),
+        Mount(_RESULT, result),
+    ]
+
+
 def _shown(view: View, room: Room, asked: ViewRequest) -> ViewResponse:
     """Return what a view shows, or what is wrong in words for a person."""
     try:
@@ -234,7 +305,7 @@ def _message(title: str, says: str, status: int, detail: str = "") -> ViewRespon
     return ViewResponse("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
 
 
-def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
+def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReader | None = None) -> "Response":
     from starlette.responses import HTMLResponse
 
     t, to = asked.t, asked.to
@@ -251,6 +322,9 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
         "languages": LANGUAGES,
         "themes": THEMES,
         "theme": asked.theme,
+        "reader": reader and reader.editor,
+        "guest": asked.to.home() != "/",
+        "most_read": MOST_PAGES,
         "rooms": [
             ("documents", to.documents()),
             ("pages", to.pages()),
@@ -263,7 +337,7 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse) -> "Response":
     parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
     page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
     headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language, Cookie"}
-    if room.editor is not None:
+    if room.editor is not None or reader is not None:
         # A form of the room says where it comes from; other sites are told nothing as before.
         headers["Referrer-Policy"] = "same-origin"
     # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.

@@ -124,12 +124,16 @@ class Editor:
 
     def require_own_form(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> None:
         """Raise `ForeignRequest` for a request of another origin, of no form of this room, or without the token."""
+        self.require_own_page(headers)
+        if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
+            raise ForeignRequest("the form is of a room that has ended: load the page again")
+        if self.token and not secrets.compare_digest(sent.get("token", "").encode(), self.token.encode()):
+            raise ForeignRequest("the token is missing or wrong")
+
+    def require_own_page(self, headers: Mapping[str, str]) -> None:
+        """Raise `ForeignRequest` for a request of another origin."""
         host = headers.get("host", "").lower()
         if headers.get("origin", "").lower() not in (f"http://{host}", f"https://{host}"):
             raise ForeignRequest("a page of another site asks, or a program that does not say where it comes from")
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise ForeignRequest("a page of another site asks")
-        if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
-            raise ForeignRequest("the form is of a room that has ended: load the page again")
-        if self.token and not secrets.compare_digest(sent.get("token", "").encode(), self.token.encode()):
-            raise ForeignRequest("the token is missing or wrong")

@@ -205,63 +205,65 @@ STATIC = "/static"
 
 
 class Addresses:
-    """Makes the address of everything that the room shows. `versions` are the hashes of the static files by name."""
+    """Makes the address of everything that the room shows.
 
-    def __init__(self, versions: Mapping[str, str]) -> None:
-        self._versions = versions
+    `versions` are the hashes of the static files by name; `place` is the folder of a room beside another one.
+    """
+
+    def __init__(self, versions: Mapping[str, str], place: str = "") -> None:
+        self._versions, self._place = versions, place
 
     def home(self) -> str:
-        return "/"
+        return self._address("/", {})
 
     def documents(self, **request: object) -> str:
-        return _address("/documents", request)
+        return self._address("/documents", request)
 
     def document(self, document: kopub.Document, **request: object) -> str:
         """Return a document by its name; by its first page where no address holds the name."""
         named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
-        return _address("/document", {**named, **request})
+        return self._address("/document", {**named, **request})
 
     def page(self, page_id: str, **request: object) -> str:
         """Return a page; `request` are the view of it, and the way on which a person came."""
-        return _address("/page", {"id": page_id, **request})
+        return self._address("/page", {"id": page_id, **request})
 
     def pages(self, kind: str = "", **request: object) -> str:
         """Return a list of pages to look at."""
-        return _address("/pages", {"kind": kind, **request})
+        return self._address("/pages", {"kind": kind, **request})
 
     def figures(self, **request: object) -> str:
-        return _address("/figures", request)
+        return self._address("/figures", request)
 
     def search(self, **request: object) -> str:
-        return _address("/search", request)
+        return self._address("/search", request)
 
     def evaluation(self) -> str:
-        return "/evaluation"
+        return self._address("/evaluation", {})
 
     def versions(self, **request: object) -> str:
-        return _address("/versions", request)
+        return self._address("/versions", request)
 
     def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
         """Return a page's picture; with its stamp, a browser may keep it for ever."""
-        return _address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
+        return self._address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
 
     def figure(self, page_id: str, region: int) -> str:
         """Return a region that is cut out of the picture of its page."""
-        return _address("/figure", {"id": page_id, "region": region})
+        return self._address("/figure", {"id": page_id, "region": region})
 
     def markdown(self, page_id: str) -> str:
         """Return a page's markdown as a file."""
-        return _address("/markdown", {"id": page_id})
+        return self._address("/markdown", {"id": page_id})
 
     def display(self) -> str:
         """Return where the choice of language and colours is sent."""
-        return "/display"
+        return self._address("/display", {})
 
     def static(self, name: str) -> str:
-        return _address(f"{STATIC}/{name}", {"of": self._versions[name]})
+        return self._address(f"{STATIC}/{name}", {"of": self._versions[name]})
 
-
-def _address(path: str, request: Mapping[str, object]) -> str:
-    given = {name: value for name, value in request.items() if value not in ("", None)}
-    # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
-    return f"{path}?{urlencode(given, errors='replace')}" if given else path
+    def _address(self, path: str, request: Mapping[str, object]) -> str:
+        given = {name: value for name, value in request.items() if value not in ("", None)}
+        # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
+        return f"{self._place}{path}?{urlencode(given, errors='replace')}" if given else f"{self._place}{path}"

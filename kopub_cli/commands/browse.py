@@ -57,6 +57,7 @@ def browse(
     import uvicorn
 
     from kopub_web.app import reading_room
+    from kopub_web.file_reading import FileReader
     from kopub_web.own_pages import LOOPBACK, Editor
     from kopub_web.room import Room
 
@@ -70,7 +71,9 @@ def browse(
     room = Room(settings, searcher_of(settings), check, editor)
     # Who opens it to others reaches it by names that are not known here.
     api_token = api_token or ("" if is_here else secrets.token_urlsafe(16))
-    app = reading_room(room, LOOPBACK if is_here else ["*"], api_token)
+    # Who opens the room to others lets them send files with the token that they are told, or not at all.
+    reader = FileReader(editor or Editor(author, token)) if edit or is_here else None
+    app = reading_room(room, LOOPBACK if is_here else ["*"], api_token, reader)
     with listening_at(host, port) as listening:
         # Bound and listening: a browser that comes is answered, if a moment later.
         url = url_of(host, listening)

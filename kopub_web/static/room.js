@@ -161,6 +161,18 @@
     });
   }
 
+  // A file that is dropped anywhere on the first page is read.
+  const drop = document.querySelector("form.drop");
+  if (drop) {
+    addEventListener("dragover", (event) => event.preventDefault());
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      if (event.dataTransfer.files.length !== 1) return;
+      drop.querySelector("input[type=file]").files = event.dataTransfer.files;
+      drop.requestSubmit();
+    });
+  }
+
   // From page to page.
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;

@@ -229,3 +229,27 @@ def test_language_and_colours_are_switched_without_scripts_and_stay(browser: "Br
     page.get_by_role("button", name="시스템 설정").click()
     assert shade() == dark
     visit.close(url)
+
+
+def test_a_file_that_is_dropped_on_the_first_page_is_read_and_shown(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, locale=ENGLISH)
+    page = visit.page
+    visit.open("/")
+    visit.picture("drop")
+    page.evaluate(_DROP, list(sample("gimp-layermodes_4")[1]))
+    page.wait_for_url("**/read/result/page?**", timeout=120_000)
+    assert "mine" in visit.text("h1")
+    assert page.locator(".sheet img").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
+    assert page.locator(".regions > li").count() > 2
+    visit.picture("dropped")
+    page.get_by_role("link", name="Back to the corpus").click()
+    assert page.url == f"{url}/"
+    visit.close(url)
+
+
+_DROP = """(bytes) => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([new Uint8Array(bytes)], "mine.png", { type: "image/png" }));
+  const drop = new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true });
+  document.querySelector("main").dispatchEvent(drop);
+}"""

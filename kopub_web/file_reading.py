@@ -1,0 +1,151 @@
+"""A file that somebody sends to the room: read in a process and a home of its own, and shown by a room of its own."""
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from subprocess import Popen
+from threading import Lock, Thread
+from typing import Any, BinaryIO
+
+from kopub.search import home_searcher
+from kopub_web.own_pages import Editor
+from kopub_web.room import Room
+from resources.config.settings import read_settings
+from resources.errors import KopubError
+from resources.pages.corpus import Corpus
+from resources.pages.page_reader import shard_source
+from resources.processes import end_child, how_it_ended, start_child
+from resources.store.shard_store import ShardStore
+from resources.store.table_source import CorpusCheck
+
+LARGEST = 100_000_000
+"""Bytes of a file."""
+MOST_PAGES = 20
+"""Pages of it that are read: who wants more has `kopub read`, or makes a corpus of it."""
+SECONDS = 900.0
+"""A reading that takes longer is given up."""
+_LONGEST_NAME = 100
+
+
+class BusyReader(KopubError):
+    """Another file is being read."""
+
+
+@dataclass(slots=True)
+class FileReading:
+    """A file that is being read, or was: then there is its `room`, or an `error`."""
+
+    name: str
+    folder: Path
+    began: float = field(default_factory=time.monotonic)
+    process: "Popen[bytes] | None" = None
+    room: Room | None = None
+    app: Any = None
+    """The application of the room, once somebody has looked at it."""
+    error: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.room is not None or bool(self.error)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+class FileReader:
+    """Reads one file at a time, for those who have the right of its `editor`. Threads may share it.
+
+    What was read is there until the next file, or until `close`.
+    """
+
+    def __init__(self, editor: Editor, seconds: float = SECONDS) -> None:
+        self.editor = editor
+        self.reading: FileReading | None = None
+        self._seconds = seconds
+        self._lock = Lock()
+
+    def begin(self, name: str, content: BinaryIO) -> None:
+        """Begin to read a file. Raises `BusyReader` where another one is being read."""
+        with self._lock:
+            if self.reading is not None and not self.reading.is_over:
+                raise BusyReader(f"{self.reading.name} is being read: wait until it is there")
+            self._remove()
+            folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
+            # Nothing of a name leads out of the folder; its end tells what the file is.
+            plain = re.sub(r"[^\w.\- ]", "_", name.replace("\\", "/").rpartition("/")[2]).lstrip(".")
+            self.reading = FileReading(plain[-_LONGEST_NAME:] or "file", folder)
+            path = folder / self.reading.name
+            with path.open("wb") as file:
+                shutil.copyfileobj(content, file)
+            # What the reading makes is in the folder, too, and goes with it.
+            environment = {**os.environ, "TMPDIR": str(folder)}
+            pipe, process = start_child("kopub_web.file_reading:read_in_child", group=0, environment=environment)
+            self.reading.process = process
+            following = (self.reading, pipe, process, path)
+            Thread(target=self._follow, args=following, name="file", daemon=True).start()
+
+    def close(self) -> None:
+        """End what is being read, and remove what was."""
+        with self._lock:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self.reading is not None:
+            _end(self.reading.process)
+            shutil.rmtree(self.reading.folder, ignore_errors=True)
+            self.reading = None
+
+    def _follow(self, reading: FileReading, pipe: Connection, process: "Popen[bytes]", path: Path) -> None:
+        try:
+            with pipe:
+                pipe.send(str(path))
+                if not pipe.poll(self._seconds):
+                    raise KopubError(f"it took more than {self._seconds:,.0f} s")
+                home, error = pipe.recv()
+            if error:
+                raise KopubError(error)
+            reading.room = _room_of(Path(home))
+        except (EOFError, ConnectionError):
+            _end(process)
+            reading.error = f"its process ended {how_it_ended(process.returncode)}"
+        except KopubError as error:
+            reading.error = str(error)
+        finally:
+            _end(process)
+
+
+def read_in_child(pipe: Connection) -> None:
+    """Read the file whose path comes through the pipe; tell the home with what was read, or an error."""
+    from kopub.reading import Reading
+
+    try:
+        reading = Reading([pipe.recv()], pages=f"1-{MOST_PAGES}")
+        (part,) = reading.parts(at_once=reading.pages)
+        pipe.send((str(part.home), ""))
+    except KopubError as error:
+        pipe.send(("", str(error)))
+
+
+def _room_of(home: Path) -> Room:
+    settings = read_settings({**os.environ, "KOPUB_HOME": str(home)})
+    corpus, store = Corpus(home=str(home)), ShardStore(url=str(home / "store"), keep_versions=0)
+    settings = replace(settings, corpus=corpus, store=store)
+    searcher = home_searcher(settings, corpus, store, lambda line: None)
+    check = CorpusCheck(store, lambda asset, shard: shard_source(corpus.manifest.shard(shard)))
+    return Room(settings, searcher, check)
+
+
+def _end(process: "Popen[bytes] | None") -> None:
+    """End a process and those that it started."""
+    if process is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        end_child(process)
