@@ -1,5 +1,7 @@
 """The chunks of documents: a row for each document, in the shard that it begins in."""
 
+import pickle
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -102,22 +104,28 @@ class DocumentChunks(RowTable):
         lacking = {other: why for other in self.other_shards(shard) if (why := self._lacking(other))}
         beginning = self._beginning_in(shard)
         complete = [document for document in beginning if lacking.keys().isdisjoint(document.shards)]
-        read = {document.name: document for document in self._stream.read_some(complete)}
-        for planned in beginning:
-            known = {
-                "page_id": planned.pages[0].page_id,
-                "doc_id": planned.doc_id,
-                "n_pages": len(planned.pages),
+        known = {
+            document.name: {
+                "page_id": document.pages[0].page_id,
+                "doc_id": document.doc_id,
+                "n_pages": len(document.pages),
             }
+            for document in beginning
+        }
+        read = {each.name: self._spec(known[each.name], each) for each in self._stream.read_some(complete)}
+        for planned in beginning:
             if planned.name in read:
-                yield self._spec(known, read[planned.name])
+                yield read[planned.name]
                 continue
             why = "; ".join(lacking[other] for other in planned.shards if other in lacking)
             ended = {"chunks": None, "state": State.FAILED, "reason": why}
-            yield RowSpec(known["page_id"], [self.recipe_hash], known, predetermined=ended)
+            of = known[planned.name]
+            yield RowSpec(of["page_id"], [self.recipe_hash], of, predetermined=ended)
 
     def _spec(self, known: Row, document: Document) -> RowSpec:
-        spec = RowSpec(known["page_id"], [self.recipe_hash, *map(_content, document.pages)], known, document)
+        # All documents of a shard wait for their turn: a tenth of the memory.
+        given = zlib.compress(pickle.dumps(document), 1)
+        spec = RowSpec(known["page_id"], [self.recipe_hash, *map(_content, document.pages)], known, given)
         incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
         if not incomplete:
             return spec
@@ -131,7 +139,7 @@ class DocumentChunks(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
         for spec in todo:
-            document: Document = spec.given
+            document: Document = pickle.loads(zlib.decompress(spec.given))
             blocks = structure_document(document).blocks
             chunks = [_row(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
             ended = {"state": State.OK if chunks else State.BLANK, "reason": None}
