@@ -1,5 +1,6 @@
 """Pages and documents as they are shown in lists."""
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,6 +11,7 @@ from markupsafe import Markup
 import kopub
 from kopub_web.requests import ViewRequest
 from kopub_web.room import Now
+from resources.layout.regions import Task
 from resources.recognition.regions import TextOrigin
 from resources.search.answer import QueryWords
 from resources.states import LOST, State
@@ -97,8 +99,8 @@ Piece = tuple[bool, str]
 class ShownRegion:
     """A region: `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question.
 
-    `table` is its HTML where a table was read; `pieces` are its text, cut where words of the question stand.
-    `from_pdf` says that the text is that of the PDF's text layer.
+    `table` is its HTML where a table was read; `paragraphs` are its running text, cut where words of the question
+    stand, and code as it is. `from_pdf` says that the text is that of the PDF's text layer.
     """
 
     index: int
@@ -111,7 +113,8 @@ class ShownRegion:
     is_read: bool
     is_formula: bool
     content: str
-    pieces: Sequence[Piece]
+    paragraphs: Sequence[tuple[Sequence[Piece], bool]]
+    """(pieces, whether it is code)."""
     table: Markup | None
     from_pdf: bool
 
@@ -123,25 +126,43 @@ def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[Sho
 
 def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
     content = region.content or ""
-    text = region.text
-    marks = [] if words is None else [(start, end) for start, end, _ in words.marks(text)]
     is_formula = region.task == "formula" and bool(content)
     has_table = is_table(content)
+    said = [(_pieces(text, words), is_code) for text, is_code in _paragraphs(region)]
     return ShownRegion(
         index=region.index,
         label=region.label,
         hue=hue(region.label),
         box=region.box_2d,
-        held=bool(marks),
+        held=any(is_mark for pieces_of, _ in said for is_mark, _ in pieces_of),
         state=region.state and region.state.value,
         reason=region.reason,
         is_read=region.content is not None and region.task not in ("skip", "abandon"),
         is_formula=is_formula,
         content=content,
-        pieces=list(pieces(text, marks)),
+        paragraphs=said,
         table=table(content) if has_table else None,
         from_pdf=region.origin == TextOrigin.TEXT_LAYER,
     )
+
+
+def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
+    """Yield the running text of a region, with whether it is code: printed lines are joined, as exports join them."""
+    from resources.documents.joins import one_line, paragraphs
+
+    content = unicodedata.normalize("NFC", region.content or "")
+    if region.task in (Task.TABLE, Task.FORMULA) or "<table" in content.lower() or len(content) > MOST:
+        yield region.text, False
+    elif hue(region.label) == "title":
+        yield one_line(content), False
+    else:
+        x1, y1, x2, y2 = region.box
+        for each in paragraphs(content, x2 - x1, y2 - y1):
+            yield f"{each.bullet} {each.text}".lstrip(), each.is_code
+
+
+def _pieces(text: str, words: QueryWords | None) -> list[Piece]:
+    return list(pieces(text, [] if words is None else [(start, end) for start, end, _ in words.marks(text)]))
 
 
 def pieces(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Piece]:

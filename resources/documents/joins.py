@@ -4,18 +4,13 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
 
 from resources.documents.document import BlockKind, BlockPart, DocumentBlock
 from resources.documents.tables import TableGrid, grid_of, is_table, tables_and_text
-from resources.processes import give_back
 from resources.recognition.content import content_parts
 from resources.recognition.regions import RegionRecord
-
-if TYPE_CHECKING:
-    from kiwipiepy import Kiwi
-
+from resources.search.words import korean_analyser
 
 ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
 """The bullet of a list's entry. Tesseract reads `ㆍ` and `+` for `•`, `°` for `◦`."""
@@ -109,7 +104,7 @@ def joint(left: str, right: str) -> str:
 def _gain_of_blank(left: str, right: str) -> float:
     """Return how much likelier the words are with a blank between them: a difference of log-likelihoods."""
     # An unknown word is as likely as its length says; a model of its syllables finds up to 1 % fewer joints.
-    analyse = partial(_kiwi().analyze, oov_handling="rule")
+    analyse = partial(korean_analyser().analyze, oov_handling="rule")
     ((_, apart),), ((_, together),) = analyse(f"{left} {right}"), analyse(f"{left}{right}")
     return apart - together
 
@@ -203,18 +198,6 @@ def _is_hangul(char: str) -> bool:
 
 def _is_cjk(char: str) -> bool:
     return unicodedata.east_asian_width(char) == "W"
-
-
-@cache
-def _kiwi() -> "Kiwi":
-    """Takes about a second and 300 MB. Typing errors and names of several words would take 200 MB more."""
-    from kiwipiepy import Kiwi
-
-    kiwi = Kiwi(num_workers=1, load_typo_dict=False, load_multi_dict=False)
-    # It is built to its end at the first text.
-    kiwi.analyze("")
-    give_back()
-    return kiwi
 
 
 _RUNNING = frozenset({"text", "content", "abstract", "reference_content"})

@@ -250,7 +250,7 @@ def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
 
 def _analysed(texts: Iterable[str]) -> "Iterator[list[Token]]":
     composed = (unicodedata.normalize("NFKC", text) for text in texts)
-    return cast("Iterator[list[Token]]", _kiwi().tokenize(composed))
+    return cast("Iterator[list[Token]]", korean_analyser().tokenize(composed))
 
 
 @cache
@@ -279,8 +279,8 @@ def tokenised(texts: pa.Table) -> pa.Table:
 
 
 @cache
-def _kiwi() -> "Kiwi":
-    """Load the morphological analyser.
+def korean_analyser() -> "Kiwi":
+    """Load the morphological analyser of Korean, once for search and documents.
 
     Takes about a second, 330 MB on the way and 300 MB for good; where little is kept, 250 MB. The dictionary
     of typing errors is not asked. The one of names of several words would take another second and 190 MB, and

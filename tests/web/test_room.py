@@ -221,6 +221,21 @@ def test_a_hit_shows_the_words_on_the_page_and_leads_back(room: TestClient):
     assert 'id="a_1"' in room.get(back).text
 
 
+def test_printed_lines_are_shown_as_paragraphs_and_found_over_their_breaks(tmp_path: Path):
+    printed = (
+        "화면 밝기를 조절하려면 시스템 메뉴를 누르고 밝\n기 막대를 움직여 알맞은 밝기를 찾습니다.\n"
+        "```python\nprint(1)\nprint(2)\n```\n• 첫째 항목은 이렇습니다.\n• 둘째 항목은 저렇습니다."
+    )
+    platform = Platform.of(tmp_path, [pages("a_1")])
+    platform.engines = {"layout": ThreeBoxes(), "recognition": Scribe(text=printed), "embedding": HashedEmbedder()}
+    platform.make(*MADE[:4])
+    shown = browser(platform).get("/page", params={"id": "a_1", "q": "밝기 막대"}).text
+    said = [plain(each) for each in re.findall(r'<p class="said.*?</p>', shown, re.DOTALL)]
+    assert said[0] == "화면 밝기 를 조절하려면 시스템 메뉴를 누르고 밝기 막대 를 움직여 알맞은 밝기 를 찾습니다."
+    assert said[1:] == ["print(1) print(2)", "• 첫째 항목은 이렇습니다.", "• 둘째 항목은 저렇습니다."]
+    assert '<p class="said code" lang="ko">print(1)\nprint(2)</p>' in shown
+
+
 def test_regions_and_texts_are_tied_to_each_other(troubled: Platform):
     shown = browser(troubled).get("/page?id=a_1").text
     for at in range(3):

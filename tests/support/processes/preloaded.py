@@ -64,7 +64,7 @@ class WithoutThreads(kiwipiepy.Kiwi):
 
 PIL.Image.init()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
-    words._kiwi()
+    words.korean_analyser()
 # No fork looks for garbage in what all of them share, which would copy it.
 gc.collect()
 gc.freeze()
