@@ -20,6 +20,8 @@ from resources.texts.text_quality import DOUBTFUL
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
+    from resources.documents.placed_lines import PlacedLine
+
 
 @dataclass(frozen=True, slots=True)
 class PageCard:
@@ -100,7 +102,8 @@ class ShownRegion:
     """A region: `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question.
 
     `table` is its HTML where a table was read; `paragraphs` are its running text, cut where words of the question
-    stand, and code as it is. `from_pdf` says that the text is that of the PDF's text layer.
+    stand, and code as it is. `lines` lie over the picture, in pixels of the upright page. `from_pdf` says that the text
+    is that of the PDF's text layer.
     """
 
     index: int
@@ -116,6 +119,7 @@ class ShownRegion:
     paragraphs: Sequence[tuple[Sequence[Piece], bool]]
     """(pieces, whether it is code)."""
     table: Markup | None
+    lines: "Sequence[PlacedLine]"
     from_pdf: bool
 
 
@@ -125,6 +129,8 @@ def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[Sho
 
 
 def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
+    from resources.documents.placed_lines import placed_lines
+
     content = region.content or ""
     is_formula = region.task == "formula" and bool(content)
     has_table = is_table(content)
@@ -142,6 +148,7 @@ def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
         content=content,
         paragraphs=said,
         table=table(content) if has_table else None,
+        lines=placed_lines(region.text[:MOST], region.box),
         from_pdf=region.origin == TextOrigin.TEXT_LAYER,
     )
 

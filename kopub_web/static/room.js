@@ -53,14 +53,16 @@
       next.scrollIntoView({ block: "nearest" });
     });
   }
-  for (const [region, box] of boxes) {
+  // The words over the picture stand for the box below them, but a person who selects some goes nowhere.
+  for (const box of [...boxes.values(), ...document.querySelectorAll(".words text")]) {
+    const region = box.dataset.region;
     box.addEventListener("mouseenter", () => light(region));
     box.addEventListener("mouseleave", () => light(linked()));
     box.addEventListener("click", (event) => {
       const item = items.find((each) => each.dataset.region === region);
       if (!item) return;
       event.preventDefault();
-      if (box.dataset.dragged) return;
+      if (box.dataset.dragged || (box.matches(".words text") && !getSelection().isCollapsed)) return;
       item.scrollIntoView({ block: "nearest" });
       item.querySelector(".tag a").focus({ preventScroll: true });
     });
@@ -102,12 +104,17 @@
       const bare = sheet.classList.toggle("bare");
       event.currentTarget.setAttribute("aria-pressed", String(!bare));
     });
+    tool("words")?.addEventListener("click", (event) => {
+      const still = sheet.classList.toggle("still");
+      event.currentTarget.setAttribute("aria-pressed", String(!still));
+    });
+    const selects = (event) => event.target.closest(".words") !== null;
     addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
       const act = { "+": nearer, "=": nearer, "-": farther, 0: () => zoom(1) }[event.key];
       if (act) { event.preventDefault(); act(); }
     });
-    pan.addEventListener("dblclick", () => (at > 1 ? zoom(1) : zoom(2)));
+    pan.addEventListener("dblclick", (event) => { if (!selects(event)) zoom(at > 1 ? 1 : 2); });
     pan.addEventListener("wheel", (event) => {
       if (!event.ctrlKey) return;
       event.preventDefault();
@@ -118,7 +125,7 @@
     let held = null;
     pan.addEventListener("pointerdown", (event) => {
       for (const box of boxes.values()) delete box.dataset.dragged;
-      if (event.pointerType === "mouse" && event.button === 0 && at > 1)
+      if (event.pointerType === "mouse" && event.button === 0 && at > 1 && !selects(event))
         held = { x: event.clientX + pan.scrollLeft, y: event.clientY + pan.scrollTop };
     });
     addEventListener("pointermove", (event) => {

@@ -61,7 +61,7 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     region = page.locator(".regions > li").nth(4)
     region.hover()
     assert page.locator(".box.lit").get_attribute("data-region") == "4"
-    page.locator(".box[data-region='1']").click()
+    page.locator(".words text[data-region='1']").click()
     assert page.evaluate("document.activeElement.closest('li').dataset.region") == "1"
     assert "lit" in (page.locator("#text-1").get_attribute("class") or "")
 
@@ -178,6 +178,39 @@ def test_keys_and_links_work_from_nowhere_in_particular(browser: "Browser", url:
     assert page.evaluate("scrollY") == 0
     page.get_by_role("button", name="Copy").click()
     visit.picture("copied")
+    visit.close(url)
+
+
+_SELECTED = "String(getSelection()).replace(/\\s+/g, ' ').trim()"
+
+
+def test_the_words_over_the_picture_are_selected(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, viewport={"width": 1400, "height": 900}, locale=ENGLISH)
+    page = visit.page
+    visit.open("/page?id=install.ko_19")
+    words = page.locator(".words text").filter(has_text="아키텍처").first
+    said, region = words.text_content(), words.get_attribute("data-region")
+    words.scroll_into_view_if_needed()
+    box = words.bounding_box()
+    assert said
+    assert box
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 1, middle)
+    assert page.locator(".box.lit").get_attribute("data-region") == region
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, middle, steps=5)
+    page.mouse.up()
+    assert page.evaluate(_SELECTED) == said
+    assert page.evaluate("document.activeElement.closest('.regions')") is None, "who selects goes nowhere"
+    visit.picture("selected")
+    page.mouse.dblclick(box["x"] + box["width"] / 2, middle)
+    assert 0 < len(page.evaluate(_SELECTED)) < len(said)
+    assert visit.text("output") == "100%"
+
+    page.get_by_role("button", name="Select text").click()
+    assert not words.is_visible()
+    page.mouse.click(box["x"] + box["width"] / 2, middle)
+    assert page.evaluate("document.activeElement.closest('li').dataset.region") == region
     visit.close(url)
 
 
