@@ -32,8 +32,9 @@ from kopub_web.requests import (
     cookie_of,
 )
 from kopub_web.room import Room
+from kopub_web.views.document import document
 from kopub_web.views.home import evaluation, home
-from kopub_web.views.lists import document, documents, figures, pages, search, versions
+from kopub_web.views.lists import documents, figures, pages, search, versions
 from kopub_web.views.page import EDIT, PAGE, page, page_of
 from resources.corrections.log import CorrectedMeanwhile
 from resources.errors import KopubError

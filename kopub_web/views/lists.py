@@ -4,7 +4,7 @@ import unicodedata
 from typing import Any
 
 import kopub
-from kopub_web.elements import counted_lists, document_cards, document_name, hue, page_card, page_name, pieces
+from kopub_web.elements import counted_lists, document_cards, hue, page_card, page_name, pieces
 from kopub_web.requests import LONGEST_QUERY, ViewRequest, ViewResponse, part
 from kopub_web.room import DOUBTFUL, LISTS, Room
 from resources.errors import KopubError
@@ -139,7 +139,7 @@ def _why(page: kopub.Page, kind: str, request: ViewRequest) -> str:
     return request.t.reason(page.reason or "")[0][:_WHY]
 
 
-_DOCUMENTS, _PAGES_A_PART = 48, 60
+_DOCUMENTS = 48
 """In one part of a list."""
 
 
@@ -166,41 +166,6 @@ def documents(room: Room, request: ViewRequest) -> ViewResponse:
             "pager": pager,
         },
     )
-
-
-def document(room: Room, request: ViewRequest) -> ViewResponse:
-    found = _document(room.now.corpus, request)
-    shown, pager = part(len(found), _PAGES_A_PART, request, lambda **at: request.to.document(found, **at))
-    title = document_name(found, request)
-    before, after = room.now.documents_beside(found.id)
-    return ViewResponse(
-        "document.html.jinja",
-        {
-            "document_before": None if before is None else request.to.document(before),
-            "document_after": None if after is None else request.to.document(after),
-            "room": "documents",
-            "title": title,
-            "path": [(request.t("room.documents"), request.to.documents()), (title, None)],
-            "pages_count": len(found),
-            "states": [(state.value, count) for state, count in found.states.items()],
-            "pages": [page_card(page, request, _short(page, request)) for page in found.pages[shown]],
-            "pager": pager,
-        },
-    )
-
-
-def _document(corpus: kopub.Corpus, request: ViewRequest) -> kopub.Document:
-    """Return the document that an address names. Raises `NoSuchPage`."""
-    if (page_id := request.text("of")) in corpus.pages:
-        return corpus.page(page_id).document
-    document = request.text("id")
-    if document not in corpus.documents:
-        raise kopub.NoSuchPage(request.t("message.no_document", id=document or "?"))
-    return corpus.documents[document]
-
-
-def _short(page: kopub.Page, request: ViewRequest) -> str:
-    return page.id if page.number is None else request.t("page.short", number=page.number)
 
 
 def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
