@@ -1,8 +1,9 @@
 """The documents of a corpus."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from kopub.pages import NoSuchPage, Page, Pages
 from kopub.rows import Region
@@ -49,6 +50,23 @@ class Document:
         """The markdown of its pages, a blank line apart."""
         return _joined(page.markdown for page in self.pages)
 
+    def to_markdown(self, picture: Callable[[str, int], str] | None = None) -> str:
+        """Return one text, as exports write it: paragraphs joined over lines and pages, without running heads.
+
+        `picture` gives what the picture of a region links to, by page id and index of the region; without it, and
+        where it is empty, words stand for a picture.
+        """
+        from resources.documents.markdown import document_markdown
+
+        return _joined(
+            document_markdown(of, _linked(of, blocks, picture or (lambda page_id, index: "")))
+            for of, blocks in self.structured
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values of the pages with their regions: what `kopub read --json` prints."""
+        return {"document": self.id, "pages": [page.to_dict() for page in self.pages]}
+
     def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
         """Return the text in pieces of at most `max_tokens`, by its structure, with headings, pages and boxes.
 
@@ -57,17 +75,17 @@ class Document:
         from resources.documents.chunks import chunk_document, estimate_tokens
 
         count = count_tokens or estimate_tokens
-        return (chunk for of in self._structured for chunk in chunk_document(*of, max_tokens, count))
+        return (chunk for of in self.structured for chunk in chunk_document(*of, max_tokens, count))
 
     @property
     def tables(self) -> "list[DocumentTable]":
         """Its tables as rows and columns, whole where they go on over pages, with caption, pages and boxes."""
         from resources.documents.tables import document_tables
 
-        return [table for of in self._structured for table in document_tables(*of)]
+        return [table for of in self.structured for table in document_tables(*of)]
 
     @cached_property
-    def _structured(self) -> "tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]":
+    def structured(self) -> "tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]":
         """The document as exports see it, without the files of its pictures, and its blocks.
 
         It is several where pages are of no document, each of which is one, or where documents have one name.
@@ -87,6 +105,19 @@ class Document:
             document = ReadDocument(self.id or of_part[0].id, self.id, 0, tuple(read))
             found.append((document, structure_document(document).blocks))
         return tuple(found)
+
+
+def _linked(
+    document: "ReadDocument", blocks: "Iterable[DocumentBlock]", picture: Callable[[str, int], str]
+) -> "list[DocumentBlock]":
+    """Return the blocks with what their pictures link to."""
+    ids = {page.number: page.page_id for page in document.pages}
+    return [
+        replace(block, picture=replace(block.picture, path=picture(ids[block.page], block.parts[0].region.index)))
+        if block.picture
+        else block
+        for block in blocks
+    ]
 
 
 def _read_page(page: Page, number: int) -> "DocumentPage":

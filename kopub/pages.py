@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -162,6 +162,21 @@ class Page:
     def regions(self) -> tuple[Region, ...]:
         """The regions in reading order, each with what was read from it."""
         return self._source.regions(self._place)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values of the page with its regions: what `kopub read --json` prints of it."""
+        return {
+            "page_id": self.id,
+            "page_no": self.number,
+            "width": self.width,
+            "height": self.height,
+            "state": self.state,
+            "reason": self.reason,
+            "doubt": self.doubt,
+            "doubts": list(self.doubts),
+            "regions": [region.to_dict() for region in self.regions],
+            "markdown": self.markdown,
+        }
 
     @cached_property
     def vectors(self) -> Mapping[str, "np.ndarray"]:

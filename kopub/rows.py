@@ -44,6 +44,21 @@ class Region:
     reason: str | None
     origin: str | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values of the region."""
+        return {
+            "index": self.index,
+            "label": self.label,
+            "task": self.task,
+            "score": self.score,
+            "bbox": list(self.box),
+            "bbox_2d": list(self.box_2d),
+            "content": self.content,
+            "state": self.state,
+            "reason": self.reason,
+            "origin": self.origin,
+        }
+
     @property
     def text(self) -> str:
         """The content without markup, in NFC: cells of a table a tab apart, its rows a line. Empty when unread."""

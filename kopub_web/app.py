@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import kopub
 from kopub_web.api import api_of
+from kopub_web.downloads import DOWNLOADS, DownloadKind, download
 from kopub_web.editing import correct, refused_values, sent_form
 from kopub_web.elements import markdown as rendered
 from kopub_web.file_reading import LARGEST, MOST_PAGES, BusyReader, FileReader
@@ -76,6 +76,8 @@ _VIEWS: Mapping[str, View] = {
 }
 _PICTURES_AT_ONCE = 8
 """Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
+_DOWNLOADS_AT_ONCE = 2
+"""Files that are made: one of a whole document may take a while."""
 
 
 def reading_room(
@@ -98,6 +100,7 @@ def reading_room(
     contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
     to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}, place)
     picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
+    loading = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, "downloads")
 
     def asked_of(request: "Request") -> ViewRequest:
         return ViewRequest.of(request, to, room.sources)
@@ -133,16 +136,15 @@ def reading_room(
 
         return answer
 
-    def markdown(request: "Request") -> "Response":
-        asked = asked_of(request)
-        try:
-            found = page_of(room, asked)
-            text = found.markdown
-        except KopubError as error:
-            return PlainTextResponse(str(error), 404, _HEADERS)
-        named = f"attachment; filename*=UTF-8''{quote(found.id, safe='', errors='replace')}.md"
-        headers = {**_HEADERS, "Content-Disposition": named}
-        return Response(text.encode("utf-8", "replace"), 200, headers, "text/markdown; charset=utf-8")
+    def downloaded(kind: DownloadKind) -> Callable[["Request"], Any]:
+        async def answer(request: "Request") -> "Response":
+            try:
+                data, named = await get_running_loop().run_in_executor(loading, download, room, asked_of(request), kind)
+            except KopubError as error:
+                return PlainTextResponse(str(error), 404, _HEADERS)
+            return Response(data, 200, _HEADERS | named, kind.media_type)
+
+        return answer
 
     def static(request: "Request") -> "Response":
         name = request.path_params["name"]
@@ -169,7 +171,7 @@ def reading_room(
             *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
             Route("/picture", pictured(picture), methods=["GET"]),
             Route("/figure", pictured(figure), methods=["GET"]),
-            Route("/markdown", markdown, methods=["GET"]),
+            *(Route(f"/{name}", downloaded(kind), methods=["GET"]) for name, kind in DOWNLOADS.items()),
             *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
             *([] if reader is None else _file_routes(room, reader, hosts, asked_of)),
             Route("/display", _choose, methods=["GET"]),

@@ -224,14 +224,18 @@ def table(content: str) -> Markup:
     return _cleaned(content, _TABLE | _INLINE, lambda source: None)
 
 
-def markdown(text: str, picture: Callable[[str], str | None]) -> Markup:
-    """Return a page's markdown. `picture` gives the address of what an image links to; None leaves it out."""
-    if len(text) > MOST:
+def markdown(text: str, picture: Callable[[str], str | None], most: int = MOST, comments: bool = False) -> Markup:
+    """Return markdown as HTML; a text of more than `most` characters as it is.
+
+    `picture` gives the address of what an image links to; None leaves it out. `comments` are kept where they are asked
+    for, and nothing that was read is one.
+    """
+    if len(text) > most:
         return Markup("<pre>{}</pre>").format(text)
-    return _cleaned(_renderer().render(text), _TABLE | _INLINE | _BLOCKS, picture)
+    return _cleaned(_renderer().render(text), _TABLE | _INLINE | _BLOCKS, picture, comments)
 
 
-def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None]) -> Markup:
+def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None], comments: bool = False) -> Markup:
     import nh3
 
     def attribute(tag: str, name: str, value: str) -> str | None:
@@ -249,6 +253,7 @@ def _cleaned(html: str, tags: set[str], picture: Callable[[str], str | None]) ->
         attribute_filter=attribute,
         set_tag_attribute_values={"img": {"loading": "lazy"}} if "img" in tags else None,
         link_rel=None,
+        strip_comments=not comments,
     )
     return Markup(cleaned)
 

@@ -252,9 +252,9 @@ class Addresses:
         """Return a region that is cut out of the picture of its page."""
         return self._address("/figure", {"id": page_id, "region": region})
 
-    def markdown(self, page_id: str) -> str:
-        """Return a page's markdown as a file."""
-        return self._address("/markdown", {"id": page_id})
+    def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
+        """Return a page, or a document by its first page, as a file: markdown or json."""
+        return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
 
     def display(self) -> str:
         """Return where the choice of language and colours is sent."""

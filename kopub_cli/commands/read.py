@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -64,7 +64,9 @@ def read(
         read_so_far = f"{sum(map(len, documents.values())):,} of {counted(reading.pages, 'page')} were read"
         _require_pages(documents, ended)
         if as_json_values:
-            shown = [as_json(name, found) for name, found in documents.items()]
+            shown = [
+                {"document": name, "pages": [page.to_dict() for page in found]} for name, found in documents.items()
+            ]
             typer.echo(json.dumps(shown[0] if len(files) == 1 else shown, ensure_ascii=False, indent=1))
         else:
             _write_markdown(parts, out)
@@ -77,11 +79,6 @@ def read(
         raise StoppedByHand(f"stopped: {read_so_far}")
     if is_lost:
         raise typer.Exit(_LOST_PAGES)
-
-
-def as_json(document: str, pages: "Sequence[Page]") -> dict[str, Any]:
-    """Return a document as JSON values: what `kopub read --json` prints."""
-    return {"document": document, "pages": [*map(_page, pages)]}
 
 
 def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
@@ -205,32 +202,3 @@ def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]
         if (page.doubt or 0) >= DOUBTFUL:
             tell(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
     return any(page.state in (*LOST, State.PARTIAL) for page in pages)
-
-
-def _page(page: "Page") -> dict[str, Any]:
-    return {
-        "page_id": page.id,
-        "page_no": page.number,
-        "width": page.width,
-        "height": page.height,
-        "state": page.state,
-        "reason": page.reason,
-        "doubt": page.doubt,
-        "doubts": list(page.doubts),
-        "regions": [
-            {
-                "index": region.index,
-                "label": region.label,
-                "task": region.task,
-                "score": region.score,
-                "bbox": list(region.box),
-                "bbox_2d": list(region.box_2d),
-                "content": region.content,
-                "state": region.state,
-                "reason": region.reason,
-                "origin": region.origin,
-            }
-            for region in page.regions
-        ],
-        "markdown": page.markdown,
-    }

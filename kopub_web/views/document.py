@@ -1,33 +1,116 @@
-"""A document: its pages as pictures."""
+"""A document: its pages as pictures, or all of it as one text."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from markupsafe import Markup
 
 import kopub
+from kopub_web import elements
 from kopub_web.elements import document_name, page_card
 from kopub_web.requests import ViewRequest, ViewResponse, part
-from kopub_web.room import Room
+from kopub_web.room import Now, Room
+from resources.states import State
+from resources.texts.text_quality import DOUBTFUL
 
-_PAGES = 60
-"""In one part of the list."""
+_PAGES, TEXT_PAGES = 60, 20
+"""In one part of the pictures, and of the text: each part is put together by itself, however long the document is."""
+_LONGEST_TEXT = 5 * elements.MOST
+TEXT = "text"
+_PAGE_MARK = re.compile(r"page \d+(: .*)?", re.DOTALL)
+_QUOTED = re.compile(r"<blockquote>\s*<p>([^<]* could not be read[^<]*)</p>\s*</blockquote>")
+_COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
 
 
 def document(room: Room, request: ViewRequest) -> ViewResponse:
-    found = document_of(room.now.corpus, request)
-    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.document(found, **at))
+    found, t, to = document_of(room.now.corpus, request), request.t, request.to
+    view = TEXT if request.text("view") == TEXT else ""
     title = document_name(found, request)
     before, after = room.now.documents_beside(found.id)
     return ViewResponse(
         "document.html.jinja",
         {
-            "document_before": None if before is None else request.to.document(before),
-            "document_after": None if after is None else request.to.document(after),
+            "document_before": None if before is None else to.document(before, view=view),
+            "document_after": None if after is None else to.document(after, view=view),
             "room": "documents",
             "title": title,
-            "path": [(request.t("room.documents"), request.to.documents()), (title, None)],
+            "path": [(t("room.documents"), to.documents()), (title, None)],
+            "document": found,
             "pages_count": len(found),
             "states": [(state.value, count) for state, count in found.states.items()],
-            "pages": [page_card(page, request, _short(page, request)) for page in found.pages[shown]],
-            "pager": pager,
+            "view": view,
+            "views": [("", to.document(found)), (TEXT, to.document(found, view=TEXT))],
+            **(_text(room.now, found, request) if view else _pages(found, request)),
         },
     )
+
+
+def _pages(found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.document(found, **at))
+    cards = [page_card(page, request, _short(page, request)) for page in found.pages[shown]]
+    return {"pages": cards, "pager": pager}
+
+
+def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    to = request.to
+    shown, pager = part(len(found), TEXT_PAGES, request, lambda **at: to.document(found, view=TEXT, **at))
+    of = kopub.Document(found.id, found.pages[shown])
+    places = {page_id: at for at, page_id in enumerate(of.pages.ids)}
+    ids = list(places)
+
+    def picture(link: str) -> str | None:
+        at, _, region = link.partition("-")
+        return to.figure(ids[int(at)], int(region)) if region.isdecimal() and at.isdecimal() else None
+
+    text = of.to_markdown(lambda page_id, region: f"{places[page_id]}-{region}")
+    html = elements.markdown(text, picture, _LONGEST_TEXT, comments=True)
+    marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
+    told = _QUOTED.sub(lambda quoted: _told(quoted[1], request), html)
+    rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
+    return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
+
+
+def _told(reason: str, request: ViewRequest) -> str:
+    """Return why a page or region could not be read in the language of the person, as a quotation."""
+    said, language = request.t.reason(Markup(reason).unescape())
+    return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
+
+
+def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
+    """Yield the text with the marks of its pages, in their order, in place of the comments where they begin."""
+    left, in_table = list(marks), False
+    for piece in _COMMENT_OR_TABLE.split(html):
+        if not piece.startswith("<!--"):
+            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
+            yield Markup(piece)
+        elif left and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
+            mark = left.pop(0)
+            yield Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark
+
+
+def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
+    """Return the link to a page, which stands where its text begins, with what is wrong with it."""
+    t = request.t
+    doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
+    states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
+    said = Markup("").join(
+        Markup('<span class="state {}">{}</span>').format(each, t.word("state", each)) for each in states
+    )
+    return Markup('<a class="leaf" id="{}" href="{}">{}{}</a>').format(
+        page_anchor(page), request.to.page(page.id), _short(page, request), said
+    )
+
+
+def page_anchor(page: kopub.Page) -> str:
+    """Return the name of the place where a page begins in the text of its document."""
+    return f"page-{page.shard}-{page.row}"
+
+
+def text_address(page: kopub.Page, request: ViewRequest) -> str:
+    """Return where a page begins in the text of its document."""
+    at = page.document.pages.ids.index(page.id) // TEXT_PAGES + 1
+    return f"{request.to.document(page.document, view=TEXT, part=at)}#{page_anchor(page)}"
 
 
 def document_of(corpus: kopub.Corpus, request: ViewRequest) -> kopub.Document:

@@ -14,6 +14,7 @@ from kopub_web.elements import document_name, page_name, shown_regions
 from kopub_web.pictures import FULL, picture_stamp
 from kopub_web.requests import LONGEST_QUERY, ViewRequest, ViewResponse
 from kopub_web.room import LISTS, Room, page_versions
+from kopub_web.views.document import text_address
 from kopub_web.views.lists import WAY
 from resources.config.choices import ReadingRoom
 from resources.errors import KopubError
@@ -80,6 +81,7 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
                 for score in page_scores(room.now.scored, found.id, found.id in room.now.checked)
             ],
             "jump": _jump(found, kept),
+            "in_text": text_address(found, request),
             **_documents_beside(room, found, request, kept),
             "doubtful": (found.doubt or 0) >= DOUBTFUL and found.id not in room.now.checked,
             "doubts": [t.reason(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],

@@ -92,6 +92,23 @@ def test_a_visit_by_mouse_in_korean(browser: "Browser", url: str, tmp_path: Path
     visit.close(url)
 
 
+def test_a_document_is_read_as_one_text_and_taken_away(browser: "Browser", url: str, tmp_path: Path):
+    visit = Visit(browser, url, tmp_path, viewport={"width": 1280, "height": 800}, locale=KOREAN)
+    page = visit.page
+    visit.open("/document?id=install.ko")
+    page.get_by_role("link", name="본문", exact=True).click()
+    assert page.locator(".rendered.text table td").first.is_visible()
+    visit.picture("document-text")
+    page.get_by_role("link", name="19쪽").click()
+    assert visit.text("h1") == "install.ko, 19쪽"
+    page.get_by_role("link", name="문서 본문에서 이 쪽 보기").click()
+    assert page.locator(".leaf:target").inner_text().startswith("19쪽")
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="내려받기 .md").click()
+    assert downloaded.value.suggested_filename == "install.ko.md"
+    visit.close(url)
+
+
 def test_a_visit_by_keyboard_in_english_through_the_pages_to_look_at(browser: "Browser", url: str, tmp_path: Path):
     visit = Visit(browser, url, tmp_path, viewport={"width": 390, "height": 844}, locale=ENGLISH, color_scheme="dark")
     page, keys = visit.page, visit.page.keyboard

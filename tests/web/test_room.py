@@ -1,12 +1,14 @@
 """The reading room: what it shows, what it refuses, and that nothing a page says is more than text."""
 
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import ClassVar
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +18,9 @@ from starlette.testclient import TestClient
 
 import kopub
 import kopub_web.answers
+import kopub_web.downloads
 import kopub_web.room
+import kopub_web.views.document
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
@@ -357,13 +361,76 @@ def test_a_page_is_reached_by_its_number(room: TestClient):
         assert "<h1>a, page 1</h1>" in room.get("/page", params={"id": "a_1", "number": number}).text
 
 
-def test_the_markdown_of_a_page_is_a_file(room: TestClient):
-    shown = room.get("/page?id=a_1&view=markdown").text
-    got = room.get(address(shown, "/markdown?"))
+def test_a_page_and_a_document_are_files(room: TestClient, platform: Platform):
+    corpus = kopub.open(platform.home)
+    page, document = room.get("/page?id=a_1").text, room.get("/document?id=a").text
+    got = room.get(address(page, "/markdown?"))
     assert got.text == TEXTS["a_1"]
     assert got.headers["content-disposition"] == "attachment; filename*=UTF-8''a_1.md"
     assert got.headers["content-type"] == "text/markdown; charset=utf-8"
-    assert room.get("/markdown?id=nobody").status_code == 404
+    got = room.get(address(page, "/json?"))
+    assert got.json() == json.loads(json.dumps(corpus.page("a_1").to_dict()))
+    assert got.headers["content-disposition"] == "attachment; filename*=UTF-8''a_1.json"
+    whole = room.get(address(document, "/json?"))
+    assert whole.json() == json.loads(json.dumps(corpus.documents["a"].to_dict()))
+    assert whole.headers["content-disposition"] == "attachment; filename*=UTF-8''a.json"
+    assert room.get(address(document, "/markdown?")).text == corpus.documents["a"].to_markdown()
+    for wrong in ("/markdown?id=nobody", "/json?of=nobody", "/json"):
+        assert room.get(wrong).status_code == 404
+
+
+def test_the_name_of_a_file_is_safe_in_korean_too(tmp_path: Path):
+    ids = ["가 나#?%_1", "보고서_1"]
+    platform = Platform.of(tmp_path, [pages(*ids)], [])
+    platform.engines = {"embedding": HashedEmbedder()}
+    platform.make("raw_pages")
+    page = browser(platform)
+    names = [page.get(f"/json?id={quote(each)}").headers["content-disposition"] for each in ids]
+    assert all(re.fullmatch(r"attachment; filename\*=UTF-8''[\w.%-]+", name) for name in names)
+    assert unquote(names[1]).endswith("''보고서_1.json")
+    assert unquote(names[0]).endswith("''가_나__1.json")
+
+
+def test_a_document_that_is_too_long_for_a_file_is_left_to_export(room: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kopub_web.downloads, "_MOST_PAGES", 1)
+    refused = room.get("/markdown?of=a_1")
+    assert (refused.status_code, "run `kopub export`" in refused.text) == (404, True)
+    assert room.get("/markdown?id=a_1").status_code == 200
+
+
+def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, monkeypatch: pytest.MonkeyPatch):
+    page = browser(troubled)
+    shown = page.get(address(page.get("/document?id=a").text, "/document?id=a&amp;view")).text
+    leaves = re.findall(r'<a class="leaf" id="([^"]*)" href="/page\?id=(a_\d)">(.*?)</a>', shown)
+    assert [(name, plain(said)) for _, name, said in leaves] == [
+        ("a_1", "Page 1 doubtful"),
+        ("a_2", "Page 2 partly read doubtful"),
+        ("a_3", "Page 3 failed"),
+    ]
+    text = shown.partition('class="panel rendered')[2].partition("</div>")[0]
+    assert text.count("<table>") == 2
+    assert re.findall(r'<img src="([^"]*)"', text) == [f"/figure?id=a_{n}&amp;region=1" for n in (1, 2)]
+    assert "Page 3 could not be read (failed): layout_regions: asked to fail" in text
+    korean = plain(page.get("/document?id=a&view=text", headers=KOREAN).text)
+    assert "2쪽의 2번 영역(글)을 읽지 못했습니다: 답이 도중에 끊겼습니다" in korean
+    assert "3쪽을 읽지 못했습니다: layout_regions: asked to fail" in korean
+    assert not re.search(r"<!--|script|onclick|onerror|evil.example", re.sub(r"&lt;.*?&gt;", "", text))
+    assert 'href="/document?id=b&amp;view=text" data-key="]"' in shown
+
+    monkeypatch.setattr(kopub_web.views.document, "TEXT_PAGES", 2)
+    parts = [page.get(f"/document?id=a&view=text&part={at}").text for at in (1, 2)]
+    assert [re.findall(r'class="leaf" [^>]*id=(a_\d)', each) for each in parts] == [["a_1", "a_2"], ["a_3"]]
+    where = address(page.get("/page?id=a_3").text, "/document?id=a&amp;view=text")
+    assert where == f"/document?id=a&view=text&part=2#{leaves[2][0]}"
+
+
+def test_printed_lines_are_paragraphs_in_the_text_of_a_document(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2")])
+    lines = "화면 밝기를 조절하려면 시스템 메뉴를 누르고 밝\n기 막대를 움직여 알맞은 밝기를 찾은 다음 저장\n" * 4
+    platform.engines = {"layout": ThreeBoxes(), "recognition": Scribe(text=lines), "embedding": HashedEmbedder()}
+    platform.make(*MADE[:4])
+    shown = browser(platform).get("/document?id=a&view=text").text
+    assert shown.count("시스템 메뉴를 누르고 밝기 막대를") == 2 * 8, "in the text and its source"
 
 
 def test_a_reason_in_english_is_introduced_in_korean(tmp_path: Path):
