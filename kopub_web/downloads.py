@@ -1,42 +1,71 @@
 """Files of a page or a whole document for people to take away."""
 
+import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import kopub
+from kopub_web.elements import MOST
+from kopub_web.pictures import NoPicture, picture_stamp
 from kopub_web.requests import ViewRequest
 from kopub_web.room import Room
 from kopub_web.views.document import document_of
 from kopub_web.views.page import page_of
 from resources.errors import KopubError
 
-_MOST_PAGES = 2000
-"""Pages of a file: a larger document is better exported into a folder."""
+if TYPE_CHECKING:
+    from resources.documents.searchable_pdf import PdfPicture
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadKind:
-    """A kind of file: its suffix, its media type, and what makes it of a page or a document."""
+    """A kind of file: its suffix, its media type, what makes it, and the most pages of a document that it holds."""
 
     suffix: str
     media_type: str
-    made: Callable[[kopub.Page | kopub.Document], bytes]
+    made: Callable[[Room, kopub.Page | kopub.Document], bytes]
+    most: int = 2000
 
 
-def _markdown(of: kopub.Page | kopub.Document) -> bytes:
+def _markdown(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     text = of.markdown if isinstance(of, kopub.Page) else of.to_markdown()
     return text.encode("utf-8", "replace")
 
 
-def _json(of: kopub.Page | kopub.Document) -> bytes:
+def _json(room: Room, of: kopub.Page | kopub.Document) -> bytes:
     return json.dumps(of.to_dict(), ensure_ascii=False, indent=1).encode("utf-8", "replace")
+
+
+def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    from resources.documents.searchable_pdf import searchable_pdf
+
+    pages = [of] if isinstance(of, kopub.Page) else of.pages
+    return searchable_pdf(of.id, (_pictured(room, page) for page in pages))
+
+
+def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
+    """Return a page as a PDF shows it; one whose picture cannot be shown has its text alone."""
+    from PIL import Image
+
+    from resources.documents.placed_lines import placed_lines
+    from resources.documents.searchable_pdf import PdfPicture
+
+    size = page.width or 1000, page.height or 1414
+    lines = [line for region in page.regions for line in placed_lines(region.text[:MOST], region.box)]
+    try:
+        jpeg = room.pictures.page(picture_stamp(page), lambda: page.upright_bytes, "large").data
+    except NoPicture:
+        return PdfPicture(None, (0, 0), size, lines)
+    return PdfPicture(jpeg, Image.open(io.BytesIO(jpeg)).size, size, lines)
 
 
 DOWNLOADS: Mapping[str, DownloadKind] = {
     "markdown": DownloadKind(".md", "text/markdown; charset=utf-8", _markdown),
     "json": DownloadKind(".json", "application/json", _json),
+    "pdf": DownloadKind(".pdf", "application/pdf", _pdf, 200),
 }
 
 
@@ -45,7 +74,9 @@ def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[byte
     from resources.documents.stream import file_names
 
     of = page_of(room, request) if "id" in request.values else document_of(room.now.corpus, request)
-    if isinstance(of, kopub.Document) and len(of) > _MOST_PAGES:
-        raise KopubError(request.t("download.too_long", count=len(of), most=_MOST_PAGES))
+    if isinstance(of, kopub.Document) and len(of) > kind.most:
+        raise KopubError(request.t("download.too_long", count=len(of), most=kind.most))
     (name,) = file_names([of.id])
-    return kind.made(of), {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"}
+    return kind.made(room, of), {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"
+    }

@@ -253,7 +253,7 @@ class Addresses:
         return self._address("/figure", {"id": page_id, "region": region})
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
-        """Return a page, or a document by its first page, as a file: markdown or json."""
+        """Return a page, or a document by its first page, as a file: markdown, json or pdf."""
         return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
 
     def display(self) -> str:

@@ -7,22 +7,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import ClassVar
+from typing import ClassVar, cast
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from pypdfium2 import PdfDocument
 from starlette.testclient import TestClient
 
 import kopub
 import kopub_web.answers
-import kopub_web.downloads
 import kopub_web.room
 import kopub_web.views.document
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
+from kopub_web.downloads import DOWNLOADS
 from kopub_web.room import Room
 from resources.config.choices import ReadingRoom
 from resources.embedding.hashed import HashedEmbedder
@@ -375,6 +376,11 @@ def test_a_page_and_a_document_are_files(room: TestClient, platform: Platform):
     assert whole.json() == json.loads(json.dumps(corpus.documents["a"].to_dict()))
     assert whole.headers["content-disposition"] == "attachment; filename*=UTF-8''a.json"
     assert room.get(address(document, "/markdown?")).text == corpus.documents["a"].to_markdown()
+    pdf = room.get(address(document, "/pdf?"))
+    assert pdf.headers["content-disposition"] == "attachment; filename*=UTF-8''a.pdf"
+    read = [page.get_textpage().get_text_bounded().split() for page in PdfDocument(pdf.content)]
+    assert read == [TEXTS[each].split() for each in ("a_1", "a_2")]
+    assert len(PdfDocument(room.get(address(page, "/pdf?")).content)) == 1
     for wrong in ("/markdown?id=nobody", "/json?of=nobody", "/json"):
         assert room.get(wrong).status_code == 404
 
@@ -391,11 +397,12 @@ def test_the_name_of_a_file_is_safe_in_korean_too(tmp_path: Path):
     assert unquote(names[0]).endswith("''가_나__1.json")
 
 
-def test_a_document_that_is_too_long_for_a_file_is_left_to_export(room: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.downloads, "_MOST_PAGES", 1)
-    refused = room.get("/markdown?of=a_1")
+def test_a_document_that_is_too_long_for_a_file_is_left_to_export(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(cast(dict, DOWNLOADS), "markdown", replace(DOWNLOADS["markdown"], most=1))
+    page = browser(platform)
+    refused = page.get("/markdown?of=a_1")
     assert (refused.status_code, "run `kopub export`" in refused.text) == (404, True)
-    assert room.get("/markdown?id=a_1").status_code == 200
+    assert page.get("/markdown?id=a_1").status_code == 200
 
 
 def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, monkeypatch: pytest.MonkeyPatch):

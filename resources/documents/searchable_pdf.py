@@ -1,0 +1,153 @@
+"""A PDF of page pictures with their text laid over them, invisible, to be searched, selected and copied. Pure."""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from resources.documents.placed_lines import PlacedLine
+
+_LONG_SIDE = 842
+"""Points of a page's longer side: that of A4. A picture does not say how large its paper was."""
+_NARROW, _WIDE = 500, 1000
+"""Advance of a Latin letter and of any other, in thousandths of the size."""
+_LATIN = 0xFF
+_HALVES = (0xD800, 0xDFFF)
+"""Codes that no character has: they stand for those above U+FFFF, in the order in which they come."""
+_SIZE = 0.8
+"""Size of the type in heights of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PdfPicture:
+    """A page: its picture as a JPEG in RGB, None where there is none, its size in pixels, and its text in pixels."""
+
+    jpeg: bytes | None
+    jpeg_size: tuple[int, int]
+    size: tuple[int, int]
+    lines: Sequence[PlacedLine]
+
+
+def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
+    """Return a PDF of the pages.
+
+    The text is in a font that is not embedded, for nothing of it is drawn; what its codes mean is in the file.
+    """
+    writer = _Writer()
+    catalogue, tree, font, meaning = (writer.reserve() for _ in range(4))
+    codes: dict[str, int] = {}
+    kids = [_add_page(writer, page, tree, font, codes) for page in pages]
+    writer.put(catalogue, f"<< /Type /Catalog /Pages {tree} 0 R >>")
+    writer.put(tree, f"<< /Type /Pages /Count {len(kids)} /Kids [{' '.join(f'{kid} 0 R' for kid in kids)}] >>")
+    described = writer.add(
+        "<< /Type /FontDescriptor /FontName /Invisible /Flags 4 /FontBBox [0 -200 1000 800] /ItalicAngle 0"
+        " /Ascent 800 /Descent -200 /CapHeight 800 /StemV 80 >>"
+    )
+    letters = writer.add(
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Invisible /CIDToGIDMap /Identity"
+        " /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >>"
+        f" /DW {_WIDE} /W [0 {_LATIN} {_NARROW}] /FontDescriptor {described} 0 R >>"
+    )
+    writer.put(
+        font,
+        "<< /Type /Font /Subtype /Type0 /BaseFont /Invisible /Encoding /Identity-H"
+        f" /DescendantFonts [{letters} 0 R] /ToUnicode {meaning} 0 R >>",
+    )
+    writer.put(meaning, *_compressed(_meaning(codes)))
+    info = writer.add(f"<< /Title <feff{title.encode('utf-16-be', 'replace').hex()}> >>")
+    return writer.finished(catalogue, info)
+
+
+def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: dict[str, int]) -> int:
+    scale = _LONG_SIDE / max(*page.size, 1)
+    width, height = (max(side, 1) * scale for side in page.size)
+    drawn, pictures = "", ""
+    if page.jpeg is not None:
+        wide, high = page.jpeg_size
+        picture = writer.add(
+            f"<< /Type /XObject /Subtype /Image /Width {wide} /Height {high} /ColorSpace /DeviceRGB"
+            f" /BitsPerComponent 8 /Filter /DCTDecode /Length {len(page.jpeg)} >>",
+            page.jpeg,
+        )
+        pictures = f" /XObject << /P {picture} 0 R >>"
+        drawn = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /P Do Q\n"
+    said = "".join(_shown(line, scale, height, codes) for line in page.lines)
+    content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{said}ET".encode()))
+    return writer.add(
+        f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {width:.2f} {height:.2f}] /Contents {content} 0 R"
+        f" /Resources << /Font << /F {font} 0 R >>{pictures} >> >>"
+    )
+
+
+def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int]) -> str:
+    x1, y1, x2, y2 = (edge * scale for edge in line.box)
+    coded = [_code(char, codes) for char in line.text]
+    size = max(_SIZE * (y2 - y1), 0.1)
+    natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
+    stretch = 100 * (x2 - x1) / max(natural, 0.1)
+    # PDFium takes the last letter of a line to have no width, and finds no letter that is alone.
+    told = "".join(f"{code:04x}" for code in [*coded, ord(" ")])
+    at = f"1 0 0 1 {x1:.2f} {height - y1 - _SIZE * (y2 - y1):.2f} Tm"
+    return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
+
+
+def _code(char: str, codes: dict[str, int]) -> int:
+    """Return the code of a character, its number in Unicode where that has two bytes."""
+    if ord(char) < _HALVES[0] or _HALVES[1] < ord(char) <= 0xFFFF:
+        return ord(char)
+    # A document has no 2,048 such characters; half of a pair, which a hostile text may have, is one too.
+    return codes.setdefault(char, min(_HALVES[0] + len(codes), _HALVES[1]))
+
+
+def _meaning(codes: dict[str, int]) -> bytes:
+    """Return the map from codes to Unicode, in parts of a hundred as readers ask for."""
+    ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256) if not 0xD8 <= high <= 0xDF]
+    singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
+    parts = [*_parts("bfrange", ranges), *_parts("bfchar", singles)]
+    return (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
+        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{''.join(parts)}"
+        "endcmap CMapName currentdict /CMap defineresource pop end end"
+    ).encode()
+
+
+def _parts(kind: str, lines: Sequence[str]) -> Iterator[str]:
+    for at in range(0, len(lines), 100):
+        part = lines[at : at + 100]
+        yield "\n".join([f"{len(part)} begin{kind}", *part, f"end{kind}\n"])
+
+
+def _compressed(data: bytes) -> tuple[str, bytes]:
+    packed = zlib.compress(data)
+    return f"<< /Filter /FlateDecode /Length {len(packed)} >>", packed
+
+
+class _Writer:
+    """Collects the objects of a PDF, each by its number."""
+
+    def __init__(self) -> None:
+        self._objects: list[bytes] = []
+
+    def reserve(self) -> int:
+        self._objects.append(b"")
+        return len(self._objects)
+
+    def put(self, number: int, said: str, stream: bytes | None = None) -> None:
+        body = b"" if stream is None else b"\nstream\n" + stream + b"\nendstream"
+        self._objects[number - 1] = said.encode() + body
+
+    def add(self, said: str, stream: bytes | None = None) -> int:
+        number = self.reserve()
+        self.put(number, said, stream)
+        return number
+
+    def finished(self, catalogue: int, info: int) -> bytes:
+        parts, places = [b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"], []
+        at = len(parts[0])
+        for number, content in enumerate(self._objects, 1):
+            parts.append(b"%d 0 obj\n" % number + content + b"\nendobj\n")
+            places.append(at)
+            at += len(parts[-1])
+        table = "".join(f"{place:010} 00000 n \n" for place in places)
+        count = len(places) + 1
+        ends = f"trailer\n<< /Size {count} /Root {catalogue} 0 R /Info {info} 0 R >>\nstartxref\n{at}\n%%EOF\n"
+        return b"".join([*parts, f"xref\n0 {count}\n0000000000 65535 f \n{table}{ends}".encode()])
