@@ -153,7 +153,7 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
     from definitions import definitions_of
     from kopub_assets.graph import GRAPH
     from kopub_assets.running.execution import execute
-    from kopub_cli.commands.plan import planned
+    from kopub_cli.commands.plan import plan_values
     from kopub_cli.commands.status import status_values
     from resources.store.objects import Objects
 
@@ -177,8 +177,8 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
         assert not failed, failed
 
     works: dict[str, Callable[[], object]] = {
-        "first plan": lambda: planned(settings),
-        "plan": lambda: planned(settings),
+        "first plan": lambda: plan_values(settings),
+        "plan": lambda: plan_values(settings),
         "status": lambda: status_values(settings),
         "first tick": lambda: tick(0.0),
         "next tick": lambda: tick(0.1),

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from kopub_assets.checks import unaccounted, unsound_vectors
 from kopub_assets.provenance import content
-from kopub_assets.rows import RowSpec, ShardResult, Work, assembled, unfinished
+from kopub_assets.rows import RowSpec, ShardResult, Work, assemble, unfinished
 from resources.search.metrics import score
 from resources.search.ranking import BestPages, Bm25, fuse
 from resources.store.schemas import page_embeddings
@@ -60,7 +60,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
         [values[field.name] if field.name in values else pa.nulls(rows, field.type) for field in schema], schema=schema
     )
     timed("what is unfinished", lambda: unfinished(specs, [table], "page_id"))
-    whole = timed("assembled", lambda: assembled(specs, table, "page_id"))
+    whole = timed("assembled", lambda: assemble(specs, table, "page_id"))
     made = ShardResult(whole, "page_id", specs, schema.empty_table(), Work({}, (), 0.0))
     assert timed("check: every row once", lambda: unaccounted(made)) is None
     assert timed("check: vectors", lambda: unsound_vectors(whole, dim)) is None

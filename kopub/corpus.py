@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kopub.documents import Document, Documents
 from kopub.pages import NoSuchPage, Page, Pages
-from kopub.rows import TableName, catalogue_of, collected, empty, numbers_array
+from kopub.rows import TableName, catalogue_of, collect_rows, empty, numbers_array
 from kopub.search import Answer, answer_of
 from kopub.sources.home import HomeSource
 from kopub.sources.release import ReleaseSource, is_release
@@ -56,7 +56,7 @@ def open(
     """
     given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
     if where is not None and is_url(given):
-        given = _opened_by_a_package(given)
+        given = _package_url(given)
     if where is not None and is_url(given):
         from kopub.sources.release import ObjectReleaseSource
 
@@ -78,7 +78,7 @@ def _fetched() -> "FetchedFiles":
     return CorpusPlace(home).fetched
 
 
-def _opened_by_a_package(url: str) -> str:
+def _package_url(url: str) -> str:
     try:
         return store_url(url)
     except ValueError as error:
@@ -86,13 +86,13 @@ def _opened_by_a_package(url: str) -> str:
 
 
 def _home(folder: Path, given: str, store: str | None, index: str | None) -> HomeSource:
-    corpus = CorpusPlace(folder, _opened_by_a_package(index).rstrip("/") if index else "")
+    corpus = CorpusPlace(folder, _package_url(index).rstrip("/") if index else "")
     if store is None and not (folder / STORE).is_dir():
         if (folder / NAME).exists():
             raise SourceError(f"{quoted(given)} has an index and no tables yet: run `kopub run`")
         line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
         raise SourceError(f"{quoted(given)} {line}")
-    return HomeSource(corpus, TableStore(_opened_by_a_package(store) if store else str(folder / STORE)))
+    return HomeSource(corpus, TableStore(_package_url(store) if store else str(folder / STORE)))
 
 
 _READERS = 8
@@ -210,7 +210,7 @@ class Corpus:
         rows = [at for page_id in ids if (at := self.position(page_id)) is not None]
         named = set(self.catalogue["shard"].take(numbers_array(np.array(rows, np.int64))).to_pylist())
         shards = [shard for shard in self.shards if shard in named]
-        return collected(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
+        return collect_rows(ids, shards, lambda shard: self._source.table(shard, name), empty(name))
 
     def page_at(self, at: int) -> Page:
         """Return the page at a row of the catalogue."""

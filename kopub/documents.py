@@ -43,12 +43,12 @@ class Document:
     @property
     def text(self) -> str:
         """The texts of its pages, a blank line apart."""
-        return _joined(page.text for page in self.pages)
+        return _join(page.text for page in self.pages)
 
     @property
     def markdown(self) -> str:
         """The markdown of its pages, a blank line apart."""
-        return _joined(page.markdown for page in self.pages)
+        return _join(page.markdown for page in self.pages)
 
     def to_markdown(self, picture: Callable[[str, int], str] | None = None) -> str:
         """Return one text, as exports write it: paragraphs joined over lines and pages, without running heads.
@@ -58,7 +58,7 @@ class Document:
         """
         from resources.documents.markdown import document_markdown
 
-        return _joined(
+        return _join(
             document_markdown(of, _linked(of, blocks, picture or (lambda page_id, index: "")))
             for of, blocks in self.structured
         )
@@ -203,5 +203,5 @@ class Documents(Sequence[Document]):
         return {document: at for at, document in enumerate(self._ids)}
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     return "\n\n".join(text for text in texts if text)

@@ -12,7 +12,7 @@ from kopub.sources.source import Place
 from resources.errors import KopubError
 from resources.recognition.content import main_script
 from resources.states import State, count_states
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 from resources.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class Page:
     @property
     def markdown(self) -> str:
         """The page as markdown, with links to its pictures; empty where nothing was read."""
-        return defused(self._texts[1])
+        return defuse(self._texts[1])
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:

@@ -185,7 +185,7 @@ def vectors(table: pa.Table) -> pa.Table:
     return made.cast(pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), width))]))
 
 
-def collected(
+def collect_rows(
     ids: Sequence[str], shards: Iterable[str], read: Callable[[str], pa.Table | None], none: pa.Schema
 ) -> pa.Table:
     """Return the rows of the pages `ids`, in their order, from the tables that `read` gives of each of their shards.
@@ -236,11 +236,11 @@ def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
         "row": numbers_array(rows),
     }
     read = pa.concat_tables(tables)
-    columns = [own[field.name] if field.name in own else _typed(read[field.name], field) for field in CATALOGUE]
+    columns = [own[field.name] if field.name in own else _cast(read[field.name], field) for field in CATALOGUE]
     return pa.Table.from_arrays(columns, schema=CATALOGUE).combine_chunks()
 
 
-def _typed(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     return column.cast(field.type)

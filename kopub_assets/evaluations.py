@@ -48,7 +48,9 @@ class Evaluation:
     compared: str
 
 
-def prepared(asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None) -> KnownAnswers:
+def prepare_answers(
+    asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None
+) -> KnownAnswers:
     """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
     return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
 

@@ -61,7 +61,7 @@ PUBLISH_TAG = "kopub/publish"
 """Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
 
 
-def _unchecked(folder: Path) -> None:
+def _skip_check(folder: Path) -> None:
     """Check nothing: a release is verified when it is in place."""
 
 
@@ -265,7 +265,7 @@ class HfRelease(ShardAsset):
             yield "worse than the run before: `kopub diff` shows the pages that changed"
 
     def replace_release(
-        self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _unchecked
+        self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _skip_check
     ) -> ReleaseDescription:
         """Make the release whole of the shared tables, and put it in place once `check` raises nothing; what it says.
 

@@ -71,7 +71,7 @@ class LayoutRegions(EngineTable):
         return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        labels = _counted(_regions(table), "label")
+        labels = _count(_regions(table), "label")
         return {
             "regions": labels.total(),
             "regions_by_label": dict(labels.most_common()),
@@ -82,8 +82,8 @@ class LayoutRegions(EngineTable):
         """Count regions by task; those whose text is known count under `known_` and the task."""
         regions = _regions(table)
         known = regions.filter(pc.field("text") != "")
-        with_text = {f"known_{task}": count for task, count in _counted(known, "task").items()}
-        return {**_counted(regions, "task"), **with_text}
+        with_text = {f"known_{task}": count for task, count in _count(known, "task").items()}
+        return {**_count(regions, "task"), **with_text}
 
 
 def _regions(table: pa.Table) -> pa.Table:
@@ -91,7 +91,7 @@ def _regions(table: pa.Table) -> pa.Table:
     return pa.Table.from_struct_array(table["regions"].combine_chunks().flatten())
 
 
-def _counted(regions: pa.Table, column: str) -> Counter[str]:
+def _count(regions: pa.Table, column: str) -> Counter[str]:
     """Return how many regions have each value of a column."""
     return Counter({each["values"]: each["counts"] for each in regions[column].value_counts().to_pylist()})
 

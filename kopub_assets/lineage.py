@@ -244,7 +244,7 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
         return dict.fromkeys(made)
     if name == PREVIOUS:
         return _previous(store, shard, made)
-    return _belonging(store, shard, made, *_named(store, shard, made, name))
+    return _belonging(store, shard, made, *_find_table(store, shard, made, name))
 
 
 def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
@@ -264,7 +264,7 @@ def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
     return found
 
 
-def _named(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
+def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
     """Return the table whose recipe begins with `name`."""
     known = {
         (asset, version): version or store.metadata(asset, shard)["recipe"]

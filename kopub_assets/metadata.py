@@ -16,9 +16,9 @@ from resources.pages.corpus import Corpus
 from resources.pages.drawing import preview
 from resources.states import State
 from resources.store import ledger
-from resources.store.run_records import summed
+from resources.store.run_records import sum_rows
 from resources.store.shard_store import ShardStore
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 _COSTLIEST = 5
 """Costliest pages of a shard that the UI lists; `kopub costs` lists those of the whole corpus."""
@@ -68,7 +68,7 @@ class Account:
             "gpu_seconds": work.seconds * self.gpus,
             "gpu_seconds_per_row": work.seconds * self.gpus / len(costs),
         }
-        if (summary := summed(work.figures)) is not None:
+        if (summary := sum_rows(work.figures)) is not None:
             shown |= summary.figures()
             records = [{"id": row_id, "tokens": tokens} for row_id, tokens in summary.most_tokens]
             shown |= {"most_tokens": records} if records else {}
@@ -107,16 +107,16 @@ def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layo
         with corpus.reader(shard) as source:
             image = source.page(page["page_id"], page["page_idx"], page["sha256"], page["upright"]).image
     except (SourceError, UndecodableImage) as error:
-        return Markdown(_fenced(f"no page to show: {error}"))
+        return Markdown(_fence(f"no page to show: {error}"))
     boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]
-    return Markdown(f"{_fenced(page['page_id'])}\n\n![page]({preview(image, boxes)})")
+    return Markdown(f"{_fence(page['page_id'])}\n\n![page]({preview(image, boxes)})")
 
 
 def first_text(table: pa.Table, column: str) -> Markdown:
     """Return the beginning of the first page that has text, as it is."""
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if text:
-            return Markdown(_fenced(f"{page_id}\n\n{text[:_PREVIEW_CHARACTERS]}"))
+            return Markdown(_fence(f"{page_id}\n\n{text[:_PREVIEW_CHARACTERS]}"))
     return Markdown("no text")
 
 
@@ -128,20 +128,20 @@ def first_markdown(table: pa.Table, column: str) -> Markdown:
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if not text:
             continue
-        blocks = _PICTURE.sub(r"*(\1)*", defused(text)).split("\n\n")
+        blocks = _PICTURE.sub(r"*(\1)*", defuse(text)).split("\n\n")
         shown, left = [], _PREVIEW_CHARACTERS
         for block in blocks:
             left -= len(block)
             if left < 0:
                 break
             shown.append(block)
-        rendered = "\n\n".join(shown) or _fenced(blocks[0][:_PREVIEW_CHARACTERS])
+        rendered = "\n\n".join(shown) or _fence(blocks[0][:_PREVIEW_CHARACTERS])
         more = "\n\n..." if len(shown) < len(blocks) else ""
-        return Markdown(f"{_fenced(page_id)}\n\n{rendered}{more}")
+        return Markdown(f"{_fence(page_id)}\n\n{rendered}{more}")
     return Markdown("no text")
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """Markdown that shows `text` as it is: nothing that a page says is rendered."""
     fence = "`" * 3
     while fence in text:

@@ -120,7 +120,7 @@ class ParsedTexts(RowTable):
             found = doubts(text, boxes_of(page.given.regions), self._scripts)
             script, compared = main_script(text), Row()
             if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
-                compared, differs = _compared(layer, readings, page.given.regions, self._scripts)
+                compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
                 found = by_weight([*found, *differs])
                 written = main_script("".join(word.text for word in layer.words))
                 # What is read of a script that the reader does not know is nonsense in those that it knows.
@@ -162,7 +162,7 @@ class ParsedTexts(RowTable):
         }
 
 
-def _compared(
+def _compare(
     layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
 ) -> tuple[Row, list[Doubt]]:
     """Return the columns of a page with a text layer, and what the layer says against its reading."""

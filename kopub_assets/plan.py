@@ -123,7 +123,7 @@ class Survey:
             stale = [shard for shard, how in shards.items() if how is Standing.STALE]
             redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
             perhaps = {shard: self._all(asset, shard) for shard, how in shards.items() if how is Standing.MAYBE_STALE}
-            plans.append(summed(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
+            plans.append(sum_shards(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
         return plans
 
     def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
@@ -266,7 +266,7 @@ def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None]
     return found
 
 
-def summed(
+def sum_shards(
     asset: str,
     of_shards: Mapping[str, Standing],
     redo: Mapping[str, Redo],

@@ -72,7 +72,7 @@ class RawPages(RowTable):
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         # Hashing releases the interpreter: a file is read as fast as its disk and all cores allow.
-        for row, sha256 in ordered_map(_hashed, self.corpus.rows(shard)):
+        for row, sha256 in ordered_map(_hash, self.corpus.rows(shard)):
             known = {
                 "page_id": row.page_id,
                 "page_idx": row.row,
@@ -93,7 +93,7 @@ class RawPages(RowTable):
         tuned = tuned_for_decoding() if self.sets_upright else nullcontext()
         with self.corpus.reader(shard) as source, tuned:
             # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
-            work = partial(_inspected, source, BoundedSemaphore(CHECKERS), self.sets_upright)
+            work = partial(_inspect, source, BoundedSemaphore(CHECKERS), self.sets_upright)
             yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
@@ -106,11 +106,11 @@ class RawPages(RowTable):
         }
 
 
-def _hashed(row: SourceRow) -> tuple[SourceRow, str | None]:
+def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
 
 
-def _inspected(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> RowResult:
+def _inspect(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
         with checking:

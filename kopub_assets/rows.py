@@ -122,7 +122,7 @@ def unfinished(
     return [spec for spec in specs if spec.key not in finished]
 
 
-def assembled(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
+def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
     """Return the newest of the `known` rows, which come oldest first, for every one of `specs`, in their order.
 
     The known columns are written anew: a kept row may have moved within its shard.

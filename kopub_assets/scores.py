@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kopub_assets.asset import Metadata
 from kopub_assets.dagster_assets import GROUP, OWNERS, column_schema
-from kopub_assets.evaluations import Evaluation, evaluate, guards_of, prepared, score, settings_in
+from kopub_assets.evaluations import Evaluation, evaluate, guards_of, prepare_answers, score, settings_in
 from kopub_assets.running.execution import canceled_when_stopped
 from kopub_assets.running.progress import NOBODY, watched_by, watcher
 from resources.config.choices import Figures, Gates
@@ -48,7 +48,7 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
             *((FIGURE_VECTORS,) if settings.figures.vectors else ()),
         ),
         str(RETRIEVAL_VERSION.number),
-        inspect.getdoc(_measured_retrieval),
+        inspect.getdoc(_measure_retrieval),
         "No retriever finds significantly less than before.",
     )
     def materialize(
@@ -68,12 +68,12 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
             is_pages = asset == TABLES.pages.name
             return shard_source(manifest.shard(shard)) if is_pages else queries_source(manifest, shard)
 
-        yield from _measured_retrieval(context, store, corpus, embedding, kinds, gates, sources, reranking)
+        yield from _measure_retrieval(context, store, corpus, embedding, kinds, gates, sources, reranking)
 
     return materialize
 
 
-def _measured_retrieval(
+def _measure_retrieval(
     context: dg.AssetExecutionContext,
     store: ShardStore,
     corpus: Corpus,
@@ -159,7 +159,7 @@ def ocr_scores() -> dg.AssetsDefinition:
         OCR_SCORES,
         (TABLES.readings,),
         str(READING_VERSION.number),
-        inspect.getdoc(_measured_reading),
+        inspect.getdoc(_measure_reading),
         "No headline metric of a benchmark is significantly worse than before.",
     )
     def materialize(
@@ -168,12 +168,12 @@ def ocr_scores() -> dg.AssetsDefinition:
         corpus: dg.ResourceParam[Corpus],
         gates: dg.ResourceParam[Gates],
     ):
-        yield from _measured_reading(context, store, corpus, gates)
+        yield from _measure_reading(context, store, corpus, gates)
 
     return materialize
 
 
-def _measured_reading(
+def _measure_reading(
     context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Error rates, tables, formulas, order and facts of the pages whose answers are known, in `gold.parquet`.
@@ -229,7 +229,7 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
 
     @dg.asset(
         name=BENCHMARKS,
-        description=inspect.getdoc(_evaluated),
+        description=inspect.getdoc(_evaluate),
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=GROUP,
         owners=OWNERS,
@@ -243,7 +243,7 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
         try:
             watcher().began(BENCHMARKS)
             with canceled_when_stopped(context):
-                evaluated = _evaluated(settings, context.log.info)
+                evaluated = _evaluate(settings, context.log.info)
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         watcher().ended(BENCHMARKS)
@@ -252,7 +252,7 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
     return materialize
 
 
-def _evaluated(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
+def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
     """Return the benchmarks of `gates.benchmarks`, read by this profile and scored, each in a home of its own.
 
     An upgrade at night is made after it, and not when a headline metric dropped significantly and by more than its
@@ -262,7 +262,7 @@ def _evaluated(settings: Settings, log: Callable[[str], None]) -> dict[str, Eval
     for asked in guards_of(settings):
         if asked.benchmark == CORRECTIONS.name:
             write_checked_pages(settings.corpus, settings.store, asked.folder)
-        prepared(asked, settings.home)
+        prepare_answers(asked, settings.home)
         moved = settings_in(settings, asked)
         before = HISTORY.latest(moved.store)
         with watched_by(NOBODY):

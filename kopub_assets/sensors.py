@@ -231,7 +231,7 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
 
     `load` tries whether what is written now can be loaded, and raises where it cannot: the definitions stay until then.
     """
-    loaded = _written(settings)
+    loaded = _settings_fingerprint(settings)
 
     @dg.sensor(
         name=PROFILE_WATCH,
@@ -240,7 +240,7 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
         description="Loads the definitions again when the profile, the model pins or the index changed.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        if _written(settings) == loaded:
+        if _settings_fingerprint(settings) == loaded:
             return dg.SkipReason("The definitions are those of the profile and the index.")
         load()
         # Of the origins of code, a server that other processes ask has a client.
@@ -252,6 +252,6 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
     return watch
 
 
-def _written(settings: Settings) -> str:
+def _settings_fingerprint(settings: Settings) -> str:
     """Return a fingerprint of the files behind `settings` as they are now. Raises `ConfigError` and `SourceError`."""
     return fingerprint([written_settings(os.environ), Manifest.load(settings.corpus.place).to_json()])

@@ -8,7 +8,7 @@ from kopub_assets.asset import Metadata, PublishedShard, RunContext
 from kopub_assets.checks import ACCOUNTED, unaccounted
 from kopub_assets.metadata import Account
 from kopub_assets.row_table import RowTable, retries_partial, unasked
-from kopub_assets.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assembled, keys
+from kopub_assets.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
 from kopub_assets.running.progress import watcher
 from resources.errors import DamagedTable
 from resources.fingerprints import canonical_json
@@ -116,7 +116,7 @@ class ShardWork:
         now = self._journal.rows().slice(self._before.num_rows)
         known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
         # Parquet names the items of lists otherwise than Arrow: equal rows are equal files.
-        table = assembled(self._specs, known, asset.table.key).cast(asset.schema)
+        table = assemble(self._specs, known, asset.table.key).cast(asset.schema)
         made = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
         found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
         for check, problem in found.items():

@@ -27,11 +27,11 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
     folder = Path(named).expanduser() if named else home.resolve() / ".dagster"
     if not named and not folder.exists():
         tell(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
-    os.environ["DAGSTER_HOME"] = str(prepared(folder))
+    os.environ["DAGSTER_HOME"] = str(prepare_home(folder))
     return dg.DagsterInstance.get()
 
 
-def prepared(folder: Path) -> Path:
+def prepare_home(folder: Path) -> Path:
     """`folder`, made where it is missing; a new or empty one gets the settings of one machine.
 
     Raises `ConfigError` for a path that Dagster refuses, and `StoreError` where it cannot be written.

@@ -34,7 +34,7 @@ _NAME, _REASON = 60, 200
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
     """Print the scores of every profile, one below the other, and what differs from the first one."""
     _show_scores(known, evaluated, out)
-    for line in _skipped(evaluated):
+    for line in _skipped_lines(evaluated):
         say(out, line, "yellow")
     for each in known.benchmark.left_out[:_LISTED]:
         say(out, f"left out {visible(str(each))}", "yellow")
@@ -105,7 +105,7 @@ def _change_values(change: "PairedChange") -> dict[str, Any]:
     }
 
 
-def _skipped(evaluated: "Sequence[Evaluation]") -> list[str]:
+def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return the metrics that could not be computed of some samples, with the commonest reason."""
     return [
         f"{each.profile}: {row['metric']} was skipped for {row['skipped']} samples: "

@@ -77,7 +77,7 @@ def stages_to_run(settings: Settings) -> list[str]:
     return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
-def profiled(
+def profile_run(
     settings: Settings, home: SampleHome, began: float, ended: float, observed: Observations, steps: Path
 ) -> RunProfile:
     """Return the profile of a run in `home`; `steps` is the file with the times inside OCR."""

@@ -18,7 +18,7 @@ from resources.evaluation.home import EVALUATIONS
 from resources.evaluation.metrics import ALL as EVERY
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.reading_scores import HISTORY, scores_of
-from resources.evaluation.report import asked_of, compared, values_of, worst_first
+from resources.evaluation.report import compare_sample, questions_of, values_of, worst_first
 from resources.evaluation.scoring import ADAPTERS
 from resources.pages.corpus import Corpus
 from resources.recognition.regions import region_texts
@@ -138,7 +138,7 @@ def answers_of(
         reading = SampleReading(State(row["state"]), row["reason"], row["markdown"] or "", text)
 
     def shown(sample: Sample, values: Mapping[str, SampleScore]) -> Mapping[str, Any]:
-        return {**compared(sample, reading, values), "asked": asked_of(sample), "legend": legend(values, t)}
+        return {**compare_sample(sample, reading, values), "asked": questions_of(sample), "legend": legend(values, t)}
 
     return [
         (each.name, shown(sample, each.values.get(page.id, {})))

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.evaluations import Evaluation, evaluate, prepared, settings_in
+from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
 from kopub_cli.evaluation_display import reading, show
 from resources.config.settings import Settings
 from resources.evaluation.home import EvaluationRequest
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def measure(asked: EvaluationRequest, settings: Settings, console: Console) -> None:
-    known = prepared(asked, settings.home)
+    known = prepare_answers(asked, settings.home)
     moved = settings_in(settings, asked)
     begun = any(moved.store.published(table.name) for table in TABLES)
     started = time.process_time()

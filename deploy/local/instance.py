@@ -5,14 +5,14 @@ import sys
 import warnings
 from pathlib import Path
 
-from kopub_cli.dagster_home import make_databases, prepared
+from kopub_cli.dagster_home import make_databases, prepare_home
 from resources.errors import KopubError
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     try:
-        make_databases(prepared(Path(os.environ["DAGSTER_HOME"])))
+        make_databases(prepare_home(Path(os.environ["DAGSTER_HOME"])))
     except KopubError as error:
         sys.exit(f"Error: {error}")
 

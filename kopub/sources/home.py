@@ -26,7 +26,7 @@ from resources.store.rows import lineage_rows
 from resources.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
 from resources.store.table_source import FooterCache
 from resources.store.table_store import TableStore
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {kind: VECTOR_TABLES[kind] for kind in rows.VECTORS}
@@ -202,7 +202,7 @@ class HomeSource:
         read = {asset: self._in_order(asset, shard, ids, "state") for asset in made if asset != TABLES.pages.name}
         states = {TABLES.pages.name: pages["state"].to_pylist(), **read}
         ends: dict[tuple[str | None, ...], str] = {}
-        state = [_ended(tuple(states), each, ends) for each in zip(*states.values(), strict=True)]
+        state = [_page_state(tuple(states), each, ends) for each in zip(*states.values(), strict=True)]
         texts = TABLES.texts.name
         doubt = self._in_order(texts, shard, ids, "doubt") if texts in made else [None] * len(ids)
         table = pages.set_column(pages.schema.get_field_index("state"), "state", pa.array(state, pa.string()))
@@ -227,7 +227,7 @@ class HomeSource:
         for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
             read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
             # As in a release: a page without a text has an empty one.
-            columns[name] = [defused(text or "") if name == "markdown" else text or "" for text in read]
+            columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in read]
         return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
 
     def _region_table(self, shard: str) -> pa.Table | None:
@@ -292,7 +292,7 @@ class HomeSource:
         return self._files.get((asset, shard), opened)
 
 
-def _ended(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
+def _page_state(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
     """Return the state of a page by those of its rows; few combinations occur."""
     if states not in known:
         by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}

@@ -310,7 +310,7 @@ class HubSource(ReleaseSource):
     def __init__(self, repo: str, revision: str | None = None) -> None:
         from huggingface_hub import snapshot_download
 
-        with _told(repo):
+        with _translate_errors(repo):
             folder = snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=_AT_ONCE)
         self._repo, self._revision, self._commit = repo, revision, Path(folder).name
         if not is_release(Path(folder)):
@@ -334,24 +334,24 @@ class HubSource(ReleaseSource):
         path = super()._path(config, shard)
         if path.exists():
             return path
-        with _told(self._repo):
+        with _translate_errors(self._repo):
             return Path(
                 hf_hub_download(self._repo, part_path(config, shard), repo_type="dataset", revision=self._commit)
             )
 
 
 @contextmanager
-def _told(repo: str) -> Iterator[None]:
+def _translate_errors(repo: str) -> Iterator[None]:
     """Turn what the Hub's client raises into a `HubError`; not chained, since it can hold signed addresses."""
     import httpx2
 
     try:
         yield
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise HubError(_refused(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
+        raise HubError(_refusal(error.__cause__ or error, repo) or explain_hub_error(error, repo)) from None
 
 
-def _refused(error: BaseException, repo: str) -> str | None:
+def _refusal(error: BaseException, repo: str) -> str | None:
     """Return what the Hub does not give to a reader; None for other trouble."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
 

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 import dagster as dg
 
-# Dagster has no setting for who copies the output of a step to a terminal; see `shown_to_the_end`.
+# Dagster has no setting for who copies the output of a step to a terminal; see `copy_to_the_end`.
 from dagster._core.execution import compute_logs
 from dagster_shared.check import CheckError
 
@@ -92,7 +92,7 @@ def failures_of(result: dg.ExecuteInProcessResult) -> list[str]:
     return [] if result.success else list(_failures(result.all_events)) or ["the run failed: see it in the UI"]
 
 
-def said_once(failures: Sequence[str]) -> list[str]:
+def join_failures(failures: Sequence[str]) -> list[str]:
     """Join the failures that differ in names and paths alone into one line each."""
     alike: dict[str, list[str]] = {}
     for line in failures:
@@ -111,7 +111,7 @@ def said_once(failures: Sequence[str]) -> list[str]:
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Log one line for a run that failed: its shards, the reason, and what to do."""
     run = context.dagster_run
-    found = said_once(list(_failures([*context.get_step_failure_events(), context.failure_event])))
+    found = join_failures(list(_failures([*context.get_step_failure_events(), context.failure_event])))
     reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
     more = f" (and {counted(len(found) - 1, 'other failure')})" if len(found) > 1 else ""
     first, last = (run.tags.get(tag) for tag in range_tags("", ""))
@@ -162,7 +162,7 @@ _waiting = threading.Event()
 def person_waits() -> Iterator[None]:
     """Say that a person waits for the runs of this process, until the context ends."""
     _waiting.set()
-    copies, compute_logs.execute_posix_tail = compute_logs.execute_posix_tail, shown_to_the_end
+    copies, compute_logs.execute_posix_tail = compute_logs.execute_posix_tail, copy_to_the_end
     try:
         yield
     finally:
@@ -197,7 +197,7 @@ def install(assets: Sequence[str], shards: Sequence[str]) -> None:
     sys.excepthook = one_line
     # Dagster makes the logger that prints a run's events of this class.
     logging.setLoggerClass(_TerminalLogger)
-    compute_logs.execute_posix_tail = shown_to_the_end
+    compute_logs.execute_posix_tail = copy_to_the_end
 
 
 @contextmanager
@@ -281,7 +281,7 @@ def _end_as_stopped() -> None:
 
 
 @contextmanager
-def shown_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
+def copy_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
     """Show in `stream` what a step writes into the file `path`, to its last line.
 
     Dagster has two processes for each stream do it, and ends them before they have shown everything

@@ -34,14 +34,14 @@ def costs(
     For the latest runs it shows rows a second and what the engines counted: tokens, retries and what they
     gained, loops, and what was pruned and dropped.
     """
-    shown = spent(open_located(), top, runs)
+    shown = collect_costs(open_located(), top, runs)
     if as_json:
         print_json(shown)
     else:
         _show(shown, table_console())
 
 
-def spent(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
+def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
     """Return the costs as JSON values. Raises `StoreError`."""
     from resources.store import ledger
 
@@ -116,7 +116,7 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
 
     shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
     rows = pa.concat_tables(list(shards.values()))
-    total = ledger.spent(rows)
+    total = ledger.sum_costs(rows)
     # Where a run computed nothing, the pages that it passed on share its time.
     passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
     costliest = sorted(

@@ -67,8 +67,8 @@ def diff(
 
     settings = load_settings()
     store = settings.store
-    shard, old_name = _addressed(old, PREVIOUS)
-    other, new_name = _addressed(new or shard, CURRENT)
+    shard, old_name = _parse_address(old, PREVIOUS)
+    other, new_name = _parse_address(new or shard, CURRENT)
     if other != shard:
         raise KopubError(f"{old} and {new} are two shards: name two versions of one")
     settings.corpus.manifest.shard(shard)
@@ -90,7 +90,7 @@ def diff(
             tell(f"wrote {html}")
 
 
-def _addressed(address: str, version: str) -> tuple[str, str]:
+def _parse_address(address: str, version: str) -> tuple[str, str]:
     shard, _, named = address.partition("@")
     return shard, named or version
 

@@ -59,7 +59,7 @@ def doctor(
     console = table_console()
     found: list[Finding] = []
     with _progress(show=not as_json) as progress:
-        for finding in _examined(settings, quick, measurement, progress):
+        for finding in _examine(settings, quick, measurement, progress):
             found.append(finding)
             if not as_json:
                 _show(finding, progress.console if console.is_terminal else console)
@@ -93,7 +93,7 @@ def _measurement(settings: "Settings") -> "CardMeasurement":
     return CardMeasurement(settings, read_samples(), seen)
 
 
-def _examined(
+def _examine(
     settings: "Settings", quick: bool, measurement: "CardMeasurement | None", progress: Progress
 ) -> "Iterator[Finding]":
     from resources.doctor.checks import is_well, warning

@@ -55,8 +55,8 @@ def evaluate(
         folder = _checked_pages()
     asked = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
-    with _told_when_stopped():
-        known, evaluated = _evaluated(asked, chosen, out)
+    with _report_stop():
+        known, evaluated = _evaluate(asked, chosen, out)
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
@@ -111,15 +111,15 @@ def _profiles(names: Sequence[str]) -> "list[Settings]":
     return chosen
 
 
-def _evaluated(
+def _evaluate(
     asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
 ) -> "tuple[KnownAnswers, list[Evaluation]]":
     from kopub_assets.evaluations import evaluate as read_and_score
-    from kopub_assets.evaluations import prepared, settings_in
+    from kopub_assets.evaluations import prepare_answers, settings_in
     from kopub_cli.evaluation_display import reading
 
     with out.status(f"{asked.benchmark} of {asked.folder}") as status:
-        known = prepared(asked, chosen[0].home, status.update)
+        known = prepare_answers(asked, chosen[0].home, status.update)
     evaluated = []
     for settings in chosen:
         moved = settings_in(settings, asked)
@@ -145,7 +145,7 @@ def _write_predictions(
 
 
 @contextmanager
-def _told_when_stopped() -> Iterator[None]:
+def _report_stop() -> Iterator[None]:
     """Ctrl-C ends a run as it ends a command: what is finished is kept."""
     try:
         yield

@@ -78,14 +78,14 @@ def _made(folder: str, marker: str) -> Iterator[Path]:
     if not is_url(folder):
         yield Path(folder)
         return
-    from resources.store.objects import uploaded
+    from resources.store.objects import upload_folder
 
     try:
         place = store_url(folder)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if is_url(place):
-        with uploaded(place, marker) as out:
+        with upload_folder(place, marker) as out:
             yield out
     else:
         yield Path(place)

@@ -57,7 +57,7 @@ def lineage(
     from resources.config.settings import load_settings
 
     settings = load_settings()
-    asset, kind, row_id, shard = _meant(settings.store, row_id, settings.corpus.manifest.keys)
+    asset, kind, row_id, shard = _parse_target(settings.store, row_id, settings.corpus.manifest.keys)
     shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
@@ -70,7 +70,7 @@ def lineage(
         raise typer.Exit(1)
 
 
-def _meant(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
+def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
     """Return the asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
     from kopub_assets.graph import GRAPH
     from kopub_assets.lineage import find, holds
@@ -214,11 +214,11 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     for index in regions if region is None else [region]:
         x1, y1, x2, y2 = pixel_box(tuple(regions[index]["bbox"]), width, height)
         path = target if one else target / f"{name}_{index}.png"
-        written.append(_write(path, _encoded(Image.fromarray(pixels[y1:y2, x1:x2]), path.suffix)))
+        written.append(_write(path, _encode(Image.fromarray(pixels[y1:y2, x1:x2]), path.suffix)))
     return written
 
 
-def _encoded(image: "Image.Image", suffix: str) -> bytes:
+def _encode(image: "Image.Image", suffix: str) -> bytes:
     """Return a picture in the format that a file with this suffix has; PNG where Pillow knows none."""
     import io
 

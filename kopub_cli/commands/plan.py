@@ -48,7 +48,7 @@ def plan(
     settings = what_if(dict(_assignment(change) for change in changes or ()))
     require_reachable(settings.store.url)
     require_place(settings.release, settings.corpus, settings.store.url)
-    shown = planned(settings)
+    shown = plan_values(settings)
     if as_json:
         typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
     else:
@@ -69,7 +69,7 @@ def untested(settings: "Settings") -> bool:
     return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
 
 
-def planned(settings: "Settings") -> dict[str, Any]:
+def plan_values(settings: "Settings") -> dict[str, Any]:
     """Return the plan as JSON values: figures of every asset, their sums, and what `kopub run` takes.
 
     Raises `StoreError`.

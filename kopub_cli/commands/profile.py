@@ -34,7 +34,7 @@ def profile(
     """
     import shutil
 
-    from kopub_cli.profile_display import page_of, profiled, tables
+    from kopub_cli.profile_display import page_of, profile_run, tables
     from resources.profiling.observer import make_sample_home, own_environment
     from resources.weights.fetch import require_ready
 
@@ -46,7 +46,7 @@ def profile(
     say(console, f"{what}, with profile {settings.profile_name}")
     steps = home.folder / "steps"
     began, ended, observed = _run(settings, home, steps)
-    found = profiled(settings, home, began, ended, observed, steps)
+    found = profile_run(settings, home, began, ended, observed, steps)
     for table in tables(found):
         print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
     for line in found.lines:

@@ -34,7 +34,7 @@ def profiles(
     known = list(map(find_profile, known_profiles()))
     found = [_values(profile) for profile in known]
     readers = {name: published_reader(name) for name in known_readers()}
-    combinations = [_combined(card, reader) for card in _cards(known) for reader in readers]
+    combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
     own = list(_own_scores(read_environment(os.environ, SECTIONS, VALUES).home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
@@ -89,7 +89,7 @@ def _cards(known: "Sequence[Profile]") -> list[str]:
     return sorted(memory, key=lambda name: (memory[name], name))
 
 
-def _combined(card: str, reader: str) -> dict[str, Any]:
+def _combine(card: str, reader: str) -> dict[str, Any]:
     """Return whether a reader fits a card and was measured there, as JSON values."""
     from resources.config.settings import read_settings
 

@@ -156,12 +156,12 @@ def verify(
     """Check every file, hash, count, column and join of RELEASE, and that every row loads; a line a problem."""
     from resources.files import is_url
     from resources.release.features import count_apart
-    from resources.release.verify import fetched, unproved
+    from resources.release.verify import fetch_release, unproved
     from resources.release.verify import verify as problems_of
 
     out = table_console()
     found = []
-    with fetched(release, revision) as folder:
+    with fetch_release(release, revision) as folder:
         name = release if is_url(release) else str(folder)
         for problem in problems_of(folder, count=count_apart):
             found.append(problem)

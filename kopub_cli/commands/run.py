@@ -86,7 +86,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     """
     from definitions import definitions_of
     from kopub_assets.plan import survey
-    from kopub_assets.running.execution import chosen, execute, said_once, shard_ranges
+    from kopub_assets.running.execution import chosen, execute, join_failures, shard_ranges
     from kopub_assets.running.progress import watched_by
     from kopub_cli.commands.plan import forecast_of
     from kopub_cli.dagster_home import instance_at
@@ -107,7 +107,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     assets = chosen(names, wanted, "asset")
     if RELEASED_FILES.name in assets:
         require_place(settings.release, settings.corpus, settings.store.url)
-    of_shards = chosen(keys, _listed(shards, keys), "shard")
+    of_shards = chosen(keys, _parse_shards(shards, keys), "shard")
     footers = FooterCache(settings.store)
     scan = survey(settings.resources, footers)
     forecast = forecast_of(settings, scan, assets, of_shards)
@@ -120,7 +120,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
                 failures += execute(definitions, instance, assets, some)
         except KeyboardInterrupt:
             raise SystemExit(STOPPED_BY_HAND) from None
-    for line in said_once(failures):
+    for line in join_failures(failures):
         say(out, line, "red")
     end = RunEnd.of(settings, survey(settings.resources, footers), display.closed)
     if display.made_anything:
@@ -162,7 +162,7 @@ def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
             raise KopubError(f"{name} is off: {why}; docs/figures.md turns it on")
 
 
-def _listed(shards: str, keys: Sequence[str]) -> list[str]:
+def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
     """Return the shards that `a,b...d` names. Raises `KopubError` for a range whose ends are none."""
     from kopub_assets.running.execution import chosen
 

@@ -118,12 +118,12 @@ def locate(environ: Mapping[str, str]) -> Location:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"profile {profile.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    tables = _placed(profile.name, STORE, given.store.url) or str(environment.home / STORE)
-    index = _placed(profile.name, CORPUS, given.corpus.url).rstrip("/")
+    tables = _absolute(profile.name, STORE, given.store.url) or str(environment.home / STORE)
+    index = _absolute(profile.name, CORPUS, given.corpus.url).rstrip("/")
     return Location(environment.home, profile.name, tables, index, given.corpus.cache_gb)
 
 
-def _placed(profile: str, section: str, url: str) -> str:
+def _absolute(profile: str, section: str, url: str) -> str:
     """Return the absolute path, or the URL that a package opens; empty for none."""
     try:
         return store_url(url) if url else url

@@ -80,7 +80,7 @@ def takes_pin(engine: type[Engine]) -> bool:
 
     The engine has a model server, or fields for a repository and its commit.
     """
-    return _nested(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
+    return _nested_resource(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
 
 
 def make(section: Section, where: str) -> Any:
@@ -103,7 +103,7 @@ def make(section: Section, where: str) -> Any:
 def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
     fields = dict(keys)
     for name, declared in resource.model_fields.items():
-        nested = _nested(resource, name)
+        nested = _nested_resource(resource, name)
         field = copy(declared)
         fields[name] = (section_of(nested) if nested else declared.annotation, field)
     section = create_model(f"{resource.__name__}Section", __base__=Section, __doc__=resource.__doc__, **fields)
@@ -111,7 +111,7 @@ def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
     return section
 
 
-def _nested(resource: type[Resource], name: str) -> type[Resource] | None:
+def _nested_resource(resource: type[Resource], name: str) -> type[Resource] | None:
     """Return the resource that a field holds, if it holds one."""
     if name not in resource.model_fields:
         return None
@@ -309,7 +309,7 @@ def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], h
     if "reuse_folder" in engine.model_fields:
         values.setdefault("reuse_folder", str(home / "reuse" / section))
         if isinstance(folder := values["reuse_folder"], str) and folder:
-            values["reuse_folder"] = _resolved(f"{section}.reuse_folder", folder, placed)
+            values["reuse_folder"] = _resolve(f"{section}.reuse_folder", folder, placed)
 
 
 def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
@@ -317,7 +317,7 @@ def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], ho
     if "index" in engine.model_fields and isinstance(corpus, dict):
         values.setdefault("index", corpus.get("url") or "")
     if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
-        values["home"] = _resolved(f"{section}.home", folder, placed)
+        values["home"] = _resolve(f"{section}.home", folder, placed)
 
 
 def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:
@@ -327,10 +327,10 @@ def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -
     if isinstance(values[section], dict):
         given = values[section].setdefault(key, str(home / default))
         if isinstance(given, str):
-            values[section][key] = _resolved(f"{section}.{key}", given, resolve)
+            values[section][key] = _resolve(f"{section}.{key}", given, resolve)
 
 
-def _resolved(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:
+def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:
     try:
         return str(resolve(place))
     except ValueError as error:

@@ -99,7 +99,7 @@ def _additions() -> list[str]:
 def published_reader(name: str) -> PublishedReader:
     """Return what is known of a reader of `known_readers`. Raises `ConfigError`."""
     path = _READERS / f"{name}.yaml"
-    return _described(path.name, _read_profile(path, ()).get(_READER), PublishedReader, _READER)
+    return _describe(path.name, _read_profile(path, ()).get(_READER), PublishedReader, _READER)
 
 
 def read_profile(path: Path) -> dict[Any, Any]:
@@ -194,7 +194,7 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> 
         )
     described = card.get(_CARD)
     described = described if isinstance(described, dict) else {}
-    published = _described(said, reader.pop(_READER), PublishedReader, _READER)
+    published = _describe(said, reader.pop(_READER), PublishedReader, _READER)
     by_memory = reader.pop(_BY_MEMORY, {})
     memory = described.get("memory_gb", 0)
     fitting = max((least for least in by_memory if least <= memory), default=None)
@@ -219,13 +219,13 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> 
 
 def _pop_card(name: str, written: dict[Any, Any]) -> Card | None:
     content = written.pop(_CARD, None)
-    return None if content is None else _described(name, content, Card, _CARD)
+    return None if content is None else _describe(name, content, Card, _CARD)
 
 
 Described = TypeVar("Described", bound=BaseModel)
 
 
-def _described(name: str, content: Any, model: type[Described], key: str) -> Described:
+def _describe(name: str, content: Any, model: type[Described], key: str) -> Described:
     try:
         return model.model_validate(content)
     except ValidationError as error:

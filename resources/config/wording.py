@@ -39,10 +39,10 @@ def first_problem(
     found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)
     path = found["loc"]
     source = (sources or {}).get(tuple(str(part) for part in path))
-    return f"{_told(found, model, section)} ({source})" if source else _told(found, model, section)
+    return f"{_describe_fault(found, model, section)} ({source})" if source else _describe_fault(found, model, section)
 
 
-def _told(found: "ErrorDetails", model: Any, section: str) -> str:
+def _describe_fault(found: "ErrorDetails", model: Any, section: str) -> str:
     path = found["loc"]
     if found["type"] in _UNKNOWN:
         return _unknown_key(model, section, path)

@@ -117,7 +117,7 @@ def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], sid
 
 def _change(change: RegionChange) -> Mapping[str, Any]:
     old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
-    texts = marked(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
+    texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
     return {"change": change, "texts": texts, "labels": list(_labels(change))}
 
 
@@ -138,7 +138,7 @@ _ISLAND = 2
 """Equal characters between two differences that are no more than chance."""
 
 
-def marked(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
+def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
     """Return both texts from shortly before their first difference, with differences marked.
 
     At most `most` characters of each.
@@ -152,7 +152,8 @@ def marked(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
         _add(sides[0], a[code.src_start : code.src_end], other)
         _add(sides[1], b[code.dest_start : code.dest_end], other)
     return tuple(  # pyright: ignore[reportReturnType]
-        _whole(_joined(side), start > 0, len(text) > start + most) for side, text in zip(sides, (old, new), strict=True)
+        _whole(_join_marks(side), start > 0, len(text) > start + most)
+        for side, text in zip(sides, (old, new), strict=True)
     )
 
 
@@ -161,7 +162,7 @@ def _add(side: Marked, text: str, other: bool) -> None:
         side.append((text, other))
 
 
-def _joined(side: Marked) -> Marked:
+def _join_marks(side: Marked) -> Marked:
     """Return a side with small unmarked gaps marked too.
 
     Three marked letters in a word read worse than the word marked.

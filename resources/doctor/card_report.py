@@ -117,9 +117,7 @@ class CardMeasurement:
             step(what, done, total)
 
         step("copying the samples", 0, 0)
-        pages = list(
-            ordered_map(_dimmed, [(page, copy) for copy in range(self._copies) for page in self._samples.pages])
-        )
+        pages = list(ordered_map(_dim, [(page, copy) for copy in range(self._copies) for page in self._samples.pages]))
 
         def measured(section: str) -> None:
             step(f"{section}: measuring {len(pages)} pages", 0, 0)
@@ -219,7 +217,7 @@ class CardMeasurement:
             made.is_first_start = self._began_before[section] == 0 if _starts(engine) else None
             chosen += [f"{name} {value}" for name in _SIZES if (value := getattr(server, name)) is not None]
             chosen += [f"estimated: {ask.server}" for ask in own if ask.server][:1]
-            chosen += _told_by(ServerFolder(runtime_folder() / server.key))
+            chosen += _log_lines(ServerFolder(runtime_folder() / server.key))
         made.chosen = "; ".join(filter(None, chosen))
 
     def report(self) -> dict[str, Any]:
@@ -347,7 +345,7 @@ def _without_answers(engine: Recognizer) -> Recognizer:
     return engine.model_copy(update={"reuse_folder": ""}) if "reuse_folder" in type(engine).model_fields else engine
 
 
-def _dimmed(page_and_copy: tuple[Page, int]) -> Page:
+def _dim(page_and_copy: tuple[Page, int]) -> Page:
     """Return a copy of a page with paper a shade darker, so that none of its regions has the bytes of another's."""
     import cv2
     import numpy as np
@@ -382,7 +380,7 @@ _TOLD = (
 """Lines of vLLM's log, and what they say of a server; the last of each kind counts."""
 
 
-def _told_by(folder: ServerFolder) -> list[str]:
+def _log_lines(folder: ServerFolder) -> list[str]:
     """Return what the log of a server tells of its kernels and memory, and the seconds of its start."""
     try:
         log = folder.log(0).read_text("utf-8", errors="replace")

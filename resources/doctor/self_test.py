@@ -155,7 +155,7 @@ def _test_layout(
     alike = regions_alike(_regions(layouts, page.page_id), expected.regions)
     judged.figures["regions alike"] = alike
     says = f"{regions} regions on {len(samples.pages)} pages; {alike:.0%} as the model's own code finds them"
-    judged.findings.append(_graded("layout", says, alike >= ALIKE_DOUBTFUL, alike >= ALIKE, _WEIGHTS))
+    judged.findings.append(_grade("layout", says, alike >= ALIKE_DOUBTFUL, alike >= ALIKE, _WEIGHTS))
 
 
 def _test_recognition(
@@ -176,7 +176,7 @@ def _test_recognition(
     says = f"character error rate {rate:.3f} of all characters on {len(samples.pages)} pages"
     if rate >= CER:
         says = f"it reads rubbish: {says}"
-    judged.findings.append(_graded("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
+    judged.findings.append(_grade("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
     if lost:
         do = "see the reason; a run would tell each such page"
         judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({lost[0]})", do))
@@ -211,7 +211,7 @@ def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judg
             share = recall(pages, queries, samples.queries, AT)
             judged.figures[f"recall@{AT} of {kind} vectors"] = share
             says = f"{share:.0%} of {len(asked)} questions find their page by {kind} among the first {AT}"
-            judged.findings.append(_graded("embedding", says, share >= RECALL_DOUBTFUL, share >= RECALL, _WEIGHTS))
+            judged.findings.append(_grade("embedding", says, share >= RECALL_DOUBTFUL, share >= RECALL, _WEIGHTS))
     _compare_vectors(engine, samples, images, step, judged)
 
 
@@ -236,13 +236,13 @@ def _compare_vectors(
         cosine = 0.0 if own is None else float(own @ other)
         judged.figures[f"cosine of a {kind}"] = cosine
         says = f"the vector of a {kind} has cosine {cosine:.4f} to that of the model's own code"
-        judged.findings.append(_graded("embedding", says, cosine >= COSINE, cosine >= COSINE, _WEIGHTS))
+        judged.findings.append(_grade("embedding", says, cosine >= COSINE, cosine >= COSINE, _WEIGHTS))
 
 
 _WEIGHTS = "check the weights (`kopub pull`), and what of the profile differs from the one that comes along"
 
 
-def _graded(check: str, says: str, is_good: bool, is_bearable: bool, do: str) -> Finding:
+def _grade(check: str, says: str, is_good: bool, is_bearable: bool, do: str) -> Finding:
     if is_good:
         return ok(check, says)
     return warning(check, says, do) if is_bearable else problem(check, says, do)

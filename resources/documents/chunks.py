@@ -15,7 +15,7 @@ from resources.documents.tables import (
     titles_above,
     without_first_row,
 )
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 MAX_TOKENS = 512
 """The size of a chunk that embedding models and readers of answers are commonly given."""
@@ -212,7 +212,7 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
             if block.number is not None and end == len(text):
                 whole, parts = f"{whole} {block.number.text}", (*parts, block.number)
         if whole:
-            yield _Piece(block.kind, defused(whole), headings, parts)
+            yield _Piece(block.kind, defuse(whole), headings, parts)
 
 
 def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
@@ -237,12 +237,12 @@ def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Pack
     for group in [*groups, []]:
         if held and (not group or packer.count(begin + _lines([*held, *group]) + _END) > packer.max_tokens):
             parts = {id(part): part for _, part in held}
-            text = defused(begin + _lines(held) + _END)
-            pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defused(begin)) if pieces else 0))
+            text = defuse(begin + _lines(held) + _END)
+            pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defuse(begin)) if pieces else 0))
             held = []
         held += group
     if not pieces:
-        pieces = [_Piece(block.kind, defused(begin + _END), headings, block.parts)]
+        pieces = [_Piece(block.kind, defuse(begin + _END), headings, block.parts)]
     stands_alone = len(pieces) > 1
     yield from (replace(piece, stands_alone=stands_alone) for piece in pieces)
 

@@ -11,7 +11,7 @@ from resources.documents.headings import is_named
 from resources.documents.tables import TableGrid, captions_of, grid_of, is_table, tables_and_text
 from resources.figures.figure import FigureNote
 from resources.states import LOST
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
@@ -96,7 +96,7 @@ class _Builder:
         """Add a block; what a caption may belong to is returned."""
         from docling_core.types.doc import ContentLayer, DocItemLabel
 
-        made, text, prov = self._made, defused(block.text), self._provs(block)
+        made, text, prov = self._made, defuse(block.text), self._provs(block)
         floating: list[FloatingItem] = []
         match block.kind:
             case BlockKind.TITLE if block.level == 1 and self._is_titled:
@@ -128,7 +128,7 @@ class _Builder:
                 item = made.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
         item.prov.extend(prov[1:])
         if block.number is not None:
-            made.add_text(DocItemLabel.TEXT, defused(block.number.text), prov=self._prov(block.number, 0))
+            made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
         return floating
 
     def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
@@ -154,7 +154,7 @@ class _Builder:
             item.meta = FloatingMeta(**_meta(part.note, of_picture=False))
         if grid.caption:
             caption = self._made.add_text(
-                DocItemLabel.CAPTION, defused(grid.caption), prov=self._prov(part, 0), parent=item
+                DocItemLabel.CAPTION, defuse(grid.caption), prov=self._prov(part, 0), parent=item
             )
             item.captions.append(caption.get_ref())
         return item
@@ -162,9 +162,7 @@ class _Builder:
     def _caption(self, item: "FloatingItem", block: DocumentBlock) -> None:
         from docling_core.types.doc import DocItemLabel
 
-        caption = self._made.add_text(
-            DocItemLabel.CAPTION, defused(block.text), prov=self._provs(block)[0], parent=item
-        )
+        caption = self._made.add_text(DocItemLabel.CAPTION, defuse(block.text), prov=self._provs(block)[0], parent=item)
         item.captions.append(caption.get_ref())
 
     def _lost(self, says: str, prov: "ProvenanceItem") -> None:
@@ -209,9 +207,9 @@ def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
 
     fields: dict[str, Any] = {}
     if note.description:
-        fields["description"] = DescriptionMetaField(text=defused(note.description))
+        fields["description"] = DescriptionMetaField(text=defuse(note.description))
     if note.keywords:
-        fields["keywords"] = KeywordsMetaField(values=[defused(word) for word in dict.fromkeys(note.keywords)])
+        fields["keywords"] = KeywordsMetaField(values=[defuse(word) for word in dict.fromkeys(note.keywords)])
     if not of_picture:
         return fields
     if note.kind:
@@ -233,7 +231,7 @@ def _table_data(grid: TableGrid) -> "TableData":
         num_cols=grid.columns,
         table_cells=[
             TableCell(
-                text=defused(cell.text),
+                text=defuse(cell.text),
                 row_span=cell.rows,
                 col_span=cell.columns,
                 start_row_offset_idx=cell.row,

@@ -154,7 +154,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
     enough = max(2, _SHARE * len(pages))
-    heights, said = _heights(labelled), _said(labelled)
+    heights, said = _heights(labelled), _texts_by_page(labelled)
     heads = [
         (page, region)
         for page, region in labelled
@@ -165,7 +165,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     ]
     found = {(page.number, region.index) for page, region in heads}
     edges = [(page, region) for page in pages for region in _edges(page, found)]
-    repeated = _said(edges)
+    repeated = _texts_by_page(edges)
     heads += [
         (page, region)
         for page, region in edges
@@ -200,7 +200,7 @@ def _heights(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> _Heights:
     return heights
 
 
-def _said(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict[str, set[int]]:
+def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict[str, set[int]]:
     said: dict[str, set[int]] = defaultdict(set)
     for page, region in regions:
         said[_without_digits(region)].add(page.number)

@@ -57,8 +57,8 @@ def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragr
         if passage.is_code:
             found.append(Paragraph(passage.text, is_code=True, language=passage.language))
             continue
-        lines = _unwrapped(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
-        found += _grouped(lines)
+        lines = _unwrap(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
+        found += _group_lines(lines)
     return found
 
 
@@ -140,7 +140,7 @@ def are_print_lines(lines: list[str], width: float, height: float) -> bool:
     return (height / len(lines)) / (2 * width / longest) < _PITCH
 
 
-def _unwrapped(text: str) -> list[str]:
+def _unwrap(text: str) -> list[str]:
     lines = [line.strip() for line in text.split("\n")]
     longest = max(map(columns, lines))
     paragraphs: list[str] = []
@@ -154,7 +154,7 @@ def _unwrapped(text: str) -> list[str]:
     return paragraphs
 
 
-def _grouped(lines: Iterable[str]) -> list[Paragraph]:
+def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
     """Lines as paragraphs: an entry of a list is one, and so are the lines up to the end of a sentence or a gap."""
     found: list[Paragraph] = []
     loose: list[str] = []

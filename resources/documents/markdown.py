@@ -10,7 +10,7 @@ from resources.errors import visible
 from resources.figures.figure import FigureNote
 from resources.recognition.content import fence_code
 from resources.states import LOST, State
-from resources.texts.markdown import defused, formula_markdown, inline_markdown, line_markdown, link_target
+from resources.texts.markdown import defuse, formula_markdown, inline_markdown, line_markdown, link_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def document_markdown(
         done.append(("\n" if in_list else "\n\n") + "\n\n".join([*marked, _markdown(block, marks), *said]))
         before = block.kind
     rest = marks.before(None)
-    return defused("".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n")
+    return defuse("".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n")
 
 
 def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:

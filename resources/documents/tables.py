@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from resources.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from resources.recognition.vlm.client.tables import clean_tables, join_tables
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,7 +225,7 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
             above = [title for title in above if title[0] < block.level]
         found.append(tuple(title for _, title in above))
         if block.kind is BlockKind.TITLE:
-            above.append((block.level, defused(" ".join(block.text.split()))))
+            above.append((block.level, defuse(" ".join(block.text.split()))))
     return found
 
 

@@ -150,16 +150,16 @@ def gold_to_json(gold: Gold) -> str:
 def gold_from_json(line: str) -> Gold:
     """Return the gold that `gold_to_json` wrote."""
     values = json.loads(line)
-    return _built(_KINDS[values.pop("kind")], values)
+    return _build(_KINDS[values.pop("kind")], values)
 
 
-def _built(kind: Any, value: Any) -> Any:
+def _build(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        return kind(**{each.name: _built(hints[each.name], value[each.name]) for each in fields(kind)})
+        return kind(**{each.name: _build(hints[each.name], value[each.name]) for each in fields(kind)})
     if get_origin(kind) is tuple:
         part = get_args(kind)[0]
-        return tuple(_built(part, each) for each in value)
+        return tuple(_build(part, each) for each in value)
     if get_origin(kind) in (Union, UnionType):
         return value
     return value

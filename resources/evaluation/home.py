@@ -210,7 +210,7 @@ def prepare(
         raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / ".lock"):
-        pages = fingerprint([_made_from(sample, taken.licence) for sample in taken.samples])
+        pages = fingerprint([_sample_inputs(sample, taken.licence) for sample in taken.samples])
         made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
         if not _is_indexed(home, made_from):
             _write_pages(taken, home, given == {True}, progress or _say_nothing)
@@ -230,7 +230,7 @@ def _say_nothing(line: str) -> None:
     """Ignore a line of progress, for callers that show none."""
 
 
-def _made_from(sample: Sample, licence: str) -> list[Any]:
+def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
     """Return the values that decide the row of a sample.
 
     Its picture is not opened.

@@ -70,7 +70,7 @@ def measure(
         # People check pages one by one: whatever is there to compare with is, and they decide nothing of the others.
         given = [each for each in benchmarks if each.name != CORRECTIONS.name]
         members = [f"{each.name} {each.version}/{sample.id} {sample.mark}" for each in given for sample in each.samples]
-        table = scored(benchmarks, dict(readings(store, measured)), log, cdm)
+        table = score_samples(benchmarks, dict(readings(store, measured)), log, cdm)
         HISTORY.publish(store, ScoredRun(inputs, table, members, kind=_kind(cdm)), measured, accept)
     elif accept:
         HISTORY.accept(store, inputs)
@@ -90,7 +90,7 @@ def _kind(cdm: Sequence[str]) -> str:
     return fingerprint([VERSION.number, list(cdm)])
 
 
-def scored(
+def score_samples(
     benchmarks: Sequence[Benchmark],
     found: dict[str, SampleReading],
     log: Callable[[str], None] = lambda line: None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resources.diff.html import EmbeddedPicture, marked, rendered
+from resources.diff.html import EmbeddedPicture, mark_differences, rendered
 from resources.errors import counted, visible
 from resources.evaluation.benchmark import (
     OWN_PAGES,
@@ -74,7 +74,7 @@ def render(
         headline=shown,
         means=_means(sides),
         verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
-        listed=[_listed(sample, values, sides, shown) for sample in ranked[:_LISTED]],
+        listed=[_index_entry(sample, values, sides, shown) for sample in ranked[:_LISTED]],
         worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
         samples=len(benchmark.samples),
     )
@@ -132,7 +132,7 @@ def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple
         yield f"{metric}: {names[0]} {verdict} {names[1]} ({figures}, {pairs})", change.worse
 
 
-def _listed(
+def _index_entry(
     sample: Sample,
     values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
     sides: Sequence[Side],
@@ -167,20 +167,23 @@ def _worst(
         "id": sample.id,
         "slices": ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items())),
         "picture": picture,
-        "asked": asked_of(sample),
+        "asked": questions_of(sample),
         "sides": [
-            {"profile": side.profile, **compared(sample, side.readings.get(sample.id), of_side.get(sample.id, {}))}
+            {
+                "profile": side.profile,
+                **compare_sample(sample, side.readings.get(sample.id), of_side.get(sample.id, {})),
+            }
             for side, of_side in zip(sides, values, strict=True)
         ],
     }
 
 
-def compared(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:
+def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:
     """Return a sample for a template, gold beside reading, with the differences marked."""
     gold = _gold_text(sample)
     reading = reading or SampleReading(None, "there is no row of it")
     text = reading.text or reading.markdown
-    texts = ([], []) if gold is None else marked(gold, text, _CHARACTERS)
+    texts = ([], []) if gold is None else mark_differences(gold, text, _CHARACTERS)
     if gold is not None and not any(other for part in texts for _, other in part):
         texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
     return {
@@ -214,7 +217,7 @@ def _cells_text(html: str) -> str:
     return "\n".join("\t".join(row) for table in tables_of(html, pipes=False) for row in _grid(table))
 
 
-def asked_of(sample: Sample) -> list[str]:
+def questions_of(sample: Sample) -> list[str]:
     """Return the questions or facts of a sample, one line each.
 
     For a sample whose gold is no text.

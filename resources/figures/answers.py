@@ -307,12 +307,12 @@ def _drawing_table(text: str) -> str | None:
         (str(part), str(name), str(value))
         for part, fields in found.items()
         for name, values in (fields if isinstance(fields, Mapping) else {"": fields}).items()
-        for value in _listed(values)
+        for value in _as_list(values)
     ]
     shown = rows[:_MOST_PARTS]
     cells = ("".join(f"<td>{escape(cell, quote=False)}</td>" for cell in row) for row in shown)
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>" if shown else None
 
 
-def _listed(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else [values]

@@ -184,7 +184,7 @@ class ArrowFile(PageFile):
             except _DAMAGE as error:
                 self.problem = _damage(error)
                 return
-            yield _checked(batch)
+            yield _check(batch)
         self._file.seek(self._file.tell() - len(_END_OF_STREAM))
         if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
             self.problem = _damage("it has no end mark")
@@ -254,7 +254,7 @@ class ParquetFile(PageFile):
         missing = self._rows(group)
         try:
             for batch in self._file.iter_batches(_PARQUET_BATCH, row_groups=[group], columns=self._columns):
-                yield _checked(batch)
+                yield _check(batch)
                 missing -= batch.num_rows
         except _DAMAGE as error:
             yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
@@ -402,7 +402,7 @@ class _Values:
         return self._data[self._offsets[index] : self._offsets[index + 1]]
 
 
-def _checked(batch: pa.RecordBatch) -> RowBatch:
+def _check(batch: pa.RecordBatch) -> RowBatch:
     try:
         return _ReadBatch(batch)
     except pa.ArrowInvalid as error:

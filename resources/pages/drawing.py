@@ -62,7 +62,7 @@ def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_00
 def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
     from PIL import Image
 
-    page = _faded(image)
+    page = _fade(image)
     for side in _SIDES:
         small = page.resize(_size(image, side), Image.Resampling.BOX)
         _draw(small, boxes, _scale(image, side))
@@ -71,7 +71,7 @@ def _candidates(image: np.ndarray, boxes: Sequence[Box]) -> Iterator[bytes]:
         yield encoded.getvalue()
 
 
-def _faded(image: np.ndarray) -> "Image.Image":
+def _fade(image: np.ndarray) -> "Image.Image":
     """Return the page at the largest size that is tried, half-way to white."""
     import cv2
     from PIL import Image

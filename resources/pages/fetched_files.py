@@ -246,11 +246,11 @@ def _ask(url: str) -> Stamp:
         with translate_errors(url, "read"):
             info = retry(lambda: objects.fs.info(path))
     except FileNotFoundError:
-        raise _gone(url) from None
+        raise _missing_error(url) from None
     except ImportError as error:
         raise SourceError(f"{url} needs a package that is missing: {first_line(error)}") from None
     if info.get("type") != "file" or info.get("size") is None:
-        raise _gone(url)
+        raise _missing_error(url)
     return Stamp.of(info)
 
 
@@ -259,8 +259,8 @@ def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
         with translate_errors(url, "read"):
             return retry(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
     except FileNotFoundError:
-        raise _gone(url) from None
+        raise _missing_error(url) from None
 
 
-def _gone(url: str) -> SourceError:
+def _missing_error(url: str) -> SourceError:
     return SourceError(f"there is no file {url}: bring it back, or index what is there with `kopub index`")

@@ -73,7 +73,7 @@ class IndexWriter:
         others = self._files_of(kept)
         most = self._most(named, found, old, most)
         if not found.documents:
-            return self._publish(source, old, found, self._scanned(source, found, others), kept, others, replace)
+            return self._publish(source, old, found, self._scan(source, found, others), kept, others, replace)
         rendered = ShardFolder(self._place)
         with rendered.exclusive():
             part = self._rendered(rendered, named, source, old, found, others, dpi or (old and old.dpi) or DPI, most)
@@ -170,7 +170,7 @@ class IndexWriter:
         files = [file for path, key in made.files if (file := read_file(path, self._place, source.name, key or ""))]
         return _Part(files, made.left_out, made.copies_of, made.failed, dpi, made.left)
 
-    def _scanned(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
+    def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
         """Return the files of pages of a source that no other source has."""
         known = {file.shard.sha256: file.shard for file in others}
         files: list[PageRows] = []
@@ -204,7 +204,7 @@ class IndexWriter:
         if not part.files:
             raise SourceError(f"{found.name} has no pages")
         queries = self._queries_of(kept)
-        queries[source.name] = self._parsed(found)
+        queries[source.name] = self._parse(found)
         source = source.model_copy(
             update={
                 "dpi": part.dpi,
@@ -291,7 +291,7 @@ class IndexWriter:
         # An older release listed those of one source without its name.
         return [(line[0], line[1], line[2] if len(line) > 2 else first) for line in lines if len(line) > 1]
 
-    def _parsed(self, found: SourceFiles) -> list[Query]:
+    def _parse(self, found: SourceFiles) -> list[Query]:
         if found.questions is None:
             if not found.documents:
                 self._tell(f"{found.name} has no queries")

@@ -89,7 +89,7 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
     parts of it are damaged; so is a TIFF, one of fax data twice. Raises `UndecodableImage` with a reason for a person,
     and nothing else.
     """
-    with _opened(data, "damaged") as image:
+    with _open(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
         if info.format == "TIFF":
             image.load()
@@ -107,7 +107,7 @@ def is_plain(data: bytes | memoryview) -> bool:
 
     Raises `UndecodableImage`.
     """
-    with _opened(data, "damaged") as image:
+    with _open(data, "damaged") as image:
         upright = _orientation(image) == _UPRIGHT
         return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
 
@@ -123,7 +123,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
     import numpy as np
     from PIL import Image, ImageOps
 
-    with _opened(data, "not decodable") as image:
+    with _open(data, "not decodable") as image:
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
@@ -237,7 +237,7 @@ def _one_pixel() -> bytes:
 
 
 @contextmanager
-def _opened(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
+def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
     """Yield the image with its header read.
 
     Whatever goes wrong with it here or in the body is an `UndecodableImage`.

@@ -191,7 +191,7 @@ def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
                 f"{TABLES.readings} of {page_id} read another region {index} than {TABLES.regions} has: "
                 f"materialize {TABLES.readings} again"
             )
-    return [_joined(region, read.get(index)) for index, region in sorted(found.items())]
+    return [_join_region(region, read.get(index)) for index, region in sorted(found.items())]
 
 
 def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
@@ -224,7 +224,7 @@ def _by_index(page_id: str, table: str, rows: Iterable[Row] | None) -> dict[int,
     return found
 
 
-def _joined(region: Row, reading: Row | None) -> RegionRecord:
+def _join_region(region: Row, reading: Row | None) -> RegionRecord:
     polygon = region["polygon"]
     placed = {
         "index": region["index"],

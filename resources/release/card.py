@@ -80,7 +80,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
             configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
             empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
             states=[state.value for state in State],
-            ended=_ended(inventory),
+            ended=_count_states(inventory),
             steps=_steps(inventory),
             regions={
                 key: sum(part.summary["regions"].get(key, 0) for part in pages)
@@ -95,7 +95,7 @@ def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, h
             },
             chunks=_chunked(inventory),
             unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
-            made=_made(inventory),
+            made=_list_makers(inventory),
             scores=_scores(about.scores),
             reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
             documents=len({document for document, *_ in documents(inventory, about.license)}),
@@ -140,7 +140,7 @@ def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
     }
 
 
-def _ended(inventory: Inventory) -> list[int]:
+def _count_states(inventory: Inventory) -> list[int]:
     """Return the number of pages by state, over all steps and shards."""
     counted: Counter[str] = Counter()
     for part in inventory["pages"]:
@@ -166,7 +166,7 @@ def _chunked(inventory: Inventory) -> dict[str, int]:
     return {"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)}
 
 
-def _made(inventory: Inventory) -> list[dict[str, Any]]:
+def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
     """Return every engine and model that made rows, with their number.
 
     A step has two while an upgrade is under way.
@@ -259,10 +259,10 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
     data = DatasetCardData(**kept, configs=configs)
     if infos:
         DatasetInfosDict(infos).to_dataset_card_data(data)
-    return stamped(data.to_dict(), hashes)
+    return stamp_configs(data.to_dict(), hashes)
 
 
-def stamped(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
     """Return the YAML `listed`, each config with a digest of its contents.
 
     `datasets` keeps a copy of what it loaded from a folder and looks for a newer one only when the YAML has changed.

@@ -25,7 +25,7 @@ from resources.release.files import CHUNKS, CORRECTIONS, SUMMARY
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from resources.store.rows import lineage_rows, one_row_a_figure, vector_width
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 from resources.texts.text_quality import doubtful
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def build_configs(
     for config, columns in _SAID.items():
         if config in built:
             built[config] = _without_paths(built[config], columns)
-    return _summarised(built, tables)
+    return _summarise(built, tables)
 
 
 def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
@@ -136,7 +136,7 @@ def _pages(tables: ReleaseInput) -> Iterator[Row]:
             "n_regions": len(layouts[page_id]["regions"] or ()),
             **texts[page_id],
             "text": texts[page_id]["text"] or "",
-            "markdown": defused(readings[page_id]["markdown"] or ""),
+            "markdown": defuse(readings[page_id]["markdown"] or ""),
         }
 
 
@@ -188,7 +188,7 @@ def _crops(ocr_results: pa.Table) -> pa.Table:
     ]
     known = pa.Table.from_pylist(crops, pa.schema([field for field in published if field.name != "image"]))
     jpegs = ocr_results["crop_images"]
-    pictures = _regrouped(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
+    pictures = _regroup(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
     image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
     return known.append_column("image", image).cast(published)
 
@@ -197,7 +197,7 @@ def _lengths(lists: pa.ChunkedArray) -> list[int]:
     return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
 
 
-def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
+def _regroup(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the pictures in chunks of a row group each.
 
     `binary`, which the Image feature asks for, holds 2 GB to a chunk.
@@ -209,7 +209,7 @@ def _regrouped(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _queries(queries: pa.Table, published: "Features") -> pa.Table:
     renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
-    return _published(renamed, published)
+    return _public_columns(renamed, published)
 
 
 def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
@@ -224,7 +224,7 @@ def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
 
 
 def _vectors(table: pa.Table, published: "Features") -> pa.Table:
-    return _published(_with_vector(table), published)
+    return _public_columns(_with_vector(table), published)
 
 
 def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
@@ -235,9 +235,9 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
         published = features.figure_vector_features(vector_width(vectors.schema))
-        built["figure_embeddings"] = _published(_with_vector(_identified(vectors, "figures")), published)
+        built["figure_embeddings"] = _public_columns(_with_vector(_identify_figures(vectors, "figures")), published)
     if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
-        built["figure_notes"] = _published(_identified(notes, "notes"), features.figure_note_features())
+        built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.figure_note_features())
     return built
 
 
@@ -253,10 +253,10 @@ def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
     if not authors:
         at = corrections.column_names.index("author")
         corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
-    return _published(corrections, features.correction_features())
+    return _public_columns(corrections, features.correction_features())
 
 
-def _identified(table: pa.Table, column: str) -> pa.Table:
+def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_figure(table, column)
     known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
@@ -264,7 +264,7 @@ def _identified(table: pa.Table, column: str) -> pa.Table:
     return figures.append_column("region_id", ids)
 
 
-def _published(table: pa.Table, published: "Features") -> pa.Table:
+def _public_columns(table: pa.Table, published: "Features") -> pa.Table:
     """Return the columns of `published`, in one chunk.
 
     How a table was put together must not show in its file.
@@ -296,10 +296,10 @@ def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
     A row says by which engine, model, recipe and run it was made.
     """
     rows = lineage_rows(shard, tables.tables, tables.made, tables.ledger)
-    return _published(rows, features.lineage_features())
+    return _public_columns(rows, features.lineage_features())
 
 
-def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
+def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
     """Return the tables with a summary of the shard in their metadata.
 
     So a card needs only footers.
@@ -317,7 +317,7 @@ def _summarised(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, p
             "states": {TABLES.query_vectors.name: count_states(tables.query_embeddings["state"].to_pylist())},
             "unjudged": sum(map(len, built["queries"]["ground_truth"].to_pylist())) - built["qrels"].num_rows,
         },
-        "lineage": {"made": _made(built["lineage"])},
+        "lineage": {"made": _list_makers(built["lineage"])},
     }
     if tables.chunks is not None:
         states = count_states(tables.chunks["state"].to_pylist())
@@ -364,7 +364,7 @@ def _documents(raw_pages: pa.Table) -> list[list[Any]]:
     return [[*document, pages] for document, pages in Counter(named).items()]
 
 
-def _made(lineage: pa.Table) -> list[list[Any]]:
+def _list_makers(lineage: pa.Table) -> list[list[Any]]:
     """Return [asset, engine, model, revision, parameters, versions, rows] of all makers of rows."""
     columns = ("asset", "engine", "model", "revision", "parameters", "versions")
     named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
@@ -387,14 +387,14 @@ def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None)
         path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
     ) as writer:
         if images is not None:
-            for group in _filled(table, images):
+            for group in _fill(table, images):
                 writer.write_table(group)
         elif table.num_rows:
             most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
             writer.write_table(table, row_group_size=min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1))
 
 
-def _filled(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
+def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
     """Yield the table in row groups, each with its page images."""
     known = table.select(["page_id", "sha256"]).to_pylist()
     group: list[dict[str, object] | None] = []

@@ -22,7 +22,7 @@ from resources.recognition.regions import RegionRecord, join_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.rows import with_vector
-from resources.texts.markdown import defused
+from resources.texts.markdown import defuse
 
 MARKER = "export.json"
 """Says that a folder is an export, which the next one may replace."""
@@ -193,7 +193,7 @@ def _result(page: dict[str, Any], regions: Sequence[RegionRecord], page_idx: int
             for region in regions
             if region.content is not None
         ],
-        "markdown": defused(page["markdown"] or ""),
+        "markdown": defuse(page["markdown"] or ""),
         "image_crops": page["image_crops"] or [],
         "state": page["state"],
         "reason": _said(page["reason"]),

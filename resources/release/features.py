@@ -297,7 +297,7 @@ def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[s
 
     refusals = (DatasetsError, ValueError, OSError)
     try:
-        opened = _opened(folder)
+        opened = _open(folder)
     except refusals as error:
         yield from dict.fromkeys(shards, f"{type(error).__name__}: {error}").items()
         return
@@ -308,7 +308,7 @@ def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[s
             yield config, f"{type(error).__name__}: {error}"
 
 
-def _opened(folder: Path) -> Callable[[str], "DatasetBuilder"]:
+def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
     """Return a function that gives the builder of a config.
 
     It is that of `load_dataset_builder`, with the card parsed once for all configs.

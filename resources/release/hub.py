@@ -265,7 +265,7 @@ class HubTarget(Resource):
             if todo.files:
                 tag = name(files)
                 # A tag is never moved, so a name that is taken is found out before anything is sent.
-                if tag is not None and (taken := self._tagged(tag)):
+                if tag is not None and (taken := self._tagged_commit(tag)):
                     raise HubError(_taken(self.repo, tag, taken))
                 head = self._send(files, todo, head, summary, log)
             return head, files
@@ -382,13 +382,13 @@ class HubTarget(Resource):
             )
 
     def _tag(self, tag: str, commit: str) -> None:
-        at = self._tagged(tag)
+        at = self._tagged_commit(tag)
         if at is None:
             self._api.create_tag(self.repo, tag=tag, revision=commit, repo_type="dataset")
         elif at != commit:
             raise HubError(_taken(self.repo, tag, at))
 
-    def _tagged(self, tag: str) -> str | None:
+    def _tagged_commit(self, tag: str) -> str | None:
         """Return the commit that the tag is at; None when there is no such tag."""
         tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
         return next((ref.target_commit for ref in tags if ref.name == tag), None)

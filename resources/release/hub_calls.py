@@ -86,7 +86,7 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
         return str(error)
     if isinstance(error, HfHubHTTPError):
         said = visible(_without_secrets(error.server_message or "no reason given"), _SAID)
-        return f"{repo}: {_refused(error, said, repo)}"
+        return f"{repo}: {_refusal(error, said, repo)}"
     said = visible(_without_secrets(str(error)), _SAID)
     # The client reports what large file storage says as a ValueError.
     what = (
@@ -95,7 +95,7 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
     return f"{repo}: {what}"
 
 
-def _refused(error: "HfHubHTTPError", said: str, repo: str) -> str:
+def _refusal(error: "HfHubHTTPError", said: str, repo: str) -> str:
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     status = error.response.status_code
@@ -122,16 +122,16 @@ def _is_transient(error: BaseException | None) -> bool:
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code
         passes = status in _AGAIN or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in _FULL_STATUS)
-        return passes and (_asked(error) or 0.0) <= _LONGEST_WAIT
+        return passes and (_retry_after(error) or 0.0) <= _LONGEST_WAIT
     return isinstance(error, (ChangedRelease, httpx2.TransportError))
 
 
 def _pause(state: RetryCallState) -> float:
-    asked = _asked(state.outcome.exception() if state.outcome else None)
+    asked = _retry_after(state.outcome.exception() if state.outcome else None)
     return _BACKOFF(state) if asked is None else asked
 
 
-def _asked(error: BaseException | None) -> float | None:
+def _retry_after(error: BaseException | None) -> float | None:
     """Return the seconds that the Hub asks to wait for.
 
     From `Retry-After`, or until its rate limit begins anew.

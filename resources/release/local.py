@@ -26,7 +26,7 @@ from resources.release.card import (
     render_attribution,
     render_card,
     split_card,
-    stamped,
+    stamp_configs,
 )
 from resources.release.dataset import build_configs, write_parquet
 from resources.release.files import (
@@ -241,7 +241,7 @@ class LocalRelease(Engine):
         # The features of a table without rows do not count: no width of vectors is wrong for none.
         asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
         if all(is_listed(config, features, listed) for config, features in asked.items()):
-            data = stamped(listed, known)
+            data = stamp_configs(listed, known)
         else:
             data = front_matter(list_parts(self.root), listed, known)
         self._write_text(CARD, compose_card(data, body))

@@ -70,7 +70,7 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     No other run may be writing one of its shards. Raises `StoreError` for a shard that a run was killed in: its files
     are of two runs.
     """
-    files = _described(about, release, store)
+    files = _describe_files(about, release, store)
     if not released(files):
         raise StoreError(f"{release.root} holds no shard: materialize hf_release first")
     for shard, of_shard in released(files).items():
@@ -80,7 +80,7 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     return files
 
 
-def _described(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
+def _describe_files(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
     for _ in range(_LOOKS):
         for shard in about.shards:
             with store.exclusive(RELEASE, shard):

@@ -162,7 +162,7 @@ def _lacking(listed: ReleaseManifest) -> Iterator[str]:
 
 
 @contextmanager
-def fetched(release: str, revision: str | None) -> Iterator[Path]:
+def fetch_release(release: str, revision: str | None) -> Iterator[Path]:
     """Yield the folder that `release` names, downloaded where that is needed.
 
     One at a URL is removed in the end; one of the Hub is downloaded into the Hub's cache, or taken from it. Raises
@@ -296,7 +296,7 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
     to come.
     """
     pages = Counter(_ids(folder, inventory, "pages", "page_id"))
-    yield from _named("pages has ids twice", (page for page, count in pages.items() if count > 1))
+    yield from _name_ids("pages has ids twice", (page for page, count in pages.items() if count > 1))
     queries = set(_ids(folder, inventory, "queries", "query_id"))
     for shard in shards:
         of_shard = _ShardJoins(folder, shard)
@@ -423,7 +423,7 @@ class _ShardJoins:
         return pq.read_table(self._folder / part_path(config, self._shard), columns=columns)
 
     def _problem(self, problem: str, ids: Iterable[str]) -> Iterator[str]:
-        yield from _named(f"{self._shard}: {problem}", ids)
+        yield from _name_ids(f"{self._shard}: {problem}", ids)
 
 
 def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterator[str]:
@@ -436,7 +436,7 @@ def _is_picture(image: Mapping[str, Any] | None) -> bool:
     return image is not None and (image["bytes"] or b"").startswith(_JPEG)
 
 
-def _named(problem: str, ids: Iterable[str]) -> Iterator[str]:
+def _name_ids(problem: str, ids: Iterable[str]) -> Iterator[str]:
     """Yield one line with the number of ids and the first few.
 
     Nothing without ids.

@@ -265,7 +265,7 @@ def require_ours(root: Path) -> None:
             if not is_temporary(path.name):
                 stranger = visible(path.relative_to(folder).as_posix())
                 raise StoreError(f"{folder} holds {stranger}, which no release wrote: {_ELSEWHERE}, or move the files")
-    if stray := next(_unlisted(root), None):
+    if stray := next(_unlisted_files(root), None):
         raise StoreError(f"{root / stray} is no file of the release there: move it out of {root}")
 
 
@@ -302,7 +302,7 @@ def _is_begun(folder: Path) -> bool:
     return bool(data or CHECKSUMS in names) and names <= data | set(TEXTS)
 
 
-def _unlisted(root: Path) -> Iterator[str]:
+def _unlisted_files(root: Path) -> Iterator[str]:
     """Yield data files of a release folder that its manifest and checksums lack."""
     known: set[str] = set()
     with suppress(OSError, ValueError, StoreError):

@@ -16,7 +16,7 @@ from resources.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
 from resources.search.reranking import RankedQuestion, Reranking, kept_scores, order
 from resources.search.scores import ALL, Contents, ScoredRun
-from resources.search.words import TOKENS, made_from, tokenised
+from resources.search.words import TOKENS, made_from, tokenise
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.rows import vector_width, with_vector
@@ -372,7 +372,7 @@ class SearchedCorpus:
         stamp = made_from(texts)
         if (stored := self._store.find_sound(TOKENS, shard)) is not None and stored[1] == stamp:
             return stored[0]
-        table = tokenised(texts)
+        table = tokenise(texts)
         self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
         return table
 

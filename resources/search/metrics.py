@@ -96,7 +96,7 @@ def _rows(part: tuple[dict[str, str], pa.Table], previous: pa.Table | None) -> I
     named, asked = part
     values = _values(asked)
     low, high = interval(values)
-    before, after = _paired(asked, None if previous is None else _of(previous, named))
+    before, after = _pair(asked, None if previous is None else _of(previous, named))
     changes = after - before
     change_low, change_high = interval(changes) if len(changes) else (None, None)
     for at, metric in enumerate(METRICS):
@@ -122,7 +122,7 @@ def _of(run: pa.Table, named: dict[str, str]) -> pa.Table:
     return run.filter((pc.field("retriever") == named["retriever"]) & (pc.field("convention") == named["convention"]))
 
 
-def _paired(asked: pa.Table, previous: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
+def _pair(asked: pa.Table, previous: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the scores of the common queries before and after, in one order."""
     if previous is None:
         return np.empty((0, len(METRICS))), np.empty((0, len(METRICS)))

@@ -75,10 +75,10 @@ class ArrowCache:
         folder = self.folder / kind
         stem = f"{shard}.{FORMAT}-{version}"
         for path in folder.glob(f"{stem}.*.arrow"):
-            table = _mapped(path)
+            table = _map(path)
             if table is not None:
                 return table
-        content = _encoded(make())
+        content = _encode(make())
         # The rows were Python objects on the way, of all shards one after the other.
         give_back()
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
@@ -91,12 +91,12 @@ class ArrowCache:
             # The home may be read-only: the caller has the table in memory, and a later search makes it again.
             self.problem = str(error)
             return pa.ipc.open_file(content).read_all()
-        mapped = _mapped(path)
+        mapped = _map(path)
         # The system may drop pages of memory that are mapped.
         return pa.ipc.open_file(content).read_all() if mapped is None else mapped
 
 
-def _mapped(path: Path) -> pa.Table | None:
+def _map(path: Path) -> pa.Table | None:
     """Return the table in a file, without a copy.
 
     None when its bytes are not those that were written.
@@ -111,7 +111,7 @@ def _mapped(path: Path) -> pa.Table | None:
     return pa.ipc.open_file(content).read_all()
 
 
-def _encoded(table: pa.Table) -> pa.Buffer:
+def _encode(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         # In one batch, so that vectors are one matrix.

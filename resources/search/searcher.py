@@ -105,7 +105,7 @@ class Searcher:
         found = _Found()
         if kinds:
             # A model server may have to start for it; views of pages do not wait for that.
-            vector = self._embedded(query)
+            vector = self._embed(query)
             for kind, (vectors, _) in searched.items():
                 self._compare(found, kind, vectors, vector, pages, is_of_corpus)
         if used in _WITH_WORDS:
@@ -116,9 +116,9 @@ class Searcher:
             found.verdicts.append(match >= self._floor)
             found.pages = max(found.pages, len(words))
             notes += of_words
-        ranked = _fused(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
+        ranked = _fuse(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
         if used is Mode.RERANKED:
-            ranked, problem = self._reranked(query, ranked)
+            ranked, problem = self._rerank(query, ranked)
             if problem:
                 used, chosen = Mode.FUSION, ""
                 notes.append(f"the pages are not reranked: {problem}")
@@ -251,7 +251,7 @@ class Searcher:
         kinds = [kind for kind in VECTORS if kind in self.choices]
         return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
 
-    def _reranked(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
+    def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
         """Return the pages in the reranker's order, or as they are with the reason."""
         assert self._reranking is not None
         by_page = {(near.shard, near.page_id): near for near in ranked}
@@ -341,7 +341,7 @@ class Searcher:
         self._told_problem = True
         return [f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"]
 
-    def _embedded(self, query: str) -> np.ndarray:
+    def _embed(self, query: str) -> np.ndarray:
         assert self._embedding is not None
         for made in self._embedding.embed_queries([("query", query)]):
             if made.vector is not None:
@@ -358,7 +358,7 @@ def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
     return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
 
 
-def _fused(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
+def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     """Return the pages of all rankings by their reciprocal ranks.
 
     Of equal ones the first that a ranking names comes first.

@@ -183,7 +183,7 @@ class WordLookup:
         rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
         said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
         page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
-        made = tokenised(pa.table({"page_id": list(said), "text": list(said.values())}))
+        made = tokenise(pa.table({"page_id": list(said), "text": list(said.values())}))
         words = dict(zip(tokens["page_id"].to_pylist(), tokens["tokens"].to_pylist(), strict=True))
         for page_id, more in zip(made["page_id"].to_pylist(), made["tokens"].to_pylist(), strict=True):
             words[page_id] = [*words.get(page_id, ()), *more]
@@ -207,8 +207,8 @@ class WordLookup:
         for start in range(0, texts.num_rows, _AT_ONCE):
             if self._ended.is_set():
                 raise CannotSearch("the search is ended")
-            parts.append(tokenised(texts.slice(start, _AT_ONCE)))
-        return pa.concat_tables(parts) if parts else tokenised(texts)
+            parts.append(tokenise(texts.slice(start, _AT_ONCE)))
+        return pa.concat_tables(parts) if parts else tokenise(texts)
 
 
 def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
@@ -229,7 +229,7 @@ _VERB = re.compile(r"V[VA]")
 
 def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
     """Yield the content morphemes of each text, in order, case-folded."""
-    for morphemes in _analysed(texts):
+    for morphemes in _analyse(texts):
         yield [token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)]
 
 
@@ -239,7 +239,7 @@ def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
     Of a verb made a noun (`밝` + `기`) the noun too: in a sentence such a noun is one morpheme, and by itself,
     as people type it, it is analysed as two.
     """
-    for morphemes in _analysed(queries):
+    for morphemes in _analyse(queries):
         nouns = [
             f"{stem.form}{ending.form}"
             for stem, ending in pairwise(morphemes)
@@ -248,7 +248,7 @@ def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
         yield [*(token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)), *nouns]
 
 
-def _analysed(texts: Iterable[str]) -> "Iterator[list[Token]]":
+def _analyse(texts: Iterable[str]) -> "Iterator[list[Token]]":
     composed = (unicodedata.normalize("NFKC", text) for text in texts)
     return cast("Iterator[list[Token]]", korean_analyser().tokenize(composed))
 
@@ -272,7 +272,7 @@ def made_from(texts: pa.Table) -> dict[str, str]:
     return {"texts": table_fingerprint(texts), "version": str(VERSION.number), **tokenizer()}
 
 
-def tokenised(texts: pa.Table) -> pa.Table:
+def tokenise(texts: pa.Table) -> pa.Table:
     """Return the table of the words of these texts, in their order."""
     words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
     return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)

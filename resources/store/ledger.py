@@ -173,7 +173,7 @@ def newest(ledger: pa.Table) -> pa.Table:
     return ledger.take(pa.array(sorted(last.values()), pa.int64()))
 
 
-def spent(rows: pa.Table) -> TimeCost:
+def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
     known = rows.filter(rows["seconds"].is_valid())
     seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
@@ -196,7 +196,7 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
     for asset, names in wanted.items():
         # A part that another run has merged into a newer one meanwhile is not missed.
         parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
-        spents[asset] = spent(_joined([_last_run(part) for part in parts]))
+        spents[asset] = sum_costs(_join_parts([_last_run(part) for part in parts]))
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
@@ -215,7 +215,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
         return sorted((name for name in of_shards(names) if not name.endswith("-0.parquet")), key=_file)[-1:]
 
     found = log.read(newest)
-    if not found or not (last := _known(_joined(found))).num_rows:
+    if not found or not (last := _known(_join_parts(found))).num_rows:
         return None
     moments = last["made_at"].cast(pa.int64()).to_pylist()
     at = moments.index(max(moments))
@@ -229,7 +229,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
         if run is not None and run[0] == run_id[:_RUN_DIGITS] and _shard(name) not in to_read:
             rows[_shard(name)[0]] += run[1]
     for asset, shard in to_read:
-        rows[asset] += _computed(_known(read(store, asset, shard)), run_id)
+        rows[asset] += _count_computed(_known(read(store, asset, shard)), run_id)
     return LastRun(run_id, ended, rows)
 
 
@@ -239,7 +239,7 @@ def _known(rows: pa.Table) -> pa.Table:
     return rows.filter(rows["seconds"].is_valid())
 
 
-def _computed(table: pa.Table, run_id: str) -> int:
+def _count_computed(table: pa.Table, run_id: str) -> int:
     """Return the number of rows that a run computed.
 
     Rows are counted once, as a merged part may repeat those of the parts before it.
@@ -287,7 +287,7 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
 
     An entry that a merged part repeats is kept once.
     """
-    entries = _joined(parts)
+    entries = _join_parts(parts)
     made_at = entries["made_at"].cast(pa.int64()).to_pylist()
     columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
     first: dict[tuple[object, ...], int] = {}
@@ -298,7 +298,7 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
     return entries
 
 
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+def _join_parts(parts: Sequence[pa.Table]) -> pa.Table:
     """Return all entries of the parts.
 
     A part from before a column was kept has nulls in it.

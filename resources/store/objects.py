@@ -332,7 +332,7 @@ _UNDER_WAY = b'{"complete": false}\n'
 
 
 @contextmanager
-def uploaded(url: str, marker: str) -> Iterator[Path]:
+def upload_folder(url: str, marker: str) -> Iterator[Path]:
     """Yield a new folder whose content is uploaded to `url` at the end.
 
     Nothing is uploaded after an error. `marker` is the file that marks such folders and says when one is complete: it

@@ -245,7 +245,7 @@ class MovedRows:
         for shard in sorted(left | changed):
             for version in _tables(self._store, self._asset, shard, published=True):
                 try:
-                    rows = _finished(self._store, self._asset, shard, version, self._id_column)
+                    rows = _finished_places(self._store, self._asset, shard, version, self._id_column)
                 except (DamagedTable, MissingTable) as error:
                     _log.debug("%s", error)
                 else:
@@ -271,7 +271,7 @@ def known_rows(
     found = [schema.empty_table()]
     for version in _tables(store, asset, shard, published) if missing else ():
         try:
-            held = _finished(store, asset, shard, version, id_column)
+            held = _finished_places(store, asset, shard, version, id_column)
             table = store.read(asset, shard, version=version) if missing & held.keys() else None
         except MissingTable:
             continue
@@ -297,7 +297,7 @@ def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Itera
         yield version.recipe
 
 
-def _finished(store: TableStore, asset: str, shard: str, version: str | None, id_column: str) -> dict[Key, int]:
+def _finished_places(store: TableStore, asset: str, shard: str, version: str | None, id_column: str) -> dict[Key, int]:
     """Return the finished rows of a table with their places.
 
     Raises `MissingTable`, `DamagedTable`.

@@ -80,7 +80,7 @@ class AssetRun:
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-def summed(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
+def sum_rows(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
     """Return the summary of rows by their (id, fingerprint); None where nothing was counted."""
     counted: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
@@ -113,7 +113,7 @@ def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
 
 def _run(run_id: str, ended: datetime, rows: Sequence[Mapping[str, Any]]) -> AssetRun:
     counted = {(row["row_id"], row["fingerprint"]): json.loads(row["figures"]) for row in rows if row["figures"]}
-    return AssetRun(run_id, ended, len(rows), sum(row["seconds"] for row in rows), summed(counted))
+    return AssetRun(run_id, ended, len(rows), sum(row["seconds"] for row in rows), sum_rows(counted))
 
 
 _FOLDER = "self_tests"

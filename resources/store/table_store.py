@@ -79,7 +79,7 @@ class TableStore:
         # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with self._reading(asset, shard, version, whole=columns is None) as file:
             if columns is None:
-                return _proved(file.read_buffer())
+                return _prove(file.read_buffer())
             table = pq.ParquetFile(file, pre_buffer=True, page_checksum_verification=True)
             if absent := set(columns) - set(table.schema_arrow.names):
                 raise pa.ArrowInvalid(f"no column {', '.join(sorted(absent))}")
@@ -104,7 +104,7 @@ class TableStore:
         except MissingTable:
             return None
         with self._told(asset, shard, None):
-            return table, _written_with(table.schema.metadata)
+            return table, _stored_metadata(table.schema.metadata)
 
     def find_sound(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
         """Return what `find` does for whoever makes the table again.
@@ -140,13 +140,13 @@ class TableStore:
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
         """Return the metadata the table was written with."""
         with self._reading(asset, shard, version) as file:
-            return _written_with(pq.read_metadata(file).metadata)
+            return _stored_metadata(pq.read_metadata(file).metadata)
 
     def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
         """Return the rows of the table and its metadata, in one look."""
         with self._reading(asset, shard) as file:
             footer = pq.read_metadata(file)
-            return footer.num_rows, _written_with(footer.metadata)
+            return footer.num_rows, _stored_metadata(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
         """Return the tables that are kept besides the current one, newest first.
@@ -363,7 +363,7 @@ class _HashingStream(io.RawIOBase):
         return len(data)
 
 
-def _proved(content: pa.Buffer) -> pa.Table:
+def _prove(content: pa.Buffer) -> pa.Table:
     """Return the table of a file.
 
     Raises `pa.ArrowInvalid` where its rows are not those that were written.
@@ -381,7 +381,7 @@ def _proved(content: pa.Buffer) -> pa.Table:
     return table.replace_schema_metadata(metadata)
 
 
-def _written_with(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
+def _stored_metadata(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
     """Return the metadata that a table was written with.
 
     Raises `pa.ArrowInvalid` where that was changed.

@@ -67,9 +67,9 @@ def text_of(lines: Sequence[Line]) -> str:
         first, *rest = line.words
         if divided:
             texts[-1] += first.text if texts[-1][-1:].islower() and first.text[:1].islower() else f"-{first.text}"
-            texts += [_joined(rest, stacked)] if rest else []
+            texts += [_join(rest, stacked)] if rest else []
         else:
-            texts.append(_joined(line.words, stacked))
+            texts.append(_join(line.words, stacked))
         divided = bool(line.words[-1].marks & Mark.HYPHEN)
     if divided:
         texts[-1] += "-"
@@ -170,7 +170,7 @@ def _on_one_line(a: Box, b: Box) -> bool:
     return min(a[3], b[3]) - max(a[1], b[1]) > _OVERLAP * min(a[3] - a[1], b[3] - b[1])
 
 
-def _joined(words: Sequence[Word], stacked: bool) -> str:
+def _join(words: Sequence[Word], stacked: bool) -> str:
     text = ""
     for at, word in enumerate(words):
         apart = not stacked or word.box[0] - words[at - 1].box[2] > _APART * (word.box[3] - word.box[1])

@@ -112,7 +112,7 @@ def inline_markdown(text: str) -> str:
     return "".join([*parts, _TAG.sub("&lt;", text[done:])])
 
 
-def defused(markdown: str) -> str:
+def defuse(markdown: str) -> str:
     """`markdown` in which no link or picture has another scheme than those of the web and of mail.
 
     What is printed on a page may be a link in markdown, also one to a script or to a file of whoever opens it. The

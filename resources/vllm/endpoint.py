@@ -167,7 +167,7 @@ def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[
     """Return paths and bodies, one of each kind; those of another `number` have other pictures and texts."""
     bodies: list[tuple[str, dict[str, Any]]] = []
     if all(requests.picture):
-        picture = {"type": "image_url", "image_url": {"url": _striped(*requests.picture, number)}}
+        picture = {"type": "image_url", "image_url": {"url": _draw_stripes(*requests.picture, number)}}
         content = [picture, {"type": "text", "text": "a"}]
         if target.runner == "pooling":
             system = {"role": "system", "content": [{"type": "text", "text": "a"}]}
@@ -184,7 +184,7 @@ def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def _striped(width: int, height: int, number: int) -> str:
+def _draw_stripes(width: int, height: int, number: int) -> str:
     """Return a grey PNG of upright stripes as a data URL. A supervisor has no library for pictures."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:

@@ -94,7 +94,7 @@ def explain_hub_error(error: BaseException) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE keeps it from being fetched: unset it, or bring the Hub's cache along"
     if isinstance(error, HfHubHTTPError):
-        return _refused(error)
+        return _refusal(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
     said = visible(first_line(str(error)) or type(error).__name__, _SAID)
@@ -108,7 +108,7 @@ def _endpoint() -> str:
     return str(constants.ENDPOINT)
 
 
-def _refused(error: "HfHubHTTPError") -> str:
+def _refusal(error: "HfHubHTTPError") -> str:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     status = error.response.status_code
@@ -180,7 +180,7 @@ def ask_hub(weights: Weights) -> list[RepositoryFile]:
     with translate_hub_errors(weights):
         info = HfApi().model_info(weights.repo, revision=weights.revision, files_metadata=True, timeout=_SECONDS)
     files = info.siblings or []
-    return _wanted(
+    return _wanted_files(
         RepositoryFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id) for file in files
     )
 
@@ -194,7 +194,7 @@ def read_cached_list(weights: Weights) -> list[RepositoryFile]:
         tree = get_cached_repo_tree(weights.repo, revision=weights.revision)
     except CachedRepoTreeNotFoundError:
         return []
-    return _wanted(RepositoryFile(file.path, file.size, None) for file in tree)
+    return _wanted_files(RepositoryFile(file.path, file.size, None) for file in tree)
 
 
 def wanted_patterns(files: Iterable[str]) -> list[str] | None:
@@ -202,7 +202,7 @@ def wanted_patterns(files: Iterable[str]) -> list[str] | None:
     return list(_WANTED) if any(name.endswith(_TENSORS) for name in files) else None
 
 
-def _wanted(listed: Iterable[RepositoryFile]) -> list[RepositoryFile]:
+def _wanted_files(listed: Iterable[RepositoryFile]) -> list[RepositoryFile]:
     from huggingface_hub.utils import filter_repo_objects
 
     files = {file.path: file for file in listed}

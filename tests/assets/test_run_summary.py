@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from kopub_cli.commands.costs import counts_line, spent
+from kopub_cli.commands.costs import collect_costs, counts_line
 from resources.fingerprints import CodeVersion
 from resources.layout.regions import Region
 from resources.pages.page import Page
@@ -51,7 +51,9 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     assert figures == {"second_tries": 2, "second_tries_taken": 1, "tokens_most": 100}
     table: Any = made["shard_00"]["most_tokens"].value
     assert [record.data for record in table.records] == [{"id": "a_1", "tokens": 100}, {"id": "a_2", "tokens": 40}]
-    (run,) = next(each for each in spent(platform.located, 1)["assets"] if each["asset"] == "ocr_results")["runs"]
+    (run,) = next(each for each in collect_costs(platform.located, 1)["assets"] if each["asset"] == "ocr_results")[
+        "runs"
+    ]
     assert run["run_id"] == result.run_id
     assert run["most_tokens"] == [("a_1", 100), ("b_1", 60), ("a_2", 40)]
     assert counts_line(run) == (
@@ -60,7 +62,9 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
     )
     # A run that computes nothing is no run of the ledger.
     assert platform.run("ocr_results", last="shard_01").success
-    (again,) = next(each for each in spent(platform.located, 1, 5)["assets"] if each["asset"] == "ocr_results")["runs"]
+    (again,) = next(each for each in collect_costs(platform.located, 1, 5)["assets"] if each["asset"] == "ocr_results")[
+        "runs"
+    ]
     assert again == run
 
 
@@ -70,7 +74,7 @@ def test_costs_are_of_the_indexed_corpus_and_no_page_without_bytes_is_the_costli
     platform.make(*tables)
     platform.reindex([[*pages("b_1"), ("b_2", b"no image")]], [query("q1", "어디?", "b_1")])
     platform.make(*tables)
-    costs = {each["asset"]: each for each in spent(platform.located, 9)["assets"]}
+    costs = {each["asset"]: each for each in collect_costs(platform.located, 9)["assets"]}
     assert {name: each["computed"] for name, each in costs.items()} == dict(zip(tables, (2, 2, 1), strict=True))
     assert {row["row_id"] for row in costs["raw_pages"]["costliest"]} == {"b_1", "b_2"}
     assert {row["row_id"] for row in costs["corpus_image_embeddings"]["costliest"]} == {"b_1"}

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from kopub_assets.running.execution import shown_to_the_end
+from kopub_assets.running.execution import copy_to_the_end
 from resources.config.settings import ROOT
 from resources.errors import STOPPED, ConfigError
 from resources.store.faults import require_reachable
@@ -119,7 +119,7 @@ def test_a_wrong_profile_is_told_without_a_stack(home: Path):
 def test_the_last_line_of_a_step_is_shown_however_short_it_was(tmp_path: Path):
     written, terminal = tmp_path / "written", tmp_path / "terminal"
     written.write_text("of an earlier step\n")
-    with terminal.open("w") as stream, shown_to_the_end(str(written), stream), written.open("a") as step:
+    with terminal.open("w") as stream, copy_to_the_end(str(written), stream), written.open("a") as step:
         step.write("why it failed\n")
     assert terminal.read_text() == "of an earlier step\nwhy it failed\n"
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from kopub_assets.running.execution import shard_ranges
 from kopub_assets.running.progress import Forecast, Stage
 from kopub_cli.commands.run import run_assets
-from kopub_cli.dagster_home import prepared
+from kopub_cli.dagster_home import prepare_home
 from kopub_cli.run_display import RunDisplay
 from resources.errors import KopubError, StoreError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -325,10 +325,10 @@ def test_the_command_line_has_short_help_and_a_version(tmp_path: Path) -> None:
 def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (prepared(tmp_path / "new") / "dagster.yaml").read_text().count("enabled: false")
+    assert (prepare_home(tmp_path / "new") / "dagster.yaml").read_text().count("enabled: false")
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "history").touch()
-    assert not (prepared(tmp_path / "old") / "dagster.yaml").exists()
+    assert not (prepare_home(tmp_path / "old") / "dagster.yaml").exists()
     (tmp_path / "file").touch()
     for wrong, line in (
         (Path("near"), "wants the whole path"),
@@ -337,7 +337,7 @@ def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(
         (tmp_path / "a%20b", "whose path has a ? or"),
     ):
         with pytest.raises(KopubError, match=re.escape(line)):
-            prepared(wrong)
+            prepare_home(wrong)
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     with pytest.raises(StoreError, match=r"old was not written \(Read-only file system\)"):
-        prepared(tmp_path / "old")
+        prepare_home(tmp_path / "old")

@@ -11,7 +11,7 @@ from aiohttp import web
 from kopub_assets.lineage import chain, compare_versions, edition
 from kopub_assets.plan import survey
 from kopub_assets.staleness import Standing
-from kopub_cli.commands.plan import planned
+from kopub_cli.commands.plan import plan_values
 from resources.config.choices import Pdf
 from resources.config.settings import Settings, what_if
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
@@ -213,7 +213,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
                 "embedding": HashedEmbedder(),
                 **engines,
             }
-            stale = [asset["asset"] for asset in planned(platform.settings)["assets"] if asset["pages"]]
+            stale = [asset["asset"] for asset in plan_values(platform.settings)["assets"] if asset["pages"]]
             asked = len(double.asked)
             result = platform.run()
             assert result.success, failure(result)

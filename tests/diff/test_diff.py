@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
-from resources.diff.html import marked
+from resources.diff.html import mark_differences
 from resources.embedding.base import Embedding
 from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
@@ -391,13 +391,13 @@ def test_the_damage_of_a_very_long_text_is_never_too_small():
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_marks_leave_the_text_as_it_is(old: str, new: str):
-    for side, other in zip(marked(old, new), marked(new, old), strict=True):
+    for side, other in zip(mark_differences(old, new), mark_differences(new, old), strict=True):
         assert all(text for text, _ in side)
         assert all(text.isprintable() for text, _ in [*side, *other])
 
 
 def test_marks_begin_near_the_first_difference_and_are_whole_words():
-    old, new = marked("앞 " * 100 + "서울특별시 끝", "앞 " * 100 + "부산광역시 끝")
+    old, new = mark_differences("앞 " * 100 + "서울특별시 끝", "앞 " * 100 + "부산광역시 끝")
     assert old[0] == ("…", False)
     assert ("서울특별", True) in old
     assert ("부산광역", True) in new

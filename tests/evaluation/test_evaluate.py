@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kopub_assets.evaluations import Evaluation, evaluate, prepared, settings_in
+from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
 from kopub_cli.evaluation_display import as_json_values, write_page
 from kopub_cli.main import app
 from resources.config.settings import Settings, load_settings
@@ -58,7 +58,7 @@ def platform(tmp_path: Path, answers: Path) -> Platform:
 
 def evaluated(platform: Platform, folder: Path, limit: int | None = None, **fields: Any) -> Evaluation:
     asked = EvaluationRequest("texts", folder, limit)
-    prepared(asked, platform.home)
+    prepare_answers(asked, platform.home)
     return evaluate(settings_in(_settings(platform, **fields), asked))
 
 
@@ -210,7 +210,7 @@ def test_a_benchmark_without_samples_says_why(platform: Platform, tmp_path: Path
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "p_0.png").write_bytes(page_image())
     with pytest.raises(SourceError, match=r"p_0.png: it is a picture without gold"):
-        prepared(EvaluationRequest("texts", tmp_path / "empty"), platform.home)
+        prepare_answers(EvaluationRequest("texts", tmp_path / "empty"), platform.home)
 
 
 def test_gold_is_read_as_it_was_written_and_other_gold_is_another_identity(tmp_path: Path):

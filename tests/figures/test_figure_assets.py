@@ -15,7 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from kopub_assets.plan import survey
-from kopub_cli.commands.plan import planned
+from kopub_cli.commands.plan import plan_values
 from kopub_cli.commands.run import run_assets
 from kopub_cli.profile_display import stages_to_run
 from resources.config.choices import Figures
@@ -410,7 +410,7 @@ def test_who_does_not_want_them_has_no_step_no_table_and_no_server(platform: Pla
     assert result.success
     assert not any("figure" in event.step_key for event in result.all_events if event.step_key)
     assert platform.diary("notes").pages == done
-    shown = planned(platform.settings)
+    shown = plan_values(platform.settings)
     assert shown["off"] == {
         "document_chunks": "documents.chunks is false",
         "figure_notes": "notes.engine is none",

@@ -1,6 +1,6 @@
 """A run says the same failure once."""
 
-from kopub_assets.running.execution import said_once
+from kopub_assets.running.execution import join_failures
 
 
 def test_what_fails_alike_everywhere_is_one_line():
@@ -11,4 +11,4 @@ def test_what_fails_alike_everywhere_is_one_line():
         for shard in ("shard_00", "shard_01")
     ]
     other = "a: shard_02: no memory is left"
-    assert said_once([*lines, other]) == [f"{lines[0]} (and 3 others like it)", other]
+    assert join_failures([*lines, other]) == [f"{lines[0]} (and 3 others like it)", other]

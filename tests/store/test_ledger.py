@@ -39,7 +39,7 @@ def test_entries_are_added_and_the_newest_of_a_row_wins(store: ShardStore):
     last = ledger.newest(every)
     assert last["run_id"].to_pylist() == ["run-1", "run-2"]
     assert last["gpu_seconds"].to_pylist() == [2.0, 10.0]
-    assert ledger.spent(every) == ledger.TimeCost(3, 9.0, 14.0)
+    assert ledger.sum_costs(every) == ledger.TimeCost(3, 9.0, 14.0)
 
 
 def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_path: Path):

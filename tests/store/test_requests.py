@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from kopub_assets.plan import survey
-from kopub_cli.commands.plan import planned
+from kopub_cli.commands.plan import plan_values
 from kopub_cli.commands.run import run_assets
 from kopub_cli.commands.status import status_values
 from resources.search.measuring import Measurement, SearchedCorpus, measure
@@ -169,7 +169,7 @@ def test_a_look_at_all_tables_asks_no_more_for_more_shards(s3_root: str, s3: S3D
         # Nobody has looked at these tables yet.
         survey(on_objects.resources(), FooterCache(on_objects.store))
         assert len(asked(s3)) <= shards * len(TABLES_OF_ROWS) + LOOK
-        planned(on_objects.settings)
+        plan_values(on_objects.settings)
         plan = len(asked(s3))
         shown = status_values(on_objects.settings)
         status = len(asked(s3))

@@ -7,7 +7,7 @@ import pyarrow as pa
 from resources.recognition.regions import RegionText, retry_counts
 from resources.states import State
 from resources.store import ledger
-from resources.store.run_records import runs_of, summed
+from resources.store.run_records import runs_of, sum_rows
 from resources.store.shard_store import ShardStore
 
 
@@ -40,7 +40,7 @@ def test_figures_of_rows_come_back_by_run_the_newest_first(tmp_path: Path):
 def test_rows_of_unknown_cost_and_engines_that_count_nothing_have_no_summary():
     assert runs_of(entered("run-1", {"answer_tokens": 1}, seconds=None)) == []
     (run,) = runs_of(entered("run-1", {}, {}))
-    assert (run.rows, run.summary, summed({})) == (2, None, None)
+    assert (run.rows, run.summary, sum_rows({})) == (2, None, None)
 
 
 def test_a_ledger_from_before_figures_were_kept_is_read(tmp_path: Path):

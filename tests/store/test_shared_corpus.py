@@ -11,8 +11,8 @@ import pytest
 import kopub
 from resources.pages.indexing import index
 from resources.release.export import export
-from resources.release.verify import fetched, verify
-from resources.store.objects import uploaded
+from resources.release.verify import fetch_release, verify
+from resources.store.objects import upload_folder
 from tests.support.processes import forked
 from tests.support.processes.shared_nodes import Node, put
 from tests.support.sources.corpora import page_image, pages, query, write_corpus
@@ -39,14 +39,14 @@ def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_who
     assert there.run(first="shard_01").success
     assert there.run(first="shard_00", last="shard_01").success
     assert (len(here.diary("recognition").pages), len(there.diary("recognition").pages)) == (1, 1)
-    with fetched(target, None) as folder:
+    with fetch_release(target, None) as folder:
         assert list(verify(folder)) == []
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
     corpus = kopub.open(target)
     assert sorted(page.id for page in corpus.pages) == ["a 1_1", "보고서__b#2_1"]
     assert all(page.markdown for page in corpus.pages)
     for _ in range(2):
-        with uploaded(f"{url}/out", "export.json") as out:
+        with upload_folder(f"{url}/out", "export.json") as out:
             export(there.store, ["shard_00", "shard_01"], out)
         fs, path = fsspec.core.url_to_fs(f"{url}/out")
         assert json.loads(fs.cat_file(f"{path}/export.json"))["complete"]

@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from kopub_cli.commands.plan import evaluation_lines, planned
+from kopub_cli.commands.plan import evaluation_lines, plan_values
 from resources.config.choices import Gates
 from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.release.publishing import reading_scores
@@ -56,7 +56,7 @@ def night(platform: Platform) -> list[set[str]]:
 
 def test_the_first_build_evaluates_the_reader_before_the_release(platform: Platform):
     assert (platform.home / "evaluations" / "texts").is_dir()
-    (shown,) = planned(platform.settings)["evaluations"]
+    (shown,) = plan_values(platform.settings)["evaluations"]
     assert (shown["current"], shown["closed"], shown["why"]) == (True, [], [])
 
 
@@ -74,12 +74,12 @@ def test_a_reader_that_reads_worse_stops_the_night_until_it_is_taken_back(platfo
     read = platform.diary("recognition").pages
     assert night(platform) == []
     assert platform.diary("recognition").pages == read
-    (shown,) = planned(platform.settings)["evaluations"]
+    (shown,) = plan_values(platform.settings)["evaluations"]
     assert shown["current"]
     assert "texts is read worse: cer went from 0.0000 by +0." in shown["closed"][0]
     upgrade(platform)
     assert night(platform)[0] == {BENCHMARKS}
-    assert planned(platform.settings)["evaluations"][0]["closed"] == []
+    assert plan_values(platform.settings)["evaluations"][0]["closed"] == []
 
 
 def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(platform: Platform):
@@ -88,7 +88,7 @@ def test_a_reason_lets_a_worse_reader_pass_and_later_runs_are_compared_with_it(p
     first, second, *_ = night(platform)
     assert (first, "ocr_results" in second) == ({BENCHMARKS}, True)
     guarded_with(platform)
-    assert planned(platform.settings)["evaluations"][0]["closed"] == []
+    assert plan_values(platform.settings)["evaluations"][0]["closed"] == []
 
 
 def guarded_with(platform: Platform, **gates: Any) -> None:
@@ -99,11 +99,11 @@ def test_pages_that_a_person_checked_are_a_guard_of_the_corpus(platform: Platfor
     said = json.dumps({"text": f"{TEXT} 0"})
     CorrectionLog(platform.store).add(Correction("p_0", "shard_00", Action.CHECKED, "Kim", after=said))
     platform.engines["gates"] = Gates(benchmarks={"corrections": "anywhere"})
-    assert not planned(platform.settings)["evaluations"][0]["current"]
+    assert not plan_values(platform.settings)["evaluations"][0]["current"]
     upgrade(platform, wrong=1)
     first, second, *_ = night(platform)
     assert (first, "ocr_results" in second) == ({BENCHMARKS}, True)
-    assert planned(platform.settings)["evaluations"][0]["current"]
+    assert plan_values(platform.settings)["evaluations"][0]["current"]
     (run,) = (platform.home / "evaluations" / "corrections").glob("*/profiles/cpu/store/ocr_scores/all.parquet")
     cer = next(row for row in pq.read_table(run).to_pylist() if row["metric"] == "cer")
     assert (cer["samples"], cer["lost"], cer["value"] > 0) == (1, 0, True)
@@ -111,7 +111,7 @@ def test_pages_that_a_person_checked_are_a_guard_of_the_corpus(platform: Platfor
 
 def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platform):
     upgrade(platform, version=2)
-    (shown,) = planned(platform.settings)["evaluations"]
+    (shown,) = plan_values(platform.settings)["evaluations"]
     assert not shown["current"]
     assert any("recognition.version 1 -> 2" in line for line in shown["why"])
     assert shown["pages"] == 8
@@ -125,7 +125,7 @@ def test_a_plan_names_the_evaluation_that_an_upgrade_makes_stale(platform: Platf
 def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgraded(platform: Platform):
     write_pages(platform.home / "others", 2)
     platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "others")})
-    (shown,) = planned(platform.settings)["evaluations"]
+    (shown,) = plan_values(platform.settings)["evaluations"]
     assert shown["why"] == ["this profile has not been scored on it"]
     assert night(platform)[0] == {BENCHMARKS}
 

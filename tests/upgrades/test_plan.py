@@ -95,7 +95,7 @@ def test_a_change_is_named_with_its_old_and_new_value(platform: Platform):
 def test_what_it_will_cost_is_what_it_cost(platform: Platform):
     reads(platform, "say")
     plan = plans(platform)["ocr_results"]
-    spent = [ledger.spent(ledger.read(platform.store, "ocr_results", shard)) for shard in ("shard_00", "shard_01")]
+    spent = [ledger.sum_costs(ledger.read(platform.store, "ocr_results", shard)) for shard in ("shard_00", "shard_01")]
     assert sum(each.rows for each in spent) == 5
     assert plan.seconds == pytest.approx(sum(each.seconds for each in spent))
     assert plan.gpu_seconds == pytest.approx(2 * sum(each.seconds for each in spent))

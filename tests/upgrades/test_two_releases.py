@@ -7,7 +7,7 @@ import pytest
 
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.plan import Survey, survey
-from kopub_cli.commands.plan import planned
+from kopub_cli.commands.plan import plan_values
 from resources.fingerprints import CodeVersion
 from resources.store.table_source import FooterCache
 from tests.doubles.engines import OneRegionLayout
@@ -64,7 +64,7 @@ def test_the_night_of_an_older_release_asks_for_nothing_of_a_newer_one(platform:
     assert not any(surveyed(platform).outdated.values())
     del platform.engines["layout"]
     assert not any(surveyed(platform).outdated.values())
-    (layout,) = [each for each in planned(platform.settings)["assets"] if each["asset"] == "layout_regions"]
+    (layout,) = [each for each in plan_values(platform.settings)["assets"] if each["asset"] == "layout_regions"]
     assert (layout["shards"]["newer"], layout["shards"]["stale"]) == (["shard_00", "shard_01"], [])
 
 

@@ -38,7 +38,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.regions import Crop, PageReading, RegionText, page_reading
 from resources.search import words
 from resources.search.options import Mode
-from resources.search.words import tokenised
+from resources.search.words import tokenise
 from resources.states import State
 from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
 from tests.support.harness import Platform
@@ -634,9 +634,9 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
 
     def slowly(texts: pa.Table) -> pa.Table:
         go.wait(30)
-        return tokenised(texts)
+        return tokenise(texts)
 
-    monkeypatch.setattr(words, "tokenised", slowly)
+    monkeypatch.setattr(words, "tokenise", slowly)
     monkeypatch.setattr(words, "_MANY", 2)
     monkeypatch.setattr(kopub_web.answers, "_PATIENCE", 0.05)
     page = browser(made(tmp_path))
@@ -658,9 +658,9 @@ def test_a_room_that_is_closed_finds_no_more_words(tmp_path: Path, monkeypatch: 
     def ended(texts: pa.Table) -> pa.Table:
         asked.append(texts.num_rows)
         room.searcher.end()
-        return tokenised(texts)
+        return tokenise(texts)
 
-    monkeypatch.setattr(words, "tokenised", ended)
+    monkeypatch.setattr(words, "tokenise", ended)
     monkeypatch.setattr(words, "_AT_ONCE", 1)
     platform = made(tmp_path)
     settings = platform.settings

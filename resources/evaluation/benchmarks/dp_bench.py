@@ -21,7 +21,7 @@ from resources.evaluation.benchmark import (
     Tools,
 )
 from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json, with_suffix
-from resources.evaluation.benchmarks.tables_and_formulas import paired, plain_table, read_tables, teds_scores
+from resources.evaluation.benchmarks.tables_and_formulas import pair_answers, plain_table, read_tables, teds_scores
 from resources.layout.regions import Task
 from resources.states import LOST
 
@@ -34,8 +34,8 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     """Score a sample whose gold is `PageElements` with DP-Bench's categories."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
-    gold = _joined(element.text for element in elements if element.category.lower() not in NO_TEXT)
-    text = _joined(
+    gold = _join(element.text for element in elements if element.category.lower() not in NO_TEXT)
+    text = _join(
         r.content or "" for r in reading.regions if r.task in (Task.TEXT, Task.FORMULA) and r.state not in LOST
     )
     scores = [
@@ -44,11 +44,11 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
     ]
     tables = [plain_table(element.html) for element in elements if element.category.lower() == "table" and element.html]
     if tables:
-        scores += teds_scores(sample.id, paired(tables, [*map(plain_table, read_tables(reading))]), tools.teds)
+        scores += teds_scores(sample.id, pair_answers(tables, [*map(plain_table, read_tables(reading))]), tools.teds)
     return scores
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     """Join the texts of elements as the benchmark does.
 
     Each has a blank after it, and no line breaks.

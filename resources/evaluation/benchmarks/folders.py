@@ -247,12 +247,12 @@ class _Image:
     row: int
 
     def __call__(self) -> bytes:
-        row = _opened(self.path, self.format).row(self.row)
+        row = _open_file(self.path, self.format).row(self.row)
         if row.image is None:
             raise OSError(row.problem or "the row has no image bytes")
         return bytes(row.image)
 
 
 @lru_cache(maxsize=2)
-def _opened(path: Path, format: str) -> PageFile:
+def _open_file(path: Path, format: str) -> PageFile:
     return open_pages(path, format)

@@ -29,7 +29,7 @@ from resources.evaluation.benchmark import (
 from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json
 from resources.evaluation.benchmarks.tables_and_formulas import (
     formula_scores,
-    paired,
+    pair_answers,
     read_formulas,
     read_tables,
     teds_scores,
@@ -92,7 +92,7 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
         scores += _table_scores(sample, tables, reading, tools)
     formulas = [element.latex for element in sorted(elements, key=_order) if KINDS.get(element.category) == "formula"]
     if formulas:
-        scores += formula_scores(sample.id, paired(formulas, read_formulas(reading)), tools.cdm)
+        scores += formula_scores(sample.id, pair_answers(formulas, read_formulas(reading)), tools.cdm)
     found = find(gold_blocks(sample.gold), region_blocks(reading.regions))
     return [
         *scores,
@@ -170,7 +170,7 @@ def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
 
 def _table_scores(sample: Sample, tables: Sequence[str], reading: SampleReading, tools: Tools) -> list[SampleScore]:
     read = [characters.normalized_table(table) for table in read_tables(reading)]
-    pairs = paired([characters.normalized_table(table) for table in tables], read)
+    pairs = pair_answers([characters.normalized_table(table) for table in tables], read)
     shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
     return [
         *teds_scores(sample.id, pairs, tools.teds),
@@ -291,7 +291,7 @@ def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageEl
     if not (width and height):
         width, height = _size(picture) if picture else (1, 1)
     blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
-    return PageElements(tuple(_joined(blocks, page)), float(width), float(height))
+    return PageElements(tuple(_join_cut_paragraphs(blocks, page)), float(width), float(height))
 
 
 def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
@@ -313,7 +313,7 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
     )
 
 
-def _joined(blocks: Sequence[Element], page: Page) -> list[Element]:
+def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]:
     """Join the paragraphs that a column or page cuts in two, at their first part."""
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []

@@ -58,7 +58,7 @@ Pair = tuple[str, str]
 """A known answer and what was read of it, empty where nothing was."""
 
 
-def paired(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
+def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
     """Pair each known answer with one reading, by the least total edit distance.
 
     As OmniDocBench pairs tables, and for the same reason: a box that is off does not make a table unread.

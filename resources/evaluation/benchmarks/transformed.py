@@ -34,11 +34,11 @@ def load_transformed(folder: Path) -> Benchmark:
 def _in_form(sample: Sample, form: str) -> Sample:
     assert sample.picture is not None
     id = f"{sample.id}__{form.replace(' ', '_')}"
-    picture = SamplePicture(sample.picture.path, sample.picture.page, partial(_drawn, sample.picture, id, form))
+    picture = SamplePicture(sample.picture.path, sample.picture.page, partial(_draw, sample.picture, id, form))
     return Sample(id, sample.document, picture, {**sample.slices, "form": form}, sample.gold, sample.regions)
 
 
-def _drawn(picture: SamplePicture, id: str, form: str) -> bytes:
+def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
     """Return the encoded picture of a page in a form.
 
     Raises the errors of `Picture.read`.

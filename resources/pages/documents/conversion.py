@@ -214,7 +214,7 @@ def work(connection: Connection) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what converters print is about their own working
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
-        connection.send(_converted(path, folder))
+        connection.send(_convert_file(path, folder))
     except UndecodableImage as error:
         connection.send(Failure(str(error)))
     except OSError as error:
@@ -233,7 +233,7 @@ def _end_with_parent(connection: Connection) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _converted(path: Path, folder: Path) -> ConvertedDocument:
+def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
     from pypdfium2 import PdfDocument, PdfiumError
 
     converts = _format(path.suffix.lower())

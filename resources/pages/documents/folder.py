@@ -66,7 +66,7 @@ def find_documents(source: SourcePath) -> Found:
     Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
     """
     found = [(path, place.as_posix()) for path, place in _files(source)]
-    found.sort(key=lambda each: ([natural(part) for part in _composed(each[1]).split("/")], each[1]))
+    found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
     left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
     found = [(path, place) for path, place in found if not _no_document(path)]
     names, stems = Counter(_name(place) for _, place in found), Counter(_stem(place) for _, place in found)
@@ -151,15 +151,15 @@ def marked(stem: str, place: str) -> str:
 
 def _stem(place: str) -> str:
     """Return the place without its suffix, in characters that an id may hold."""
-    text = _composed(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
+    text = _compose(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
 
 
 def _name(place: str) -> str:
-    return spelt(_composed(place))
+    return spelt(_compose(place))
 
 
-def _composed(text: str) -> str:
+def _compose(text: str) -> str:
     """`text` in NFC: macOS, and archives made there, store Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
 

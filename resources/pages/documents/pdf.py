@@ -208,7 +208,7 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
             if filters[-1] == _JPEG:
                 damage = jpeg_damage(bytes(picture.get_data(decode_simple=True)))
             elif filters == [_FLATE]:
-                damage = _inflated(bytes(picture.get_data()))[1]
+                damage = _inflate(bytes(picture.get_data()))[1]
             elif filters == [_JBIG2]:
                 damage = jbig2_damage(bytes(picture.get_data()))
             if not damage and filters[-1] not in (_JPEG, _FLATE) and _is_empty(pixels_of(picture, page, pixels)):
@@ -282,14 +282,14 @@ def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
 
 def _stream_damage(streams: Sequence[_Stream]) -> str | None:
     """Return what is wrong with the first deflated stream that is damaged; nothing is known of other filters."""
-    return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflated(stream[1])[1])), None)
+    return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
 
 
 def _is_deflated(stream: _Stream) -> bool:
     return _FILTER.findall(stream[0]) == [b"Flate"] and b"/DecodeParms" not in stream[0]
 
 
-def _inflated(data: bytes) -> tuple[bytes, str | None]:
+def _inflate(data: bytes) -> tuple[bytes, str | None]:
     """Inflate a stream as far as it goes: its content, and what is wrong with it. One without its checksum is whole."""
     inflated = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -309,7 +309,7 @@ def _why_nothing(contents: Sequence[_Stream]) -> str | None:
     for stream in contents:
         if _FILTER.search(stream[0]) and not _is_deflated(stream):
             return None
-        whole += _inflated(stream[1])[0] if _is_deflated(stream) else stream[1]
+        whole += _inflate(stream[1])[0] if _is_deflated(stream) else stream[1]
     whole = _COMMENT.sub(b"", whole)
     if not whole.isascii() or b"\0" in whole:
         return "it is no page description"

@@ -224,13 +224,13 @@ def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], mos
     that lost all ranges, or else comes last; one that nothing takes the place of is empty.
     """
     wanted = {each.key: each for each in ranges}
-    shards = [_kept(old, wanted, 2 * most) for old in before]
-    fresh = deque(_packed(wanted.values(), most))
+    shards = [_keep(old, wanted, 2 * most) for old in before]
+    fresh = deque(_pack(wanted.values(), most))
     shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
     return [*shards, *fresh]
 
 
-def _kept(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
+def _keep(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
     """Return the ranges that stay in a shard; they are removed from `wanted`."""
     room = most - sum(each.count for each in old if wanted.get(each.key) == each)
     kept = []
@@ -243,7 +243,7 @@ def _kept(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], mo
     return kept
 
 
-def _packed(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
+def _pack(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
     """Return the ranges in their order, as many in each shard as fit."""
     shards: list[list[PageRange]] = []
     room = 0

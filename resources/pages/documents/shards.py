@@ -337,7 +337,7 @@ class _ShardMaker:
                 yield _row(each, None, Failure(each.problem, each.may_pass))
                 continue
             again = set(self._wanted(each))
-            copied = _copied(each, *self._made[each]) if each in self._made else iter(())
+            copied = _copy_rows(each, *self._made[each]) if each in self._made else iter(())
             for at, number in enumerate(_numbers(each)):
                 kept = next(copied, None)
                 yield _row(each, number, next(pages)) if at in again else cast("Row", kept)
@@ -365,7 +365,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
     }
 
 
-def _copied(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
+def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
     """Yield the rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)
@@ -378,16 +378,16 @@ def _copied(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterato
                 try:
                     rows = file.read_row_group(group)
                 except (pa.ArrowException, OSError) as error:
-                    raise _damaged(path, first_line(error)) from None
+                    raise _damage_error(path, first_line(error)) from None
                 for row in rows.slice(skipped, start + pages.count - begin - skipped).to_pylist():
                     if row[ID] != next(ids):
-                        raise _damaged(path, "a row has the id of another page")
+                        raise _damage_error(path, "a row has the id of another page")
                     yield row
     if next(ids, None) is not None:
-        raise _damaged(path, "it lacks rows")
+        raise _damage_error(path, "it lacks rows")
 
 
-def _damaged(path: SourcePath, reason: str) -> SourceError:
+def _damage_error(path: SourcePath, reason: str) -> SourceError:
     return SourceError(f"{path} is damaged ({reason}): delete it and index again")
 
 

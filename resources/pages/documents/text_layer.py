@@ -410,15 +410,15 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _
         if pending.text:
             if divided:
                 pending.marks |= Mark.HYPHEN
-            yield _finished(page, pending, pictures)
+            yield _finish(page, pending, pictures)
             pending = _OpenWord(NO_MARK)
         if ends_line:
             pending.marks |= Mark.LINE
     if pending.text:
-        yield _finished(page, pending, pictures)
+        yield _finish(page, pending, pictures)
 
 
-def _finished(page: ctypes.c_void_p, pending: _OpenWord, pictures: _Pictures) -> Word:
+def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: _Pictures) -> Word:
     from pypdfium2 import raw
 
     word = pending.word()

@@ -263,12 +263,12 @@ def _cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: RuledLin
     for row in range(rows):
         for column in range(columns):
             top, bottom, left, right = ys[row][1], ys[row + 1][0], xs[column][1], xs[column + 1][0]
-            if column + 1 < columns and not _ruled(
+            if column + 1 < columns and not _is_ruled(
                 [(r.y1, r.y2) for r in rules.vertical if r.x1 < xs[column + 1][1] and r.x2 > xs[column + 1][0]],
                 top, bottom,
             ):  # fmt: skip
                 owner[root((row, column + 1))] = root((row, column))
-            if row + 1 < rows and not _ruled(
+            if row + 1 < rows and not _is_ruled(
                 [(r.x1, r.x2) for r in rules.horizontal if r.y1 < ys[row + 1][1] and r.y2 > ys[row + 1][0]],
                 left, right,
             ):  # fmt: skip
@@ -305,7 +305,7 @@ def _drop_empty_lines(cells: list[RuledCell]) -> list[RuledCell]:
     return sorted(packed, key=lambda cell: (cell.row, cell.column))
 
 
-def _ruled(rules: list[tuple[int, int]], start: int, end: int) -> bool:
+def _is_ruled(rules: list[tuple[int, int]], start: int, end: int) -> bool:
     covered = sum(max(0, min(b, end) - max(a, start)) for a, b in merge_intervals(rules, 1))
     return covered >= _COVERED * (end - start)
 

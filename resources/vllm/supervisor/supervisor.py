@@ -179,7 +179,7 @@ class Supervisor:
 
     def _watch(self) -> None:
         """Look once at the server, at its users and at who else requests the GPU."""
-        unused = self._unused_seconds()
+        unused = self._idle_seconds()
         broken = [replica for replica in self._replicas if replica.has_ended()]
         if broken and unused is not None:
             raise ServerFailure(f"it died while nobody used it: {broken[0].cause}", broken[0].index)
@@ -224,7 +224,7 @@ class Supervisor:
             replica.stop(at_once=True)
         self._bring_up(broken)
 
-    def _unused_seconds(self) -> float | None:
+    def _idle_seconds(self) -> float | None:
         """Return the seconds since the last use, None while someone holds a lease."""
         lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
         if lease is None:
@@ -235,7 +235,7 @@ class Supervisor:
 
     def _wait_for_gpu(self, name: str) -> None:
         """Wait for a GPU that another server holds."""
-        if self._unused_seconds() is not None and time.time() - self._state.since > self._specification.yield_seconds:
+        if self._idle_seconds() is not None and time.time() - self._state.since > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         if time.time() - self._state.since > self._specification.turn_timeout:
             raise ServerFailure(f"GPU {name} was not free within {self._specification.turn_timeout:g} s")
@@ -243,7 +243,7 @@ class Supervisor:
 
     def _wait_for_starts(self, name: str) -> None:
         """Wait for servers that start on a GPU, each with its own time limit."""
-        if self._unused_seconds() is not None and time.time() - self._last_use > self._specification.yield_seconds:
+        if self._idle_seconds() is not None and time.time() - self._last_use > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         time.sleep(POLL)
 

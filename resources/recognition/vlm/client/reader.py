@@ -192,7 +192,7 @@ class VlmReader:
         cached = self._cache.find(key for _, _, key in crops if key is not None) if self._cache is not None else {}
         for region, pixels, key in crops:
             hit = cached.get(key) if key is not None else None
-            text = self._reused(region, hit) if hit is not None else None
+            text = self._reuse(region, hit) if hit is not None else None
             if text is not None:
                 prepared.settled.append(text)
                 prepared.figures["regions_reused"] += 1
@@ -209,14 +209,14 @@ class VlmReader:
     def _prompt_name(self, region: Region) -> str:
         return prompt_name(region.label, region.task, self._settings.prompts)
 
-    def _reused(self, region: Region, cached: CachedAnswer) -> RegionText | None:
+    def _reuse(self, region: Region, cached: CachedAnswer) -> RegionText | None:
         """Return the text of a cached answer if it still counts as good."""
-        reading = self._judged(cached.answer, region.task, cached.seconds, cached.scale)
+        reading = self._judge(cached.answer, region.task, cached.seconds, cached.scale)
         if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
             return reading_text(region, reading, cached.attempts, cached.seconds, reused=True)
         return None
 
-    def _judged(self, answer: ChatAnswer, task: Task, seconds: float, scale: float) -> AttemptReading:
+    def _judge(self, answer: ChatAnswer, task: Task, seconds: float, scale: float) -> AttemptReading:
         with timed("answer"):
             text = self._settings.clean(answer.text, task)
             defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
@@ -336,7 +336,7 @@ class VlmReader:
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
             return no_reading(Problem.REFUSED, problem, image.scale)
-        return self._judged(answer, task, seconds, image.scale)
+        return self._judge(answer, task, seconds, image.scale)
 
 
 def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":

@@ -250,7 +250,7 @@ def line_height(crop: "NDArray[np.uint8]") -> float | None:
         return None
     width = edges.shape[1]
     count = max(1, round(width / _BAND))
-    bands = [_crossed(edges[:, width * i // count : width * (i + 1) // count]) for i in range(count)]
+    bands = [_count_crossings(edges[:, width * i // count : width * (i + 1) // count]) for i in range(count)]
     height = _height(bands, width / count, together=2)
     # Of a headline few letters fit into two bands, and none of them may reach up or down.
     height = _height(bands, width / count, together=max(2, math.ceil(_LETTERS * height * count / width)))
@@ -296,7 +296,7 @@ def _edges(crop: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
     return edges
 
 
-def _crossed(edges: "NDArray[np.uint8]") -> "NDArray[np.int32]":
+def _count_crossings(edges: "NDArray[np.uint8]") -> "NDArray[np.int32]":
     """Count the edges that each row crosses, (height,)."""
     import cv2
 
