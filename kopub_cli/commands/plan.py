@@ -90,7 +90,7 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
         "off": dict(scan.off),
-        "files": list(changed_files(settings.corpus.manifest)),
+        "files_differ": list(changed_files(settings.corpus.manifest)),
         **{
             name: sum(asset[name] for asset in assets)
             for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
@@ -144,7 +144,7 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
             say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
     for line in evaluation_lines(shown["evaluations"]):
         say(out, line, "yellow")
-    for line in (*newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])), *shown["files"]):
+    for line in (*newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])), *shown["files_differ"]):
         say(out, line, "yellow")
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     stale = any(asset["shards"]["stale"] for asset in shown["assets"])
