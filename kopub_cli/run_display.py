@@ -224,7 +224,7 @@ class RunEnd:
             finding=finding,
             closed=closed,
             is_overridden=bool(settings.gates.override.strip()),
-            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus)],
+            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
             looks=[
                 f"a first look: {counted(each.left, 'page')} left; "
                 f"{with_profile(f'kopub run {manifest.location_of(each)}')} makes them"

@@ -145,10 +145,15 @@ class ScriptNotRead:
         return f"{self.says}: {self.do}"
 
 
-def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus") -> list[ScriptNotRead]:
-    """Return the scripts of the texts that the profile does not read, that of most pages first."""
+def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_objects: bool = False) -> list[ScriptNotRead]:
+    """Return the scripts of the texts that the profile does not read, that of most pages first.
+
+    On object storage each table is two requests: there it is looked at with `on_objects` alone.
+    """
     from resources.texts.text_quality import unexpected_scripts
 
+    if not settings.store.local and not on_objects:
+        return []
     name, recognition = TABLES.texts.name, settings.recognition
     shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
     tables = (settings.store.read(name, key, ["script"]) for key in shards)

@@ -34,7 +34,7 @@ UNLINKED = (
     "/nowhere",
 )
 """Addresses that no link, or no link of its own, leads to."""
-FILES = ("/picture", "/figure", "/markdown")
+FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf")
 
 
 @pytest.fixture(scope="module")
