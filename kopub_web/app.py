@@ -263,6 +263,8 @@ def _file_routes(
             return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
         except BusyReader as error:
             return PlainTextResponse(str(error), 409, _HEADERS)
+        except KopubError as error:
+            return PlainTextResponse(str(error), 507, _HEADERS)
         except (ValueError, HTTPException):
             return PlainTextResponse("refused: the form cannot be read", 400, _HEADERS)
         return RedirectResponse(_READ, 303, _HEADERS)

@@ -18,7 +18,7 @@ from kopub.search import home_searcher
 from kopub_web.own_pages import Editor
 from kopub_web.room import Room
 from resources.config.settings import read_settings
-from resources.errors import KopubError
+from resources.errors import KopubError, first_line
 from resources.pages.corpus import Corpus
 from resources.pages.page_reader import shard_source
 from resources.processes import end_child, how_it_ended, start_child
@@ -73,7 +73,7 @@ class FileReader:
         self._lock = Lock()
 
     def begin(self, name: str, content: BinaryIO) -> None:
-        """Begin to read a file. Raises `BusyReader` where another one is being read."""
+        """Begin to read a file. Raises `BusyReader` while another one is read, `KopubError` where it cannot begin."""
         with self._lock:
             if self.reading is not None and not self.reading.is_over:
                 raise BusyReader(f"{self.reading.name} is being read: wait until it is there")
@@ -81,15 +81,19 @@ class FileReader:
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
             # Nothing of a name leads out of the folder; its end tells what the file is.
             plain = re.sub(r"[^\w.\- ]", "_", name.replace("\\", "/").rpartition("/")[2]).lstrip(".")
-            self.reading = FileReading(plain[-_LONGEST_NAME:] or "file", folder)
-            path = folder / self.reading.name
-            with path.open("wb") as file:
-                shutil.copyfileobj(content, file)
+            reading = FileReading(plain[-_LONGEST_NAME:] or "file", folder)
+            path = folder / reading.name
             # What the reading makes is in the folder, too, and goes with it.
             environment = {**os.environ, "TMPDIR": str(folder)}
-            pipe, process = start_child("kopub_web.file_reading:read_in_child", group=0, environment=environment)
-            self.reading.process = process
-            following = (self.reading, pipe, process, path)
+            try:
+                with path.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                pipe, process = start_child("kopub_web.file_reading:read_in_child", group=0, environment=environment)
+            except OSError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise KopubError(f"{reading.name} cannot be read now: {error.strerror or error}") from None
+            reading.process, self.reading = process, reading
+            following = (reading, pipe, process, path)
             Thread(target=self._follow, args=following, name="file", daemon=True).start()
 
     def close(self) -> None:
@@ -118,6 +122,9 @@ class FileReader:
             reading.error = f"its process ended {how_it_ended(process.returncode)}"
         except KopubError as error:
             reading.error = str(error)
+        # A reading that never ended would keep every other file out.
+        except Exception as error:
+            reading.error = f"{type(error).__name__}: {first_line(error)}"
         finally:
             _end(process)
 

@@ -213,8 +213,9 @@ class CardMeasurement:
                 growth(of, counted) for of in (history.prompt_tokens, history.generated_tokens)
             )
             made.ready_seconds = round(history.starts[0].seconds, 1) if history.starts else None
-            made.starts = _starts(engine) - self._began_before[section]
-            made.is_first_start = self._began_before[section] == 0 if _starts(engine) else None
+            before, starts = self._began_before[section], _starts(engine)
+            made.starts = starts - before
+            made.is_first_start = before == 0 if starts else None
             chosen += [f"{name} {value}" for name in _SIZES if (value := getattr(server, name)) is not None]
             chosen += [f"estimated: {ask.server}" for ask in own if ask.server][:1]
             chosen += _log_lines(ServerFolder(runtime_folder() / server.key))

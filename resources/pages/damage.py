@@ -1,4 +1,4 @@
-"""What decoders say of encoded pictures that have lost a part."""
+"""Find the damage of encoded pictures, in the words of their decoders."""
 
 import re
 import struct

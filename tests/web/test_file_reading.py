@@ -1,14 +1,18 @@
 """A file that somebody sends to the room: read and shown beside the corpus, for those who may, and gone afterwards."""
 
+import errno
+import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from kopub_cli.options import corpus_check
+from kopub_web import file_reading
 from kopub_web.app import reading_room
 from kopub_web.file_reading import FileReader
 from kopub_web.own_pages import Editor
@@ -135,6 +139,34 @@ def test_a_file_that_takes_too_long_is_given_up(platform: Platform):
     assert reader.reading.process is not None
     assert reader.reading.process.wait(20) is not None
     reader.close()
+
+
+def test_a_file_that_cannot_be_shown_keeps_no_other_out(
+    platform: Platform, reader: FileReader, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(home: Path) -> Room:
+        raise OSError("the drive is gone")
+
+    monkeypatch.setattr(file_reading, "_room_of", broken)
+    room, (_, picture) = client(platform, reader), sample("install.ko_19")
+    assert send(room, "one.png", picture).status_code == 303
+    ended = followed(room)
+    assert (ended.status_code, "OSError: the drive is gone" in ended.text) == (422, True)
+    assert send(room, "two.png", picture).status_code == 303
+
+
+def test_a_full_disk_is_said_and_the_next_file_is_taken(
+    platform: Platform, reader: FileReader, monkeypatch: pytest.MonkeyPatch
+):
+    def full(content: Any, file: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    room, (_, picture) = client(platform, reader), sample("install.ko_19")
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(file_reading.shutil, "copyfileobj", full)
+        refused = send(room, "one.png", picture)
+    assert (refused.status_code, refused.text) == (507, "one.png cannot be read now: No space left on device")
+    assert send(room, "two.png", picture).status_code == 303
 
 
 def test_a_room_that_reads_no_files_has_no_form_for_them(platform: Platform):
