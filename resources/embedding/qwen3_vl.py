@@ -4,13 +4,12 @@ import json
 import os
 import subprocess
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -25,8 +24,8 @@ from resources.embedding.qwen3_vl_handlers import (
     TextEmbeddingHandler,
     TextVectorJob,
 )
-from resources.embedding.qwen3_vl_inputs import PATCH, preload_tokenizer
-from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TOKENIZER, TokenizedEngine
+from resources.embedding.qwen3_vl_inputs import PATCH
+from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngine
 from resources.engine import releases
 from resources.errors import EngineError, first_line
 from resources.figures.figure import FigurePicture
@@ -106,10 +105,10 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
         return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def prepare(self) -> None:
-        self.prepare_workers(self.worker_modules, *self._preload_calls())
+        self.prepare_workers(self.worker_modules, *self.preload_calls())
 
     def prepare_texts(self) -> None:
-        self.prepare_workers(_TEXT_MODULES, *self._preload_calls())
+        self.prepare_workers(_TEXT_MODULES, *self.preload_calls())
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         make = partial(PageEmbeddingHandler, self._settings(self.instruction), self.tokenizer_file())
@@ -142,16 +141,6 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
         cut = raw[:, : self.dim].astype(np.float64)
         image, said = cut / np.linalg.norm(cut, axis=1, keepdims=True)
         return image, said
-
-    def _preload_calls(self) -> tuple[Callable[[], object], ...]:
-        """Return the calls that preload the tokenizer where it is on this machine."""
-        from huggingface_hub import try_to_load_from_cache
-
-        path: Any = self.own_tokenizer
-        if not path.is_file() and not self.tokenizer and self.server.revision is not None:
-            with suppress(ValueError):  # no repository has such a name, as the download will say
-                path = try_to_load_from_cache(self.server.model, TOKENIZER, revision=self.server.revision)
-        return (partial(preload_tokenizer, Path(path)),) if isinstance(path, str | Path) else ()
 
     @property
     def _image_tokens(self) -> int:

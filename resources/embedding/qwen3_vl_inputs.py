@@ -33,7 +33,7 @@ class Chunker:
     """
 
     def __init__(self, tokenizer: Path, instruction: str, max_tokens: int) -> None:
-        self._tokenizer = _preloaded.pop(tokenizer, None) or read_tokenizer(tokenizer)
+        self._tokenizer = take_tokenizer(tokenizer)
         # A tokenizer's file may hold a length that it cuts everything to.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -81,19 +81,27 @@ class Chunker:
 
 
 _preloaded: "dict[Path, Tokenizer]" = {}
-"""Tokenizers that no `Chunker` has taken yet. Each takes its own: it changes how special tokens are read."""
+"""Tokenizers that nobody has taken yet."""
 
 
 def preload_tokenizer(tokenizer: Path) -> None:
-    """Read a tokenizer for the first `Chunker` made with it.
+    """Read a tokenizer for the first who takes it.
 
     That of the model takes a quarter of a second.
     """
     if tokenizer not in _preloaded:
-        _preloaded[tokenizer] = read_tokenizer(tokenizer)
+        _preloaded[tokenizer] = _read_tokenizer(tokenizer)
 
 
-def read_tokenizer(tokenizer: Path) -> "Tokenizer":
+def take_tokenizer(tokenizer: Path) -> "Tokenizer":
+    """Return a tokenizer for its taker alone, who may change how it reads special tokens.
+
+    Raises `EngineError` for a file that is none.
+    """
+    return _preloaded.pop(tokenizer, None) or _read_tokenizer(tokenizer)
+
+
+def _read_tokenizer(tokenizer: Path) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     try:
@@ -159,6 +167,13 @@ class PageImage:
     media_type: str
     tokens: int
     untouched: bool
+
+
+def warm_up_resizer() -> None:
+    """Resize a small page, so that the first real one does not wait for what libraries do at their first call."""
+    import numpy as np
+
+    page_image(_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)
 
 
 def check_resizer() -> None:

@@ -1,10 +1,14 @@
 """The base of engines whose clients count tokens with the model's own tokenizer."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
+from resources.embedding.qwen3_vl_inputs import preload_tokenizer
 from resources.engine import ProfileOnly, missing_modules, require_installed
 from resources.errors import EngineError
 from resources.vllm.served_engine import ModelMemory, ServedEngine
@@ -45,6 +49,16 @@ class TokenizedEngine(ServedEngine):
             )
         with translate_hub_errors(Weights(self.server.model, self.server.revision, (self.section,))):
             return Path(hf_hub_download(self.server.model, TOKENIZER, revision=self.server.revision))
+
+    def preload_calls(self) -> tuple[Callable[[], object], ...]:
+        """Return the calls that preload the tokenizer where it is on this machine."""
+        from huggingface_hub import try_to_load_from_cache
+
+        path: Any = self.own_tokenizer
+        if not path.is_file() and not self.tokenizer and self.server.revision is not None:
+            with suppress(ValueError):  # no repository has such a name, as the download will say
+                path = try_to_load_from_cache(self.server.model, TOKENIZER, revision=self.server.revision)
+        return (partial(preload_tokenizer, Path(path)),) if isinstance(path, str | Path) else ()
 
     @property
     def own_tokenizer(self) -> Path:

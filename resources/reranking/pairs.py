@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources.embedding.qwen3_vl_inputs import PageImage, check_resizer, page_image, read_tokenizer
+from resources.embedding.qwen3_vl_inputs import PageImage, check_resizer, page_image, take_tokenizer
 from resources.errors import EngineError, UndecodableImage, harmless
 from resources.vllm.client.client import Client
 from resources.vllm.client.requests import (
@@ -88,7 +88,7 @@ class PairHandler:
 
     def __init__(self, settings: PairSettings, tokenizer: Path) -> None:
         self._settings = settings
-        self._tokenizer: Tokenizer = read_tokenizer(tokenizer)
+        self._tokenizer: Tokenizer = take_tokenizer(tokenizer)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._right = self._wrong = 0

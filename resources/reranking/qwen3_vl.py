@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from resources.embedding.qwen3_vl_inputs import PATCH
+from resources.embedding.qwen3_vl_inputs import PATCH, warm_up_resizer
 from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngine
 from resources.engine import releases
 from resources.fingerprints import CodeVersion, file_sha256
@@ -69,7 +69,8 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
         return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def boot(self) -> None:
-        self.boot_workers(self.worker_modules)
+        calls = self.preload_calls() if self.sees == "text" else (*self.preload_calls(), warm_up_resizer)
+        self.boot_workers(self.worker_modules, *calls)
 
     def score(self, pairs: Iterable[Pair]) -> Iterator[Relevance]:
         settings = PairSettings(self.instruction, self.max_tokens, self.max_pixels // PATCH**2)

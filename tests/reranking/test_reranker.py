@@ -181,6 +181,17 @@ def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
         wait_for_clients(0)
 
 
+def test_clients_that_are_up_have_read_the_tokenizer(tokenizer: Path):
+    with ScoreDouble() as double:
+        engine = reranker(double, tokenizer)
+        for call in engine.preload_calls():
+            call()
+        tokenizer.write_text("no tokenizer")
+        assert [each.score for each in engine.score(PAIRS)] == [0.25] * len(PAIRS)
+        with pytest.raises(EngineError, match="cannot be read as a tokenizer"):
+            list(engine.score(PAIRS))
+
+
 def test_a_server_of_vectors_is_refused(tmp_path: Path):
     with pytest.raises(ValidationError, match=r"server\.convert"):
         Qwen3VLReranker(server=VLLMServer(model="qwen", revision="r1", runner="pooling"))
