@@ -31,7 +31,7 @@ from resources.store.shard_store import ShardStore
 
 _REPEATS = 5
 _PLACES = {
-    "kopub_assets.raw_pages": "pages, seen first",
+    "kopub_assets.pages_and_layout": "pages, seen first",
     "resources.pages.page_reader": "pages, each time they are read",
     "resources.store.table_store": "tables, written and read",
     "resources.files": "files",

@@ -97,7 +97,7 @@ def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
 
 def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     """Stopwatches in the engines, in what reads the source and writes the release, and in what opens that."""
-    from kopub_assets import hf_release, raw_pages
+    from kopub_assets import hf_release, pages_and_layout
     from resources.config.settings import load_settings
 
     settings, engines, ends, opening = load_settings(), Stopwatch(), Stopwatch(), Stopwatch()
@@ -109,7 +109,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
         for method in methods:
             setattr(type(engine), method, engines.iterate(getattr(type(engine), method)))
     type(settings.corpus).rows = ends.iterate(type(settings.corpus).rows)
-    raw_pages.inspect = ends.call(raw_pages.inspect)
+    pages_and_layout.inspect = ends.call(pages_and_layout.inspect)
     for method in ("publish", "describe"):
         setattr(type(settings.release), method, ends.call(getattr(type(settings.release), method)))
     hf_release.verify = opening.iterate(hf_release.verify)

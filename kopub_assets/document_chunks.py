@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata
-from kopub_assets.layout_regions import LayoutRegions
-from kopub_assets.ocr_results import OcrResults
+from kopub_assets.asset import Metadata, RowTable
+from kopub_assets.ocr_and_texts import OcrResults
+from kopub_assets.pages_and_layout import LayoutRegions, RawPages
 from kopub_assets.provenance import Provenance
-from kopub_assets.raw_pages import RawPages
-from kopub_assets.row_table import RowTable
 from kopub_assets.rows import Row, RowResult, RowSpec
 from resources.config.choices import Documents
 from resources.corrections.corrected import CorrectedTables

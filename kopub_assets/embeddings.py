@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata, ShardAsset
+from kopub_assets.asset import EngineTable, Metadata, ShardAsset
 from kopub_assets.checks import Check, unsound_vectors
 from kopub_assets.figures import FigureNotes
-from kopub_assets.parsed_texts import ParsedTexts
-from kopub_assets.raw_pages import RawPages
-from kopub_assets.row_table import EngineTable
+from kopub_assets.ocr_and_texts import ParsedTexts
+from kopub_assets.pages_and_layout import RawPages
 from kopub_assets.rows import RowResult, RowSpec, ShardResult, page_rows, picture_inputs
 from resources.embedding.base import Embedder, Embedding
 from resources.figures.figure import notes_text

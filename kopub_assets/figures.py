@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata
+from kopub_assets.asset import EngineTable, Metadata, RetryPartial
 from kopub_assets.checks import Check, unsound_figure_vectors
-from kopub_assets.ocr_results import OcrResults
-from kopub_assets.raw_pages import RawPages
-from kopub_assets.row_table import EngineTable, RetryPartial
+from kopub_assets.ocr_and_texts import OcrResults
+from kopub_assets.pages_and_layout import RawPages
 from kopub_assets.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs, with_parent
 from resources.config.choices import Figures
 from resources.config.settings import Resources

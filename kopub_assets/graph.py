@@ -8,10 +8,8 @@ from kopub_assets.document_chunks import DocumentChunks
 from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
 from kopub_assets.figures import FigureEmbeddings, FigureNotes
 from kopub_assets.hf_release import HfRelease
-from kopub_assets.layout_regions import LayoutRegions
-from kopub_assets.ocr_results import OcrResults
-from kopub_assets.parsed_texts import ParsedTexts
-from kopub_assets.raw_pages import RawPages
+from kopub_assets.ocr_and_texts import OcrResults, ParsedTexts
+from kopub_assets.pages_and_layout import LayoutRegions, RawPages
 from resources.config.settings import Resources
 
 

@@ -16,12 +16,10 @@ from kopub_assets.checks import Check
 from kopub_assets.document_chunks import DocumentChunks
 from kopub_assets.embeddings import CorpusImageEmbeddings, CorpusTextEmbeddings, QueryEmbeddings
 from kopub_assets.figures import FigureEmbeddings, FigureNotes
-from kopub_assets.layout_regions import LayoutRegions
 from kopub_assets.metadata import Account, Link
-from kopub_assets.ocr_results import OcrResults
-from kopub_assets.parsed_texts import ParsedTexts
+from kopub_assets.ocr_and_texts import OcrResults, ParsedTexts
+from kopub_assets.pages_and_layout import LayoutRegions, RawPages
 from kopub_assets.provenance import Provenance, footer_of
-from kopub_assets.raw_pages import RawPages
 from kopub_assets.rows import Work
 from kopub_assets.running.progress import watcher
 from resources.config.settings import Resources

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from kopub_assets.asset import ShardAsset
+from kopub_assets.asset import RowTable, ShardAsset
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.provenance import recipe_of
-from kopub_assets.row_table import RowTable
 from kopub_assets.staleness import (
     Standing,
     Standings,

@@ -8,9 +8,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kopub_assets.asset import PublishedShard, RunContext, ShardAsset
+from kopub_assets.asset import EngineTable, PublishedShard, RowTable, RunContext, ShardAsset, unasked
 from kopub_assets.provenance import StoredProvenance
-from kopub_assets.row_table import EngineTable, RowTable, unasked
 from kopub_assets.rows import RowResult, RowSpec
 from kopub_assets.running.progress import watcher
 from kopub_assets.shard_work import ShardWork

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata, PublishedShard, RunContext
+from kopub_assets.asset import Metadata, PublishedShard, RowTable, RunContext, retries_partial, unasked
 from kopub_assets.checks import ACCOUNTED, unaccounted
 from kopub_assets.metadata import Account
-from kopub_assets.row_table import RowTable, retries_partial, unasked
 from kopub_assets.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
 from kopub_assets.running.progress import watcher
 from resources.errors import DamagedTable

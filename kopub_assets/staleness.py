@@ -7,9 +7,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from kopub_assets.asset import ShardAsset
+from kopub_assets.asset import RowTable, ShardAsset
 from kopub_assets.provenance import newer_code, recipe_of
-from kopub_assets.row_table import RowTable
 from resources.errors import KopubError
 from resources.fingerprints import CodeVersion
 from resources.states import State

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
-from kopub_assets.raw_pages import CHECKERS
+from kopub_assets.pages_and_layout import CHECKERS
 from resources.config.places import ROOT
 from resources.pages.page import decode, inspect
 from resources.pages.upright import find_transform

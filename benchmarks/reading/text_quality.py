@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.parsed_texts import boxes_of
+from kopub_assets.ocr_and_texts import boxes_of
 from resources.recognition.regions import region_texts
 from resources.texts.markdown import page_text
 from resources.texts.text_quality import DOUBTFUL, JudgedRegion, doubts, total

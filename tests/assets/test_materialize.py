@@ -9,8 +9,8 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from kopub_assets import layout_regions, raw_pages
-from kopub_assets.raw_pages import RawPages
+from kopub_assets import pages_and_layout
+from kopub_assets.pages_and_layout import RawPages
 from resources.errors import UndecodableImage
 from resources.fingerprints import CodeVersion
 from resources.pages.indexing import index
@@ -207,7 +207,7 @@ def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
 
 
 def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    module = sys.modules["kopub_assets.raw_pages"]
+    module = sys.modules["kopub_assets.pages_and_layout"]
 
     def refuse(data: memoryview) -> None:
         raise UndecodableImage("refused by an older release")
@@ -369,7 +369,7 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
     assert platform.run("raw_pages", last="shard_01").success
     monkeypatch.setattr(PageReader, "page", noted)
     # The preview of a made table reads a page too.
-    monkeypatch.setattr(layout_regions, "first_page", lambda *_: dg.MetadataValue.md(""))
+    monkeypatch.setattr(pages_and_layout, "first_page", lambda *_: dg.MetadataValue.md(""))
     assert platform.run("layout_regions", last="shard_01").success
     assert readers
     assert threading.current_thread() not in readers
@@ -378,7 +378,7 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
 def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     platform = Platform.of(tmp_path, [pages(*(f"p_{number}" for number in range(24)))])
     working, most = set[int](), 0
-    at_once, inspect = threading.Barrier(raw_pages.CHECKERS), raw_pages.inspect
+    at_once, inspect = threading.Barrier(pages_and_layout.CHECKERS), pages_and_layout.inspect
 
     def together(data: bytes) -> Any:
         nonlocal most
@@ -388,7 +388,7 @@ def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pyte
         working.discard(threading.get_ident())
         return inspect(data)
 
-    monkeypatch.setattr(raw_pages, "inspect", together)
-    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * raw_pages.CHECKERS)
+    monkeypatch.setattr(pages_and_layout, "inspect", together)
+    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * pages_and_layout.CHECKERS)
     assert platform.run("raw_pages").success
-    assert most == raw_pages.CHECKERS
+    assert most == pages_and_layout.CHECKERS

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import dagster as dg
 
+from kopub_assets.asset import RowTable
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.plan import survey
-from kopub_assets.row_table import RowTable
 from resources.states import State
 from resources.store.table_source import FooterCache
 from tests.support.harness import Platform

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import kopub
-from kopub_assets import raw_pages
+from kopub_assets import pages_and_layout
 from kopub_cli.main import app
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
@@ -116,7 +116,7 @@ def test_a_second_run_computes_nothing(platform: Platform):
 def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     """It is not kept as one that is upright."""
     with monkeypatch.context() as patch:
-        patch.setattr(raw_pages, "find_transform", lambda pixels: bytes(2**62))
+        patch.setattr(pages_and_layout, "find_transform", lambda pixels: bytes(2**62))
         shutil.rmtree(platform.home / "store" / "raw_pages")
         platform.make("raw_pages")
     row = platform.rows("raw_pages")["a_2"]

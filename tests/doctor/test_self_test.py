@@ -12,7 +12,7 @@ from kopub_assets.asset import RunContext
 from kopub_assets.checks import Problems
 from kopub_assets.dagster_assets import require_tested
 from kopub_assets.lineage import chain
-from kopub_assets.ocr_results import OcrResults
+from kopub_assets.ocr_and_texts import OcrResults
 from kopub_cli.main import app
 from resources.config.choices import Gates
 from resources.doctor.checks import Finding, Level

@@ -9,7 +9,7 @@ from aiohttp import web
 from PIL import ImageFont
 from pydantic import ValidationError
 
-from kopub_assets.ocr_results import OcrResults
+from kopub_assets.ocr_and_texts import OcrResults
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.regions import RegionText, region_pixels

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from kopub_assets.raw_pages import RawPages
+from kopub_assets.pages_and_layout import RawPages
 from kopub_assets.rows import RowSpec
 from resources.embedding.base import Embedding
 from resources.errors import EngineError, SourceError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kopub_assets.row_table import RETRY_PARTIAL_TAG
+from kopub_assets.asset import RETRY_PARTIAL_TAG
 from resources.release.files import part_path
 from resources.states import MADE, State
 from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, CorpusHistory, killed_after, memory_is_short

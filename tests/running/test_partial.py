@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_assets.row_table import RETRY_PARTIAL_TAG
+from kopub_assets.asset import RETRY_PARTIAL_TAG
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform

@@ -13,11 +13,10 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import resources.pages.corpus
-from kopub_assets.asset import PublishedShard, RunContext, ShardAsset
+from kopub_assets.asset import RETRY_PARTIAL_TAG, PublishedShard, RunContext, ShardAsset
 from kopub_assets.checks import Problems
 from kopub_assets.graph import GRAPH
 from kopub_assets.provenance import SOURCE, footer_of
-from kopub_assets.row_table import RETRY_PARTIAL_TAG
 from kopub_assets.shard_loop import make_shards
 from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.errors import DamagedTable, KopubError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.reading.text_quality import DAMAGE, REGION_DAMAGE, read_pages, text_of
-from kopub_assets.parsed_texts import TEXTS_LOOK_RIGHT, boxes_of
+from kopub_assets.ocr_and_texts import TEXTS_LOOK_RIGHT, boxes_of
 from resources.config.settings import ROOT
 from resources.embedding.hashed import HashedEmbedder
 from resources.states import State

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata
-from kopub_assets.parsed_texts import ParsedTexts
-from kopub_assets.row_table import RowTable
+from kopub_assets.asset import Metadata, RowTable
+from kopub_assets.ocr_and_texts import ParsedTexts
 from kopub_assets.rows import RowResult, RowSpec
 from resources.fingerprints import CodeVersion
 from resources.states import State
