@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,8 @@ from resources.errors import ConfigError, KopubError
 
 if TYPE_CHECKING:
     import dagster as dg
+
+    from kopub_web.own_pages import OwnPagesOnly
 
 _HERE = "127.0.0.1"
 _QUIET = "ignore:Function"
@@ -45,7 +47,7 @@ def ui(
     """
     from kopub_cli.commands.browse import listening_at, url_of
     from kopub_cli.dagster_home import instance_at, make_databases
-    from kopub_web.own_pages import LOOPBACK
+    from kopub_web.own_pages import LOOPBACK, OwnPagesOnly
     from resources.config.settings import load_settings
 
     names = allow_host or []
@@ -58,38 +60,47 @@ def ui(
     home = load_settings().home
     os.environ.setdefault("PYTHONWARNINGS", _QUIET)
     warnings.filterwarnings("ignore", "Function")
+    # Dagster has no public name for the workspace that a file names, nor for the context in which its UI serves one.
+    from dagster._core.workspace import context, load_target
+
+    # The command `dagster-webserver` serves without the guard.
+    from dagster_webserver.app import create_app_from_workspace_process_context
+
     with ExitStack() as stack:
         listening = stack.enter_context(listening_at(host, port))
         instance = stack.enter_context(instance_at(home))
         make_databases(Path(instance.root_directory))
+        file = workspace or Path(stack.enter_context(tempfile.TemporaryDirectory()), "workspace.yaml")
+        target = load_target.WorkspaceFileTarget([str(file)])
+        daemon = None
         if workspace is None:
-            workspace = stack.enter_context(_code_server(instance))
-            daemon = stack.enter_context(_daemon(workspace))
-        else:
-            daemon = None
+            stack.enter_context(_code_server(instance, file, target))
+            daemon = stack.enter_context(_daemon(file))
         # Before Dagster has looked at the code: a browser that comes now waits.
         typer.echo(f"{url_of(host, listening)}  (Ctrl-C ends it)")
-        _serve(instance, workspace, listening, names, daemon)
+        instance.optimize_for_webserver(15_000, 3600, 20)
+        loaded = stack.enter_context(context.WorkspaceProcessContext(instance, target, version("dagster-webserver")))
+        _serve(OwnPagesOnly(create_app_from_workspace_process_context(loaded), names), listening, daemon)
 
 
 @contextmanager
-def _code_server(instance: "dg.DagsterInstance") -> Iterator[Path]:
-    """Load the definitions in a process that can load them again; yield the workspace that names it."""
+def _code_server(instance: "dg.DagsterInstance", workspace: Path, target: Any) -> Iterator[None]:
+    """Load the definitions in a process that can load them again, and name it in the file `workspace`.
+
+    `target` is Dagster's reader of that file.
+    """
     import yaml
 
     # The command `dagster code-server start` would outlive a killed `kopub ui`, and nobody would start it again.
     from dagster._cli.proxy_server_manager import ProxyServerManager
-    from dagster._core.workspace.load_target import WorkspaceFileTarget
 
     from resources.config.places import ROOT
 
     module = {"module_name": "definitions", "working_directory": str(ROOT), "location_name": "kopub"}
-    with tempfile.TemporaryDirectory() as folder:
-        workspace = Path(folder, "workspace.yaml")
-        workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
-        with ProxyServerManager(instance, WorkspaceFileTarget([str(workspace)]), "warning") as servers:
-            workspace.write_text(yaml.safe_dump({"load_from": servers.get_code_server_specs()}))
-            yield workspace
+    workspace.write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+    with ProxyServerManager(instance, target, "warning") as servers:
+        workspace.write_text(yaml.safe_dump({"load_from": servers.get_code_server_specs()}))
+        yield
 
 
 @contextmanager
@@ -112,35 +123,19 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def _serve(
-    instance: "dg.DagsterInstance",
-    workspace: Path,
-    listening: socket.socket,
-    names: list[str],
-    daemon: "subprocess.Popen[bytes] | None",
-) -> None:
+def _serve(app: "OwnPagesOnly", listening: socket.socket, daemon: "subprocess.Popen[bytes] | None") -> None:
     """Answer until Ctrl-C. Raises `KopubError` when the daemon ends before."""
     import uvicorn
 
-    # The command `dagster-webserver` serves without the guard; the public maker of its app takes no other context.
-    from dagster._core.workspace import context, load_target
-    from dagster_webserver.app import create_app_from_workspace_process_context
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
 
-    from kopub_web.own_pages import OwnPagesOnly
+    def end_with_daemon() -> None:
+        if daemon is not None:
+            daemon.wait()
+            server.should_exit = True
 
-    instance.optimize_for_webserver(15_000, 3600, 20)
-    target = load_target.WorkspaceFileTarget([str(workspace)])
-    with context.WorkspaceProcessContext(instance, target, version("dagster-webserver")) as loaded:
-        app = OwnPagesOnly(create_app_from_workspace_process_context(loaded), names)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-
-        def end_with_daemon() -> None:
-            if daemon is not None:
-                daemon.wait()
-                server.should_exit = True
-
-        threading.Thread(target=end_with_daemon, daemon=True).start()
-        with suppress(KeyboardInterrupt):
-            server.run(sockets=[listening])
+    threading.Thread(target=end_with_daemon, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
     if daemon is not None and daemon.poll():
         raise KopubError(f"Dagster's daemon ended with status {daemon.returncode}; what it said stands above")
