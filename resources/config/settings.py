@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from resources.config.choices import Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
 from resources.config.environment import Override, read_environment
@@ -152,22 +152,8 @@ class Settings:
     @property
     def resources(self) -> Resources:
         """The resources by the names that assets ask for them."""
-        return {
-            "profile": self.profile_name,
-            "corpus": self.corpus,
-            "store": self.store,
-            "layout": self.layout,
-            "recognition": self.recognition,
-            "embedding": self.embedding,
-            "notes": self.notes,
-            "reranking": self.reranking,
-            "figures": self.figures,
-            "documents": self.documents,
-            "release": self.release,
-            "hub": self.hub,
-            "pdf": self.pdf,
-            "gates": self.gates,
-        }
+        named = {name: getattr(self, name) for name in Resources.__annotations__ if name != "profile"}
+        return cast(Resources, {"profile": self.profile_name, **named})
 
 
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:
