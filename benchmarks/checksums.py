@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic_corpus import make_home, materialize, settings_of, write
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 _REPEATS = 5
 _PLACES = {

@@ -69,7 +69,7 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
     started = time.perf_counter()
     from resources.documents.export import write_documents
     from resources.store.corpus_tables import TABLES
-    from resources.store.shard_store import ShardStore
+    from resources.store.table_store import ShardStore
 
     store, out = ShardStore(url=str(folder / "store")), folder / name
     shards = sorted(store.published(TABLES.pages.name))
@@ -93,7 +93,7 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
 def write_tables(folder: Path, pages: int, lines: int) -> None:
     """The tables of `pages` pages, as far as documents are made of them."""
     from resources.store.corpus_tables import TABLES
-    from resources.store.shard_store import ShardStore
+    from resources.store.table_store import ShardStore
 
     store, chance = ShardStore(url=str(folder / "store")), Random(0)
     for at, start in enumerate(range(0, pages, PER_SHARD)):

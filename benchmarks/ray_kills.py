@@ -32,7 +32,7 @@ from resources.pages.manifest import shard_key
 from resources.pages.page import Page
 from resources.recognition.regions import PageReading
 from resources.release.verify import verify
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary, SlowReader
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status

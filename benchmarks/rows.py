@@ -28,7 +28,7 @@ from kopub_assets.rows import RowSpec, ShardResult, Work, assemble, unfinished
 from resources.search.metrics import score
 from resources.search.ranking import BestPages, Bm25, fuse
 from resources.store.schemas import page_embeddings
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 T = TypeVar("T")
 WORDS, VOCABULARY, AT_ONCE = 300, 50_000, 2_000

@@ -37,7 +37,7 @@ from resources.pages.documents.text_layer import Failure, PageCount
 from resources.pages.indexing import index
 from resources.states import LOST
 from resources.store.corpus_tables import TABLES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.weights.fetch import require_ready
 
 TextLayers = Literal["never", "check", "prefer"]

@@ -22,9 +22,9 @@ from resources.search.reranking import reranking_of
 from resources.search.searcher import Searcher
 from resources.search.vectors import VECTORS
 from resources.store.rows import MADE_WITH
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
 from resources.store.table_source import Source as SourceOf
+from resources.store.table_store import ShardStore
 
 if TYPE_CHECKING:
     import pandas as pd

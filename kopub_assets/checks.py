@@ -14,8 +14,8 @@ from resources.config.choices import Gates
 from resources.errors import ClosedGate
 from resources.states import LOST, MADE, State
 from resources.store.rows import one_row_a_figure, vector_width
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache
+from resources.store.table_store import ShardStore
 
 FEW = 3
 """With fewer pages than this without regions a share says nothing."""

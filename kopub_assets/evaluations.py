@@ -29,8 +29,8 @@ from resources.pages.page_reader import shard_source
 from resources.release.local import LocalRelease
 from resources.search.scores import ALL, ScoredRun
 from resources.store.corpus_tables import OCR_SCORES, TABLES
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, FooterCache
+from resources.store.table_store import ShardStore
 
 READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
 """The tables that are made of a benchmark; nothing is embedded or released."""

@@ -26,7 +26,7 @@ from resources.store import ledger, run_records
 from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, TABLES
 from resources.store.rows import MADE_FROM, MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 Versions = dict[str, str | None]
 """A version of each table of a shard: of what is kept by its recipe, None for the table now."""

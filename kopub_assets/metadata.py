@@ -17,7 +17,7 @@ from resources.pages.drawing import preview
 from resources.states import State
 from resources.store import ledger
 from resources.store.run_records import sum_rows
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.texts.markdown import defuse
 
 _COSTLIEST = 5

@@ -28,9 +28,8 @@ from resources.layout.regions import READ_TASKS
 from resources.pages.corpus import Corpus
 from resources.store import ledger
 from resources.store.corpus_tables import TABLES
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import SOURCE, FooterCache, Source
-from resources.store.table_store import JOURNAL
+from resources.store.table_store import JOURNAL, ShardStore
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from resources.errors import StoreError
 from resources.fingerprints import fingerprint, table_fingerprint
 from resources.states import count_states
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import SOURCE, SOURCES, Entry, sources
+from resources.store.table_store import ShardStore
 
 _OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
 """Columns, and fields of lists of structs, that tell how a row was made and not what it is."""

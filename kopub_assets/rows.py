@@ -15,7 +15,7 @@ from resources.fingerprints import fingerprint
 from resources.pages.upright import PageTransform
 from resources.states import FINAL, LOST, MADE, State, count_states
 from resources.store.corpus_tables import Table
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 _PROGRESS_SECONDS = 10.0
 _PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "upright", "text_layer_id", "state", "reason"]

@@ -34,8 +34,8 @@ from resources.search.metrics import significant_drops as retrieval_drops
 from resources.search.reranking import reranking_of
 from resources.search.scores import ALL
 from resources.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, SCORES, TABLES, Table
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, Source
+from resources.store.table_store import ShardStore
 
 
 def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:

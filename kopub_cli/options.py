@@ -14,7 +14,7 @@ from resources.errors import ConfigError, KopubError, counted
 from resources.files import is_url
 
 if TYPE_CHECKING:
-    from resources.config.located import Location
+    from resources.config.environment import Location
     from resources.config.settings import Settings
     from resources.pages.manifest import Manifest
     from resources.store.table_source import CorpusCheck, Source
@@ -101,7 +101,7 @@ def open_settings() -> "Settings":
 
 def open_located() -> "Location":
     """Return the home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
-    from resources.config.located import locate
+    from resources.config.environment import locate
     from resources.store.faults import require_reachable
 
     located = locate(os.environ)

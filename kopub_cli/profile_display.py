@@ -27,7 +27,7 @@ from resources.profiling.timeline import Limit, Span, limit
 from resources.recognition.step_times import StepTime, step_times
 from resources.store import ledger
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 _SLOWEST = 5
 

@@ -25,7 +25,7 @@ from resources.recognition.regions import region_texts
 from resources.search.scores import ALL
 from resources.states import State
 from resources.store.corpus_tables import OCR_SCORES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.texts.markdown import page_text
 
 if TYPE_CHECKING:

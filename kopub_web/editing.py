@@ -22,7 +22,7 @@ from resources.recognition.regions import KINDS
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from resources.store.shard_store import ShardStore
+    from resources.store.table_store import ShardStore
 
 LARGEST = 10 * LONGEST
 """Bytes of a form: a letter of Korean is nine."""

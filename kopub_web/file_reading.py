@@ -22,8 +22,8 @@ from resources.errors import KopubError, first_line
 from resources.pages.corpus import Corpus
 from resources.pages.page_reader import shard_source
 from resources.processes import end_child, how_it_ended, start_child
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
+from resources.store.table_store import ShardStore
 
 LARGEST = 100_000_000
 """Bytes of a file."""

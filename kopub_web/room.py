@@ -24,8 +24,8 @@ from resources.recognition.regions import crop_index
 from resources.states import State, count_states
 from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
 from resources.store.schemas import RETRIEVAL_SCORES
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
+from resources.store.table_store import ShardStore
 
 if TYPE_CHECKING:
     from kopub_web.own_pages import Editor

@@ -32,7 +32,7 @@ from resources.search.vectors import VECTORS, Vectors
 from resources.search.words import TOKENS, made_from
 from resources.store.rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
 WORDS = [

@@ -16,7 +16,7 @@ from resources.states import State
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from resources.config.located import Location
+    from resources.config.environment import Location
     from resources.store.run_records import AssetRun
     from resources.store.table_store import TableStore
 

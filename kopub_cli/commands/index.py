@@ -45,7 +45,7 @@ def index(
 
     One that is in the corpus is indexed again. `kopub sources` lists them.
     """
-    from resources.config.located import locate
+    from resources.config.environment import locate
 
     use_home(home)
     located = locate(os.environ)
@@ -151,7 +151,7 @@ def shards(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
 ) -> None:
     """Name the shards of the corpus."""
-    from resources.config.located import locate
+    from resources.config.environment import locate
 
     manifest = locate(os.environ).manifest
     keys = manifest.keys
@@ -173,7 +173,7 @@ def sources(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
     """List the sources of the corpus: where they lie, their documents and pages, and when they were indexed."""
-    from resources.config.located import locate
+    from resources.config.environment import locate
 
     if context.invoked_subcommand is not None:
         return
@@ -191,7 +191,7 @@ def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:
     """Take a source out of the corpus. Its files stay, and so do its tables: adding it again computes nothing."""
-    from resources.config.located import locate
+    from resources.config.environment import locate
     from resources.pages import indexing
 
     located = locate(os.environ)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from resources.pages.corpus import Corpus
-    from resources.store.shard_store import ShardStore
+    from resources.store.table_store import ShardStore
 
 _VALUE = 2000
 """Characters of a prompt or another parameter; `--json` has all of them."""

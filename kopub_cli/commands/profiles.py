@@ -116,7 +116,7 @@ def _own_scores(home: Path) -> Iterator[str]:
 
     for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
         from resources.evaluation.reading_scores import headline, verdict
-        from resources.store.shard_store import ShardStore
+        from resources.store.table_store import ShardStore
 
         found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
         scores = {name: headline(each.scores) for name, each in found.items() if each is not None}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kopub_assets.plan import Survey
     from resources.config.settings import Settings
     from resources.store.ledger import LastRun
-    from resources.store.shard_store import ShardStore
     from resources.store.table_source import IsOfCorpus
+    from resources.store.table_store import ShardStore
 
 _LISTED = 20
 """Lost pages on a terminal; the tables have them all."""

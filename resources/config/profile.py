@@ -31,7 +31,7 @@ from resources.recognition.base import Recognizer
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.reranking.base import Reranker
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.vllm.server import VLLMServer
 
 SERVER = "server"

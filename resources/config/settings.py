@@ -29,7 +29,7 @@ from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.release.versions import require_apart
 from resources.reranking.base import Reranker
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 __all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settings", "what_if", "written_settings"]
 

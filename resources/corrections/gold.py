@@ -20,7 +20,7 @@ from resources.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
     from resources.pages.corpus import Corpus
-    from resources.store.shard_store import ShardStore
+    from resources.store.table_store import ShardStore
 
 _PAGES = "pages.parquet"
 _SCHEMA = pa.schema(

@@ -29,7 +29,7 @@ from resources.fingerprints import canonical_json, fingerprint
 from resources.layout.ground_truth import REGIONS, TYPE
 from resources.pages import manifest
 from resources.pages.indexing import index
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 _ABOUT = b"kopub.benchmarks"
 _GOLD_SCHEMA = pa.schema(

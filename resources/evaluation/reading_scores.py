@@ -26,8 +26,8 @@ from resources.states import State
 from resources.store import schemas
 from resources.store.corpus_tables import OCR_SCORES, TABLES
 from resources.store.schemas import OCR_RUNS
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache, IsOfCorpus
+from resources.store.table_store import ShardStore
 from resources.texts.markdown import page_text
 
 _PROGRESS_SECONDS = 10.0

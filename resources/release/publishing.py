@@ -25,8 +25,8 @@ from resources.search.metrics import HISTORY, SCORES, significant_drops
 from resources.search.scores import ALL, Contents
 from resources.store import run_records
 from resources.store.corpus_tables import OCR_SCORES, TABLES
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache
+from resources.store.table_store import ShardStore
 
 _LOOKS = 3
 """Times to look again when another run begins to write a shard in the very moment."""

@@ -17,8 +17,8 @@ from resources.search.scores import ALL, FEWEST, History, ScoreChange, interval
 from resources.store.corpus_tables import SCORES as SCORES_TABLE
 from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_SCORES, retrieval_runs
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import CorpusCheck
+from resources.store.table_store import ShardStore
 
 METRICS = {
     "recall@1": "Success@1",

@@ -1,7 +1,4 @@
-"""The store: one Parquet table per asset and shard, replaced whole.
-
-No Dagster.
-"""
+"""The store: one Parquet table per asset and shard, replaced whole, and the one that a profile configures."""
 
 import hashlib
 import io
@@ -13,7 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
+from resources.engine import ProfileOnly, Resource
 from resources.errors import DamagedTable, MissingTable, first_line
 from resources.files import replace_bytes, write_new
 from resources.fingerprints import fingerprint
@@ -395,3 +394,20 @@ def _stored_metadata(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
 
 def _fingerprint_of(metadata: Mapping[bytes, bytes]) -> bytes:
     return hashlib.sha256(repr(sorted(metadata.items())).encode()).hexdigest().encode()
+
+
+class ShardStore(Resource, TableStore):
+    """The configured store: tables at `<asset>/<shard>.parquet` under `url`.
+
+    `url` is any fsspec URL or folder.
+    """
+
+    url: ProfileOnly[str] = Field(
+        description="Folder or fsspec URL (s3://bucket/prefix, memory://store) of the tables."
+    )
+    keep_versions: int = Field(
+        default=KEPT, ge=0, description="Replaced tables to keep of each; every one takes its size."
+    )
+    allow_downgrade: bool = Field(
+        default=False, description="Replace tables that a newer release of KoPub made, instead of refusing to."
+    )

@@ -17,7 +17,7 @@ from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.pages.page_reader import PageReader
 from resources.states import State
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.support.harness import STANDARD, Platform, Prepared, failure

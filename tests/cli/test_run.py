@@ -22,7 +22,7 @@ from kopub_cli.run_display import RunDisplay
 from resources.errors import KopubError, StoreError
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform

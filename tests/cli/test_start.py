@@ -11,9 +11,9 @@ import pytest
 
 from kopub_cli import entry
 from kopub_cli.main import app, main
-from resources.config.located import SECTIONS as NAMES
-from resources.config.located import VALUES as NAMED_VALUES
-from resources.config.located import locate
+from resources.config.environment import SECTIONS as NAMES
+from resources.config.environment import VALUES as NAMED_VALUES
+from resources.config.environment import locate
 from resources.config.profile import SECTIONS, VALUES
 from resources.config.settings import ROOT, read_settings
 from resources.errors import STOPPED, ConfigError, counted

@@ -18,7 +18,7 @@ from resources.engine import PROFILE_ONLY, ProfileOnly, Resource
 from resources.pages.corpus import Corpus
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 FOUND = find_engines()
 ENGINES = [load_engine(section, name, FOUND) for section, names in FOUND.items() for name in names]

@@ -11,9 +11,8 @@ from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 
-from resources.config import located
-from resources.config.environment import read_environment
-from resources.config.located import SECTIONS
+from resources.config import environment as environment_variables
+from resources.config.environment import SECTIONS, read_environment
 from resources.config.settings import ROOT
 from tests.support.installed import imported
 
@@ -187,7 +186,7 @@ def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
 
 def test_the_chart_sets_what_the_platform_has():
     environment: Mapping[str, str] = SERVER["env"]
-    read = read_environment(environment, SECTIONS, located.VALUES)
+    read = read_environment(environment, SECTIONS, environment_variables.VALUES)
     assert {override.path: override.text for override in read.overrides} == {
         ("shards_per_run",): "16",
         ("corpus", "url"): environment["KOPUB_CORPUS__URL"],

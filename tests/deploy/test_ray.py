@@ -16,7 +16,7 @@ from resources.config.settings import ROOT
 from resources.pages.indexing import index
 from resources.release.verify import verify
 from resources.store.schemas import OCR_RESULTS
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status

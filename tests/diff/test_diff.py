@@ -25,7 +25,7 @@ from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.regions import PageReading, RegionText
 from resources.states import State
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import UnitEmbedder
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image, pages, query

@@ -14,7 +14,7 @@ from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.evaluation.benchmark import Benchmark, PageText, Sample
 from resources.evaluation.home import KnownAnswers, read_gold, write_gold
 from resources.pages.manifest import GOLD, SAMPLES, Manifest
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.corrections.test_corrections import corrected
 from tests.doubles.full_disk import FullDisk
 from tests.support.benchmarks import TEXT, reader, write_pages

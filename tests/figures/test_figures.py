@@ -24,7 +24,7 @@ from resources.figures.figure import FigureNote, notes_text, page_figures, sound
 from resources.recognition.vlm.client.chat_requests import ChatAnswer
 from resources.states import State
 from resources.store.schemas import FIGURE_NOTES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles import figure_chat as double
 
 Box = tuple[int, int, int, int]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from resources.pages.indexing import index
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.support.dagster.ui import Ui
 from tests.support.harness import STANDARD
 from tests.support.sources.corpora import pages, query, write_corpus

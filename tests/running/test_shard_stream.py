@@ -24,7 +24,7 @@ from resources.layout.pp_doclayout.process import ModelProcess
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 from resources.store.schemas import OCR_RESULTS
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.vllm.client import worker_pool
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import SpanningLayout

@@ -15,7 +15,7 @@ from resources.search import metrics, words
 from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
 from resources.search.scores import ALL, ScoredRun, interval
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from resources.fingerprints import CodeVersion
 from resources.pages.page import Page
 from resources.search.metrics import significant_drops
 from resources.states import State
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.doubles.full_disk import FullDisk
 from tests.support.harness import Platform, Prepared

@@ -364,7 +364,7 @@ def test_two_processes_share_the_folder(tmp_path: Path):
     code = (
         "import sys; from resources.search.searcher import Searcher;"
         "from resources.embedding.hashed import HashedEmbedder;"
-        "from resources.store.shard_store import ShardStore;"
+        "from resources.store.table_store import ShardStore;"
         "from pathlib import Path; home = Path(sys.argv[1]);"
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"
         " home / 'search'); print(s.search('화면', mode=s.choices[2]).hits[0].page.page_id)"

@@ -9,7 +9,7 @@ import pytest
 
 from resources.store import ledger
 from resources.store.append_log import AppendLog
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -49,7 +49,7 @@ def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_
     program = """
 import os, sys
 from resources.store import ledger
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 store, before = ShardStore(url=sys.argv[1]), len(os.listdir("/proc/self/task"))
 rows = ledger.read(store, "raw_pages", "shard_00").num_rows

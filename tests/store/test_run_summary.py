@@ -8,7 +8,7 @@ from resources.recognition.regions import RegionText, retry_counts
 from resources.states import State
 from resources.store import ledger
 from resources.store.run_records import runs_of, sum_rows
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 
 def entered(run: str, *counted: dict[str, float], seconds: float | None = 2.0) -> pa.Table:

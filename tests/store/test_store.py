@@ -14,7 +14,7 @@ import pytest
 
 from resources.errors import DamagedTable, StoreError
 from resources.files import write_new
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.full_disk import FullDisk
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
@@ -166,7 +166,7 @@ def _write_for_ever(url: str) -> None:
 def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["resources.store.shard_store"])
+    context.set_forkserver_preload(["resources.store.table_store"])
     for _ in range(3):
         writer = context.Process(target=_write_for_ever, args=(str(tmp_path),))
         writer.start()

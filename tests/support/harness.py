@@ -19,7 +19,7 @@ from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.running.execution import range_tags
 from kopub_assets.shard_loop import make_all
 from resources.config.choices import Documents, Figures, Gates, Pdf
-from resources.config.located import Location
+from resources.config.environment import Location
 from resources.config.settings import Resources, Settings
 from resources.figures.figure import NoNotes
 from resources.pages.corpus import Corpus
@@ -27,7 +27,7 @@ from resources.pages.indexing import index
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.reranking.base import NoReranking
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.sources.corpora import Page, write_corpus
 

@@ -25,7 +25,7 @@ from resources.pages.indexing import index
 from resources.states import MADE, State
 from resources.store.append_log import AppendLog
 from resources.store.rows import is_setting
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from resources.store.versions import Versions
 from tests.doubles.witness_engines import (
     WitnessEmbedder,

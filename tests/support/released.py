@@ -19,7 +19,7 @@ from resources.release.publishing import publish
 from resources.search import metrics
 from resources.store import schemas
 from resources.store.schemas import HF_RELEASE, RETRIEVAL_SCORES
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 
 DIM = 8
 HOSTILE = "<script>alert(1)</script> | `x` ![i](http://e) \x00\x1b[31m\n# title"

@@ -17,7 +17,7 @@ from resources.config.settings import load_settings
 from resources.pages.indexing import index
 from resources.store import ledger
 from resources.store.rows import LINEAGE, lineage_rows
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages, query

@@ -23,8 +23,8 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.store import ledger
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache
+from resources.store.table_store import ShardStore
 from resources.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
@@ -209,7 +209,7 @@ def test_the_footer_cache_sees_every_table_that_is_written(platform: Platform):
 def test_the_footer_cache_opens_no_table_twice(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     surveyed(platform)
     monkeypatch.setattr(
-        "resources.store.shard_store.ShardStore.footer", lambda *arguments: pytest.fail("a footer was read")
+        "resources.store.table_store.ShardStore.footer", lambda *arguments: pytest.fail("a footer was read")
     )
     surveyed(platform)
 

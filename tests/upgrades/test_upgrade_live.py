@@ -17,7 +17,7 @@ from dagster._core.scheduler.instigation import TickStatus
 
 from kopub_assets.sensors import MODEL_UPGRADES, PROFILE_WATCH
 from resources.pages.indexing import Others, index
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.dagster.ui import Ui
 from tests.support.processes import forked

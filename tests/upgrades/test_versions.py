@@ -14,8 +14,8 @@ from kopub_assets.plan import survey
 from resources.errors import StoreError
 from resources.store.objects import Objects
 from resources.store.rows import known_rows
-from resources.store.shard_store import ShardStore
 from resources.store.table_source import FooterCache
+from resources.store.table_store import ShardStore
 from resources.store.versions import Versions
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import STANDARD, Platform

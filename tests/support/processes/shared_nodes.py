@@ -11,7 +11,7 @@ from kopub_assets.hf_release import HfRelease, Publishing
 from kopub_assets.shard_loop import make_all
 from resources.pages.corpus import Corpus
 from resources.release.local import LocalRelease
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.support.harness import Platform
 
 MADE = (

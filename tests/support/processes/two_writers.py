@@ -8,7 +8,7 @@ from typing import Any
 
 from resources.errors import KopubError
 from resources.store import locks as object_locks
-from resources.store.shard_store import ShardStore
+from resources.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
 
