@@ -1,13 +1,14 @@
 """Measure the time, memory and disk of `kopub export` of documents at the reference's size.
 
-    python -m benchmarks.documents_out [--pages 40781] [--lines 9] [--nouns 14] [--formats markdown docling chunks]
-        [--folder F]
+    python -m benchmarks.documents_out [--pages 40781] [--lines 9] [--nouns 14]
+        [--formats markdown docling chunks document_chunks] [--folder F]
 
 Tables are made up, by default as many as the reference has, in shards of 1,166 pages and documents of 113: pages of A4
 at 300 dpi with a running head, a page number, numbered titles and 1,000 characters in lines of print; a table on every
 third, a picture of 60 KB on every fourth, a note on every tenth page. `--lines 1` gives paragraphs of one line, where
 nothing has to be joined, `--nouns 50000` words that hardly come again, so that few joints are known. Each format is
-written in a process of its own, and once more over the same files. `MB` is the most that the process ever held.
+written in a process of its own, and once more over the same files. `document_chunks` is the asset, whose second run
+finds nothing to do. `MB` is the most that the process ever held.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +69,8 @@ def main() -> None:
 def exported(folder: Path, name: str) -> dict[str, Any]:
     """Export as the command does after its settings are read."""
     started = time.perf_counter()
+    if name == "document_chunks":
+        return {**made_chunks(folder), "seconds": round(time.perf_counter() - started, 1), **spent()}
     from resources.documents.export import write_documents
     from resources.store.corpus_tables import TABLES
     from resources.store.table_store import ShardStore
@@ -75,7 +79,6 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
     shards = sorted(store.published(TABLES.pages.name))
     done = write_documents(store, shards, out, [name])
     seconds, pages = time.perf_counter() - started, done.pages.total()
-    cpu = time.process_time()
     size = sum(path.stat().st_size for path in out.glob("*") if path.is_file())
     return {
         "pages": pages,
@@ -83,23 +86,53 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
         "pictures": done.pictures,
         "joined": done.joined,
         "seconds": round(seconds, 1),
-        "CPU seconds": round(cpu, 1),
         "ms a page": round(1000 * seconds / pages, 2),
-        "MB": round(peak()),
         "MB of text": round(size / 1e6, 1),
+        **spent(),
     }
+
+
+def spent() -> dict[str, float]:
+    """Return what this process took."""
+    return {"CPU seconds": round(time.process_time(), 1), "MB": round(peak())}
+
+
+def made_chunks(folder: Path) -> dict[str, Any]:
+    """Make the asset's tables of all shards as a run does, with Dagster in the process."""
+    import dagster  # noqa: F401 - a run has it in memory
+
+    from kopub_assets.asset import RunContext
+    from kopub_assets.checks import Problems
+    from kopub_assets.document_chunks import DocumentChunks
+    from kopub_assets.shard_loop import make_all
+    from resources.config.choices import Documents
+    from resources.store.corpus_tables import TABLES
+    from resources.store.table_store import ShardStore
+
+    store = ShardStore(url=str(folder / "store"))
+    keys = tuple(sorted(store.published(TABLES.pages.name)))
+    corpus = SimpleNamespace(manifest=SimpleNamespace(keys=keys))
+    resources: Any = {"store": store, "corpus": corpus, "documents": Documents(chunks=True)}
+    asset = DocumentChunks(resources)
+    run = RunContext("benchmark", keys, Problems(asset.checks, {}), lambda line: None, lambda line: None)
+    made = make_all(asset, run)
+    return {"documents": sum(shard.metadata["dagster/row_count"] for shard in made.values())}
 
 
 def write_tables(folder: Path, pages: int, lines: int) -> None:
     """The tables of `pages` pages, as far as documents are made of them."""
+    from kopub_assets.provenance import Provenance
     from resources.store.corpus_tables import TABLES
+    from resources.store.table_source import SOURCE
     from resources.store.table_store import ShardStore
 
     store, chance = ShardStore(url=str(folder / "store")), Random(0)
     for at, start in enumerate(range(0, pages, PER_SHARD)):
         made = [page_rows(number, lines, chance) for number in range(start, min(start + PER_SHARD, pages))]
         for table, rows in zip((TABLES.pages, TABLES.regions, TABLES.readings), zip(*made, strict=True), strict=True):
-            store.write(table.name, f"shard_{at:02d}", pa.Table.from_pylist(list(rows), table.schema), {"recipe": "x"})
+            filled = pa.Table.from_pylist(list(rows), table.schema)
+            stamp = Provenance.of(table.name, "x", "", {}, {SOURCE: str(at)})
+            store.write(table.name, f"shard_{at:02d}", filled, stamp.metadata(filled))
 
 
 def page_rows(number: int, lines: int, chance: Random) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
