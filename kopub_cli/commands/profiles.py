@@ -27,7 +27,6 @@ def profiles(
     by arithmetic: `kopub doctor --profile CARD+READER` shows the sums.
     """
     from resources.config.environment import read_environment
-    from resources.config.profile import SECTIONS, VALUES
     from resources.config.profile_files import find_profile, known_profiles, known_readers, published_reader
     from resources.gpu import largest_card
 
@@ -35,7 +34,7 @@ def profiles(
     found = [_values(profile) for profile in known]
     readers = {name: published_reader(name) for name in known_readers()}
     combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
-    own = list(_own_scores(read_environment(os.environ, SECTIONS, VALUES).home))
+    own = list(_own_scores(read_environment(os.environ).home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
         print_json({

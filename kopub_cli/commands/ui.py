@@ -63,9 +63,6 @@ def ui(
     # Dagster has no public name for the workspace that a file names, nor for the context in which its UI serves one.
     from dagster._core.workspace import context, load_target
 
-    # The command `dagster-webserver` serves without the guard.
-    from dagster_webserver.app import create_app_from_workspace_process_context
-
     with ExitStack() as stack:
         listening = stack.enter_context(listening_at(host, port))
         instance = stack.enter_context(instance_at(home))
@@ -78,6 +75,9 @@ def ui(
             daemon = stack.enter_context(_daemon(file))
         # Before Dagster has looked at the code: a browser that comes now waits.
         typer.echo(f"{url_of(host, listening)}  (Ctrl-C ends it)")
+        # The command `dagster-webserver` serves without the guard.
+        from dagster_webserver.app import create_app_from_workspace_process_context
+
         instance.optimize_for_webserver(15_000, 3600, 20)
         loaded = stack.enter_context(context.WorkspaceProcessContext(instance, target, version("dagster-webserver")))
         _serve(OwnPagesOnly(create_app_from_workspace_process_context(loaded), names), listening, daemon)

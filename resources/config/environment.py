@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -115,6 +115,27 @@ def _is_container(option: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, list | dict | BaseModel)
 
 
+SECTIONS = (
+    "layout",
+    "recognition",
+    "embedding",
+    "notes",
+    "reranking",
+    "figures",
+    "documents",
+    "corpus",
+    "store",
+    "release",
+    "hub",
+    "pdf",
+    "gates",
+    "upgrades",
+    "search",
+    "reading_room",
+)
+"""The sections of a profile, by name: the profile itself has their types, and loads every engine for them."""
+VALUES = ("shards_per_run",)
+"""Its keys that are no sections."""
 PREFIX = "KOPUB_"
 BETWEEN = "__"
 """Between the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
@@ -150,20 +171,16 @@ class Environment:
     overrides: tuple[Override, ...]
 
 
-def read_environment(environ: Mapping[str, str], sections: Sequence[str], values: Sequence[str]) -> Environment:
-    """Return the variables of `environ` that begin with `KOPUB_`, in upper or lower case.
-
-    `sections` and `values` are the keys of a profile that are mappings, and those that are not. Raises
-    `ConfigError`.
-    """
+def read_environment(environ: Mapping[str, str]) -> Environment:
+    """Return the variables of `environ` that begin with `KOPUB_`, in upper or lower case. Raises `ConfigError`."""
     variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
     overrides = []
     for name, text in sorted(variables.items()):
         path = tuple(name.removeprefix(PREFIX).lower().split(BETWEEN))
-        if path[0] in sections or path[0] in values:
+        if path[0] in SECTIONS or path[0] in VALUES:
             overrides.append(Override(name, path, text))
         elif not _is_known(name):
-            raise ConfigError(_unknown(name, sections, values))
+            raise ConfigError(_unknown(name))
     if is_url(runtime := variables.get("KOPUB_RUNTIME", "")):
         raise ConfigError(f"KOPUB_RUNTIME: {runtime!r} is a URL, and must be a folder of this machine")
     home = variables.get("KOPUB_HOME", "data")
@@ -176,15 +193,15 @@ def _is_known(name: str) -> bool:
     return BETWEEN not in name and _OF_A_CLUSTER.fullmatch(name) is not None
 
 
-def _unknown(name: str, sections: Sequence[str], values: Sequence[str]) -> str:
+def _unknown(name: str) -> str:
     """Say that no setting has this name, and name the near ones.
 
     What follows the section of a key stays as it is.
     """
     bare = name.removeprefix(PREFIX)
     head, between, key = bare.partition(BETWEEN)
-    sections = [section.upper() for section in sections]
-    plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in values]
+    sections = [section.upper() for section in SECTIONS]
+    plain = [variable.removeprefix(PREFIX) for variable in VARIABLES] + [value.upper() for value in VALUES]
     if between:
         near = [f"{section}{between}{key}" for section in near_names(head, sections)]
     else:
@@ -202,26 +219,6 @@ def _home(text: str) -> Path:
         return placed(text)
     except ValueError as error:
         raise ConfigError(f"KOPUB_HOME: {error}") from None
-
-
-ENGINES = ("layout", "recognition", "embedding", "notes", "reranking")
-"""The sections that choose an engine."""
-SECTIONS = (
-    *ENGINES,
-    "figures",
-    "documents",
-    "corpus",
-    "store",
-    "release",
-    "hub",
-    "pdf",
-    "gates",
-    "upgrades",
-    "search",
-    "reading_room",
-)
-VALUES = ("shards_per_run",)
-"""Keys that are no sections."""
 
 
 STORE, CORPUS = "store", "corpus"
@@ -290,7 +287,7 @@ def locate(environ: Mapping[str, str]) -> Location:
     Their profile names the tables. Raises `ConfigError`. Of the profile these places alone are looked at: other
     mistakes in it are found by the commands that use it.
     """
-    environment = read_environment(environ, SECTIONS, VALUES)
+    environment = read_environment(environ)
     profile = find_profile(environment.profile)
     values = {section: profile.sections.get(section) or {} for section in (STORE, CORPUS)}
     for override in environment.overrides:

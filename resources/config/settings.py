@@ -16,7 +16,7 @@ from typing import Any, TypedDict, cast
 from resources.config.choices import Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
 from resources.config.environment import Override, read_environment
 from resources.config.places import PINS, PROFILES, ROOT, placed
-from resources.config.profile import SECTIONS, VALUES, checked_profile, make, named
+from resources.config.profile import checked_profile, make, named
 from resources.config.profile_files import Card, Pins, find_profile, read_pins
 from resources.embedding.base import Embedder
 from resources.engine import Engine
@@ -162,7 +162,7 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
     A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile
     uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
     """
-    environment = read_environment(environ, SECTIONS, VALUES)
+    environment = read_environment(environ)
     profile = find_profile(environment.profile)
     return Settings.of(
         environment.home,
@@ -179,7 +179,7 @@ def written_settings(environ: Mapping[str, str]) -> str:
 
     Raises `ConfigError`.
     """
-    environment = read_environment(environ, SECTIONS, VALUES)
+    environment = read_environment(environ)
     return repr((find_profile(environment.profile).sections, read_pins()))
 
 

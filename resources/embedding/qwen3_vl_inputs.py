@@ -34,9 +34,6 @@ class Chunker:
 
     def __init__(self, tokenizer: Path, instruction: str, max_tokens: int) -> None:
         self._tokenizer = take_tokenizer(tokenizer)
-        # A tokenizer's file may hold a length that it cuts everything to.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
         head = _HEAD.format(instruction=instruction)
         self._head, self._start = self._plain(head), self._plain(_START)
         tail = self._plain(_TAIL)
@@ -105,9 +102,13 @@ def _read_tokenizer(tokenizer: Path) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(tokenizer))
+        read = Tokenizer.from_file(str(tokenizer))
     except Exception as error:  # tokenizers raises no narrower class
         raise EngineError(f"{tokenizer} cannot be read as a tokenizer: {error}") from None
+    # The file may hold a length that everything is cut to.
+    read.no_truncation()
+    read.no_padding()
+    return read
 
 
 def _chunks(text: str, offsets: Sequence[tuple[int, int]], whole: int, room: int) -> list[tuple[int, int]]:

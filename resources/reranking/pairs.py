@@ -89,8 +89,6 @@ class PairHandler:
     def __init__(self, settings: PairSettings, tokenizer: Path) -> None:
         self._settings = settings
         self._tokenizer: Tokenizer = take_tokenizer(tokenizer)
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
         self._right = self._wrong = 0
         check_resizer()
 

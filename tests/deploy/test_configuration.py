@@ -11,8 +11,7 @@ from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 
-from resources.config import environment as environment_variables
-from resources.config.environment import SECTIONS, read_environment
+from resources.config.environment import read_environment
 from resources.config.settings import ROOT
 from tests.support.installed import imported
 
@@ -186,7 +185,7 @@ def test_the_model_servers_are_what_kubernetes_takes_and_what_the_pins_say():
 
 def test_the_chart_sets_what_the_platform_has():
     environment: Mapping[str, str] = SERVER["env"]
-    read = read_environment(environment, SECTIONS, environment_variables.VALUES)
+    read = read_environment(environment)
     assert {override.path: override.text for override in read.overrides} == {
         ("shards_per_run",): "16",
         ("corpus", "url"): environment["KOPUB_CORPUS__URL"],
