@@ -216,8 +216,9 @@ def _environment() -> dict[str, str]:
     """Return the process's environment; what it compiles is kept for the next one."""
     torch = find_spec("torch")
     folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
-    # Threads of OpenCV would wait for work at full load, on the cores of those that decode pages.
-    return {**os.environ, **lasting_caches(os.environ, folders), "OPENCV_FOR_THREADS_NUM": "1"}
+    # Threads of OpenCV and OpenMP would wait for work at full load, on the cores of those that decode pages.
+    waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return {**waiting, **os.environ, **lasting_caches(os.environ, folders)}
 
 
 def _open_memory() -> IO[bytes]:
