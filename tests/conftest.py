@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -23,21 +24,42 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
+    parser.addoption("--passed-before", metavar="JUNIT.xml", help="Leave out what took a second and passed here.")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what is slow, and name the groups that pytest-xdist gives to one worker each.
 
     The tests of a file share what they build. Tests that wait for other processes have deadlines, so they run one
-    after the other.
+    after the other, in a few groups.
     """
+    if report := config.getoption("passed_before"):
+        passed = _passed_slowly(report)
+        config.hook.pytest_deselected(items=[item for item in items if _address(item.nodeid) in passed])
+        items[:] = [item for item in items if _address(item.nodeid) not in passed]
     for item in items:
         # A whole graph through Dagster costs a second and more; those of tests/assets alone are of the inner loop.
         if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
-        waits = any(item.get_closest_marker(name) for name in ("services", "vllm", "browser"))
-        item.add_marker(pytest.mark.xdist_group("services" if waits else item.path.stem))
+        waits = [name for name in ("vllm", "services", "browser") if item.get_closest_marker(name)]
+        item.add_marker(pytest.mark.xdist_group(waits[0] if waits else item.path.stem))
+
+
+def _passed_slowly(report: str) -> set[str]:
+    """Return the addresses of the tests that passed, and took a second or more, in a report in JUnit's form."""
+    cases = ElementTree.parse(report).getroot().iter("testcase")
+    # Where the tests are spread, their names end in that of the group. Passed is what nothing more is said of.
+    return {
+        _address(f"{case.get('classname')}.{case.get('name', '').rpartition('@')[0] or case.get('name')}")
+        for case in cases
+        if float(case.get("time", 0)) >= 1 and case.find("skipped") is None
+    }
+
+
+def _address(test: str) -> str:
+    """Return the name of a test, with dots alone, as a report has it."""
+    return test.replace(".py::", ".", 1).replace("::", ".").replace("/", ".")
 
 
 def pytest_collection_finish() -> None:

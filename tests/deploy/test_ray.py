@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(postgres.programs() is None, reason=NO_POSTGRES),
 ]
 
-SHARDS = [f"shard_{number:02d}" for number in range(8)]
+SHARDS = [f"shard_{number:02d}" for number in range(4)]
 PAGES = 6
 RELEASE = "hf_release"
 LOGS = "logs"
