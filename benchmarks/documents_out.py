@@ -72,9 +72,13 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
     if name == "document_chunks":
         return {**made_chunks(folder), "seconds": round(time.perf_counter() - started, 1), **spent()}
     from resources.documents.export import write_documents
+    from resources.processes import keep_little
     from resources.store.corpus_tables import TABLES
     from resources.store.table_store import ShardStore
 
+    keep_little()
+    # The command says it before Arrow is loaded.
+    pa.set_memory_pool(pa.system_memory_pool())
     store, out = ShardStore(url=str(folder / "store")), folder / name
     shards = sorted(store.published(TABLES.pages.name))
     done = write_documents(store, shards, out, [name])

@@ -33,7 +33,7 @@ from resources.release.files import (
 from resources.release.hub_calls import explain_hub_error
 from resources.release.remote import PublishedRelease
 from resources.states import State
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, STATE
 
@@ -54,7 +54,8 @@ _REGION = (
     "reason",
     "origin",
 )
-_VECTORS = {"text": "text_embeddings", "image": "image_embeddings"}
+_VECTORS = {kind: f"{kind}_embeddings" for kind in VECTORS}
+"""The config of each kind of vector."""
 _CONFIGS = {VECTORS[kind]: config for kind, config in _VECTORS.items()}
 _IMAGE = "image"
 
@@ -226,8 +227,7 @@ _CONFIG_OF_ASSET = {
     TABLES.pages.name: PAGES,
     TABLES.readings.name: "regions",
     TABLES.texts.name: PAGES,
-    TABLES.text_vectors.name: "text_embeddings",
-    TABLES.image_vectors.name: "image_embeddings",
+    **{VECTOR_TABLES[kind].name: config for kind, config in _VECTORS.items()},
     TABLES.query_vectors.name: "queries",
 }
 """The config that holds what a search reads of a table."""

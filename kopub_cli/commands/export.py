@@ -12,6 +12,7 @@ from kopub_cli.options import open_settings, require_indexed
 from resources.config.places import store_url
 from resources.errors import ConfigError, counted
 from resources.files import is_url
+from resources.processes import keep_little
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -43,6 +44,7 @@ def export(
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
             raise ConfigError(f"{option} is for markdown: add --markdown")
+    keep_little()
     settings = open_settings()
     images = _page_images(settings) if page_images else None
     wanted = {"markdown": markdown, "docling": docling, "chunks": chunks, "tables": tables}

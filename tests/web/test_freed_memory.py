@@ -1,4 +1,4 @@
-"""`kopub browse` gives freed memory back; threads that decode pages keep theirs for the next page."""
+"""`kopub browse` and `kopub export` give freed memory back; threads that decode pages keep theirs for the next page."""
 
 import platform
 import re
@@ -80,6 +80,19 @@ thread.start()
 thread.join()
 """
 
+EXPORT = """
+import os
+from contextlib import suppress
+from kopub_cli.commands.export import export
+from resources.errors import KopubError
+
+os.environ["KOPUB_PROFILE"] = "no such profile"
+with suppress(KopubError):
+    export("out")
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
 
 def ran(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -89,6 +102,10 @@ def test_threads_and_arrow_share_few_heaps():
     done = ran(HEAPS)
     assert 1 <= len(re.findall("<heap nr=", done.stderr)) <= ARENAS
     assert done.stdout.split() == ["system"]
+
+
+def test_an_export_keeps_little():
+    assert ran(EXPORT).stdout.split() == ["system"]
 
 
 def test_what_is_free_between_used_blocks_is_given_back():
