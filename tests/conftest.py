@@ -36,8 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if report := config.getoption("passed_before"):
         passed = _passed_slowly(report)
-        config.hook.pytest_deselected(items=[item for item in items if _address(item.nodeid) in passed])
-        items[:] = [item for item in items if _address(item.nodeid) not in passed]
+        left_out = [item for item in items if _address(item.nodeid) in passed]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         # A whole graph through Dagster costs a second and more; those of tests/assets alone are of the inner loop.
         if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
@@ -49,11 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _passed_slowly(report: str) -> set[str]:
     """Return the addresses of the tests that passed, and took a second or more, in a report in JUnit's form."""
     cases = ElementTree.parse(report).getroot().iter("testcase")
-    # Where the tests are spread, their names end in that of the group. Passed is what nothing more is said of.
+    # Where the tests are spread, their names end in that of the group. A failure, an error and a skip are elements in
+    # the test's own.
     return {
         _address(f"{case.get('classname')}.{case.get('name', '').rpartition('@')[0] or case.get('name')}")
         for case in cases
-        if float(case.get("time", 0)) >= 1 and case.find("skipped") is None
+        if float(case.get("time", 0)) >= 1 and not len(case)
     }
 
 

@@ -21,6 +21,7 @@ from resources.errors import HubError, SourceError, StoreError, first_line
 from resources.pages.fetched_files import FetchedFiles
 from resources.pages.page_reader import Origin
 from resources.pages.upright import PageTransform
+from resources.release.base import VECTORS as RELEASED_VECTORS
 from resources.release.files import (
     CONFIGS,
     DATA_PATH,
@@ -33,7 +34,7 @@ from resources.release.files import (
 from resources.release.hub_calls import explain_hub_error
 from resources.release.remote import PublishedRelease
 from resources.states import State
-from resources.store.corpus_tables import TABLES, VECTOR_TABLES
+from resources.store.corpus_tables import TABLES
 from resources.store.rows import MADE_WITH
 from resources.store.schemas import OCR_RESULTS, STATE
 
@@ -227,7 +228,7 @@ _CONFIG_OF_ASSET = {
     TABLES.pages.name: PAGES,
     TABLES.readings.name: "regions",
     TABLES.texts.name: PAGES,
-    **{VECTOR_TABLES[kind].name: config for kind, config in _VECTORS.items()},
+    **{asset: config for config, asset in RELEASED_VECTORS.items()},
     TABLES.query_vectors.name: "queries",
 }
 """The config that holds what a search reads of a table."""

@@ -218,7 +218,7 @@ def _environment() -> dict[str, str]:
     folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
     # Threads of OpenCV and OpenMP would wait for work at full load, on the cores of those that decode pages.
     waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return {**waiting, **os.environ, **lasting_caches(os.environ, folders)}
+    return {**os.environ, **lasting_caches(os.environ, folders), **waiting}
 
 
 def _open_memory() -> IO[bytes]:
