@@ -168,27 +168,20 @@ def test_what_keeps_the_model_from_loading_is_told_here(make: Callable[..., PPDo
             list(make(device="cuda").detect(some_pages(1)))
 
 
-def test_nobody_waits_for_one_that_is_not_needed_after_all(make: Callable[..., PPDocLayout]) -> None:
-    resource = make()
-    resource.prepare()
-    until(workers)
-    started = time.monotonic()
-    resource.release()
-    assert time.monotonic() - started < 1
-    until(lambda: not workers())
-
-
+@pytest.mark.parametrize("moment", ["starting", "loaded"])
 def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
-    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+    moment: str, make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "STOP_SECONDS", 2.0)
     resource = make()
-    assert len(by_id(resource.detect(some_pages(1)))) == 1
+    if moment == "starting":
+        resource.prepare()
+        until(workers)
+    else:
+        assert len(by_id(resource.detect(some_pages(1)))) == 1
     (process,) = workers()
     process.suspend()
-    started = time.monotonic()
     resource.release()
-    assert time.monotonic() - started < 1
     assert process.is_running()
     until(lambda: not process.is_running())
 
@@ -319,5 +312,5 @@ def test_a_run_that_is_stopped_does_not_wait_for_a_batch(
     started = time.monotonic()
     stream.close()  # type: ignore[attr-defined]
     resource.release()
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < SECONDS
     until(lambda: not workers())

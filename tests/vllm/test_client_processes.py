@@ -43,8 +43,9 @@ SOON = 60.0
 """Seconds for what takes well under one on an idle machine."""
 QUICK = 8.0
 """Seconds after which a process has not ended by itself: it is killed after 10."""
-READY_SECONDS = 1.0
-"""CPU seconds until a client process asks for its first job."""
+READY_MODULES = 700
+"""Modules until a client process asks for its first job: PyTorch or Dagster alone bring more. Seconds are measured by
+`benchmarks.reading.client_start`."""
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -64,14 +65,14 @@ def test_what_a_client_process_imports_while_it_waits_is_there(engine: type[Serv
 
 def test_a_recognizer_s_client_process_is_light(tmp_path: Path) -> None:
     for report in recognizer_reports(tmp_path).values():
-        assert report.ready.cpu_seconds < READY_SECONDS
+        assert report.ready.modules < READY_MODULES
         assert report.prepared.heavy == ()
 
 
 @needs("torch", "tokenizers")
 def test_an_embedder_s_client_process_is_light_until_it_resizes_a_page(tmp_path: Path) -> None:
     for name, report in embedder_reports(tmp_path).items():
-        assert report.ready.cpu_seconds < READY_SECONDS
+        assert report.ready.modules < READY_MODULES
         assert report.ready.heavy == ()
         assert report.prepared.heavy == (("torch",) if name == RESIZED else ())
 
