@@ -1,4 +1,4 @@
-"""Reads what KoPub made, from Python: documents, pages, regions, texts, vectors and where they come from.
+"""Reads what KoPub made, from Python: documents, pages, regions, texts, vectors and their lineage.
 
     import kopub
 

@@ -1,4 +1,4 @@
-"""A corpus that was opened: its documents and pages, from a catalogue of ids and states."""
+"""An opened corpus: its documents and pages, from a catalogue of ids and states."""
 
 import os
 import re
@@ -45,12 +45,13 @@ def open(
     revision: str | None = None,
     profile: str | None = None,
 ) -> "Corpus":
-    """The corpus of a home, of a release by its folder, its URL or its id on the Hub; of $KOPUB_HOME when left out.
+    """Open the corpus of a home or of a release.
 
-    `store` and `index` are the folders or fsspec URLs of a home's tables and of the index of its corpus, where they lie
-    elsewhere, as `store.url` and `corpus.url` of a profile say. `revision` is a branch, tag or commit of a repository
-    on the Hub, whose files are fetched when they are first needed: those with the pages at once. Those of a release at
-    a URL come so too, into $KOPUB_HOME/sources. `profile` is the name or path of the one whose engine embeds questions;
+    A release is given by its folder, its URL or its id on the Hub; without any, the home is $KOPUB_HOME. `store` and
+    `index` are the folders or fsspec URLs of a home's tables and of the index of its corpus, where they lie elsewhere,
+    as `store.url` and `corpus.url` of a profile say. `revision` is a branch, tag or commit of a repository on the Hub,
+    whose files are fetched when they are first needed: those with the pages at once. Those of a release at a URL come
+    so too, into $KOPUB_HOME/sources. `profile` is the name or path of the one whose engine embeds questions;
     $KOPUB_PROFILE or `cpu` when left out. Raises `SourceError` for what is none of these, `HubError` where a repository
     cannot be read, and `StoreError` for a table that is damaged or a storage that does not answer.
     """
@@ -119,7 +120,10 @@ class Corpus:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is left out, a sentence each: shards without pages yet, tables of another corpus."""
+        """Return what is left out: shards without pages, tables of another corpus.
+
+        A sentence each.
+        """
         return tuple(self._source.notes)
 
     @property
@@ -129,7 +133,10 @@ class Corpus:
 
     @cached_property
     def catalogue(self) -> pa.Table:
-        """A row for each page, in corpus order: page_id, doc_id, page_no, shard, row, state and doubt."""
+        """A row for each page, in corpus order.
+
+        Columns: page_id, doc_id, page_no, shard, row, state and doubt.
+        """
         return catalogue_of(self.shards, list(ordered_map(self._source.catalogue, self.shards, _READERS)))
 
     @cached_property
@@ -181,9 +188,10 @@ class Corpus:
         return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
-        """The vectors of texts, or of `queries` that find them, by the engine of the profile: float32 (texts, dim).
+        """Return the vectors of texts, or of `queries` that find them.
 
-        Zeros for a text without words. Raises `KopubError`, one line, where a text has no vector.
+        They are made by the engine of the profile: float32 of shape (texts, dim). Zeros for a text without words.
+        Raises `KopubError`, one line, where a text has no vector.
         """
         from kopub.search import embedder_of
 
@@ -230,7 +238,10 @@ class Corpus:
         return self.documents[int(self._by_document[1][at])]
 
     def neighbour(self, at: int, step: int) -> Page | None:
-        """Return the page `step` pages further in the document of the page at a row of the catalogue."""
+        """Return the page `step` pages further on in the document of a page.
+
+        The page is given by its row of the catalogue.
+        """
         _, documents, order, places, starts = self._by_document
         to = int(places[at]) + step
         document = documents[at]
@@ -248,7 +259,7 @@ class Corpus:
         return searcher_of(self._source, self._profile)
 
     def _page_now(self, page_id: str) -> Page:
-        """Return a page that a search found, which looks at the tables as they are now."""
+        """Return a page that a search found, from the tables as they are now."""
         return (self if page_id in self._positions else self.refreshed()).page(page_id)
 
     def _pages_of(self, document: int) -> Pages:
@@ -261,8 +272,11 @@ class Corpus:
 
     @cached_property
     def _by_document(self) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Ids of the documents; by page its document; the pages by document and number; by page its place there;
-        by document the place of its first page, and the end."""
+        """The pages sorted by document and number.
+
+        The ids of the documents; by page its document; the pages by document and number; by page its place there; by
+        document the place of its first page, and the end.
+        """
         ids: dict[str, int] = {}
         names = self.catalogue["doc_id"].to_pylist()
         documents = np.array([ids.setdefault(name or "", len(ids)) for name in names], np.int64)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Document:
-    """A document: its id, which is empty for pages of no document, and its pages by their numbers."""
+    """A document: its id and its pages by number.
+
+    The id is empty for pages of no document.
+    """
 
     def __init__(self, id: str, pages: Pages) -> None:
         self.id = id
@@ -51,10 +54,10 @@ class Document:
         return _join(page.markdown for page in self.pages)
 
     def to_markdown(self, picture: Callable[[str, int], str] | None = None) -> str:
-        """Return one text, as exports write it: paragraphs joined over lines and pages, without running heads.
+        """Return one text, as exports write it.
 
-        `picture` gives what the picture of a region links to, by page id and index of the region; without it, and
-        where it is empty, words stand for a picture.
+        Paragraphs are joined over lines and pages, without running heads. `picture` gives what the picture of a region
+        links to, by page id and index of the region; without it, and where it is empty, words stand for a picture.
         """
         from resources.documents.markdown import document_markdown
 
@@ -68,9 +71,10 @@ class Document:
         return {"document": self.id, "pages": [page.to_dict() for page in self.pages]}
 
     def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
-        """Return the text in pieces of at most `max_tokens`, by its structure, with headings, pages and boxes.
+        """Return the text in pieces of at most `max_tokens`, by its structure.
 
-        `count_tokens` is the tokenizer of your model; without one, a quarter of the bytes are counted.
+        Each has its headings, pages and boxes. `count_tokens` is the tokenizer of your model; without one, a quarter of
+        the bytes are counted.
         """
         from resources.documents.chunks import chunk_document, estimate_tokens
 
@@ -79,7 +83,10 @@ class Document:
 
     @property
     def tables(self) -> "list[DocumentTable]":
-        """Its tables as rows and columns, whole where they go on over pages, with caption, pages and boxes."""
+        """Return its tables as rows and columns, with caption, pages and boxes.
+
+        Tables that go on over pages are whole.
+        """
         from resources.documents.tables import document_tables
 
         return [table for of in self.structured for table in document_tables(*of)]
@@ -161,7 +168,10 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
 
 
 class Documents(Sequence[Document]):
-    """The documents of a corpus in the order of their first pages: by number, by slice, or by id."""
+    """The documents of a corpus in the order of their first pages.
+
+    They are had by number, by slice, or by id.
+    """
 
     def __init__(self, ids: Sequence[str], pages: Callable[[int], Pages]) -> None:
         self._ids, self._pages = ids, pages

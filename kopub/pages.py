@@ -36,9 +36,10 @@ class NoSuchPage(KopubError, KeyError):
 
 
 class Page:
-    """One page. What the catalogue has is at hand; all else is read when it is asked for, and kept.
+    """One page of a corpus.
 
-    Properties raise `KopubError`, one line, where a table is damaged or a picture cannot be had.
+    What the catalogue has is at hand; all else is read when it is asked for, and kept. Properties raise `KopubError`,
+    one line, where a table is damaged or a picture cannot be had.
     """
 
     def __init__(self, corpus: "Corpus", source: "Source", at: int, place: Place) -> None:
@@ -80,7 +81,10 @@ class Page:
 
     @property
     def doubt(self) -> float | None:
-        """Return how wrong the text looks, from 0 to 1 (surely wrong); None while there is no text."""
+        """Return how wrong the text looks, from 0 to 1.
+
+        1 is surely wrong; None while there is no text.
+        """
         return self._corpus.value("doubt", self._at)
 
     @property
@@ -125,7 +129,7 @@ class Page:
 
     @cached_property
     def origin(self) -> "Origin | None":
-        """The file that the page comes from, as its owner knows it; None where a release does not say."""
+        """The file that the page comes from; None where a release does not say."""
         return self._source.origin(self._place)
 
     @property
@@ -150,7 +154,7 @@ class Page:
 
     @property
     def script(self) -> str | None:
-        """The script of most letters of the text, such as HANGUL or LATIN; None where there is no letter."""
+        """The script of most letters, such as HANGUL; None where there are none."""
         return main_script(self.text)
 
     @property
@@ -164,7 +168,7 @@ class Page:
         return self._source.regions(self._place)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values of the page with its regions: what `kopub read --json` prints of it."""
+        """Return the page with its regions as JSON values, as `kopub read --json`."""
         return {
             "page_id": self.id,
             "page_no": self.number,
@@ -180,7 +184,10 @@ class Page:
 
     @cached_property
     def vectors(self) -> Mapping[str, "np.ndarray"]:
-        """`text` and `image`, each float16 of shape (dim,) and norm 1; a vector that was not made is no key."""
+        """The vectors `text` and `image`: float16 of shape (dim,) and norm 1.
+
+        A vector that was not made is no key.
+        """
         return self._source.vectors(self._place)
 
     @cached_property
@@ -200,7 +207,10 @@ class Page:
 
     @cached_property
     def upright(self) -> "PageTransform | None":
-        """Return the transform that set the page upright, None where there is none. Boxes count on the result."""
+        """Return the transform that set the page upright, None without one.
+
+        Boxes count on the upright page.
+        """
         return self._source.upright(self._place)
 
     @property
@@ -218,7 +228,10 @@ class Page:
         return Image.fromarray(decode(self.upright_bytes))
 
     def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
-        """Return the corners of a box of the upright page on the picture as it came, clockwise from its top left."""
+        """Return the corners of a box of the upright page on the original picture.
+
+        They are clockwise from its top left.
+        """
         x1, y1, x2, y2 = box
         corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
         return corners if self.upright is None else self.upright.to_original(corners)
@@ -233,7 +246,10 @@ class Page:
 
 
 class Pages(Sequence[Page]):
-    """Pages of a corpus in an order: by number, by slice, or by id; `in` takes an id or a page."""
+    """Pages of a corpus in an order.
+
+    They are had by number, by slice, or by id; `in` takes an id or a page.
+    """
 
     def __init__(self, corpus: "Corpus", positions: np.ndarray) -> None:
         self._corpus, self._positions = corpus, np.ascontiguousarray(positions, np.int64)
@@ -298,7 +314,10 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[kept])
 
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
-        """Return those in one of the states, or in the shard; in the same order. Raises `KopubError` for no state."""
+        """Return the pages in one of the states, or in the shard.
+
+        They keep their order. Raises `KopubError` for an unknown state.
+        """
         wanted = set([state] if isinstance(state, str) else state)
         if unknown := wanted.difference(State):
             raise KopubError(f"there is no state {min(unknown)!r}; there are {', '.join(State)}")
@@ -311,9 +330,10 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[kept])
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
-        """Return the pages with their texts, their regions, or their vectors: a row each, in the order of the pages.
+        """Return the pages with their texts, regions or vectors, a row each.
 
-        Everything of it is read. `pages` has no pictures; a page without a vector is no row of its table.
+        Rows have the order of the pages. Everything of it is read. `pages` has no pictures; a page without a vector is
+        no row of its table.
         """
         return self._corpus.table(known(table), self.ids)
 

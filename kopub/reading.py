@@ -1,4 +1,7 @@
-"""`kopub.read`: files read at once, by the assets themselves, in a home that goes with the result."""
+"""`kopub.read`: read files at once.
+
+The assets themselves read them, in a home that goes with the result.
+"""
 
 import hashlib
 import os
@@ -91,7 +94,10 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A page to read, by its number from 1; None of a file that cannot be opened, with its `problem`."""
+    """A page to read, by its number from 1.
+
+    None is the number for a file that cannot be opened; `problem` says why.
+    """
 
     file: DocumentFile
     number: int | None
@@ -104,9 +110,10 @@ class _Page:
 
 
 class Reading:
-    """Files that are read in parts of some pages, each in a home of its own below a temporary folder.
+    """Files that are read in parts of a few pages.
 
-    `pages` is the number of pages that are to be read. What was read is there until `close`.
+    Each part has a home of its own below a temporary folder. `pages` is the number of pages that are to be read. What
+    was read is there until `close`.
     """
 
     def __init__(
@@ -117,7 +124,10 @@ class Reading:
         pages: Chosen = None,
         text_layer: TextLayers | None = None,
     ) -> None:
-        """Count the pages of `files`. Raises `KopubError` for a file that is no document, and for wrong `pages`."""
+        """Count the pages of `files`.
+
+        Raises `KopubError` for a file that is no document, and for wrong `pages`.
+        """
         found = _documents(files)
         wanted = _ranges(pages)
         self._folder = Path(tempfile.mkdtemp(prefix="kopub-read-"))
@@ -133,9 +143,9 @@ class Reading:
         self.pages: int = len(self._pages)
 
     def parts(self, at_once: int = 0) -> Iterator[HomeSource]:
-        """Read the pages in their order; yield each part when it is there: a few pages at first, or `at_once`.
+        """Read the pages in order, and yield each part when it is done.
 
-        Raises `KopubError` where the engines cannot run at all.
+        Parts are of a few pages at first, or of `at_once`. Raises `KopubError` where the engines cannot run at all.
         """
         gpus = self._settings.layout.gpus + self._settings.recognition.gpus
         most = at_once or (_MOST_ON_A_GPU if gpus else _MOST)
@@ -194,9 +204,9 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
 
 
 def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
-    """Return the first and the last page of each range, None for the last page of its document.
+    """Return the first and the last page of each range.
 
-    Raises `ConfigError`.
+    The last is None for that of the document. Raises `ConfigError`.
     """
     if pages is None:
         return None

@@ -61,7 +61,10 @@ class Region:
 
     @property
     def text(self) -> str:
-        """The content without markup, in NFC: cells of a table a tab apart, its rows a line. Empty when unread."""
+        """The content without markup, in NFC; empty when unread.
+
+        Cells of a table are a tab apart, its rows a line each.
+        """
         from resources.recognition.regions import RegionText
         from resources.texts.markdown import page_text
 
@@ -93,7 +96,10 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The making of a table's row: engine, model, parameters and run; None for what was not recorded."""
+    """How a table's row was made: engine, model, parameters and run.
+
+    None stands for what was not recorded.
+    """
 
     asset: str
     state: State
@@ -115,7 +121,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a page without its texts; sizes are in pixels of the upright page."""
+    """The facts of a page without its texts.
+
+    Sizes are in pixels of the upright page.
+    """
 
     width: int | None
     height: int | None
@@ -179,7 +188,10 @@ def empty(name: TableName) -> pa.Schema:
 
 
 def vectors(table: pa.Table) -> pa.Table:
-    """Return the rows of `page_id` and `vector` that have a vector, in the same types wherever they were read."""
+    """Return `page_id` and `vector` of the rows that have a vector.
+
+    Types are the same wherever they were read.
+    """
     width = table.schema.field("vector").type.list_size
     made = table.select(["page_id", "vector"]).filter(table["vector"].is_valid())
     return made.cast(pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), width))]))
@@ -188,9 +200,9 @@ def vectors(table: pa.Table) -> pa.Table:
 def collect_rows(
     ids: Sequence[str], shards: Iterable[str], read: Callable[[str], pa.Table | None], none: pa.Schema
 ) -> pa.Table:
-    """Return the rows of the pages `ids`, in their order, from the tables that `read` gives of each of their shards.
+    """Return the rows of the pages `ids`, in their order.
 
-    `none` are the columns where none of them has a table.
+    `read` gives the tables of each of their shards. `none` are the columns where none of them has a table.
     """
     ranks = {page_id: rank for rank, page_id in enumerate(ids)}
     tables, places = [], []
@@ -225,7 +237,10 @@ CATALOGUE = pa.schema(
 
 
 def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the catalogues of the shards in one, each row with its shard and its number there."""
+    """Return the catalogues of the shards as one.
+
+    Each row has its shard and its number there.
+    """
     if not tables:
         return CATALOGUE.empty_table()
     counts = [table.num_rows for table in tables]

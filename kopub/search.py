@@ -1,4 +1,4 @@
-"""The search over a home or a release, with the engine of a profile: what `kopub search` asks too."""
+"""The search over a home or a release, as `kopub search` does it."""
 
 import json
 import os
@@ -52,7 +52,10 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
 
 
 def embedder_of(source: Source, profile: str | None) -> Embedder:
-    """Return the engine for vectors of the profile that a corpus was opened with. Raises `ConfigError`."""
+    """Return the embedding engine of the profile a corpus was opened with.
+
+    Raises `ConfigError`.
+    """
     if isinstance(source, HomeSource):
         return _settings(source.home, profile).embedding
     assert isinstance(source, ReleaseSource)
@@ -85,7 +88,10 @@ def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Sa
 
 
 def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Searcher, list[str]]:
-    """Search words where no profile is named and the usual one's engine did not make the vectors."""
+    """Return a searcher, of words alone where no engine has the vectors' recipe.
+
+    So it is where no profile is named and the engine of the default one did not make the vectors.
+    """
     folder = _cache_folder(release)
     settings = _settings(folder, profile)
     tables = ReleaseTables(release, settings.embedding.recipe())
@@ -119,7 +125,10 @@ def _settings(home: Path, profile: str | None) -> Settings:
 
 
 def _cache_folder(release: ReleaseSource) -> Path:
-    """Return where a search keeps what it reads of a release: in the user's cache, since a release is only read."""
+    """Return where a search keeps what it reads of a release.
+
+    It is in the user's cache, since a release is only read.
+    """
     base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
     return base / "kopub" / "search" / fingerprint(release.location)
 
@@ -190,7 +199,10 @@ class Answer(Sequence[Hit]):
 
 
 def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
-    """Return what a searcher found, with the pages that `page_of` has of their ids; `notes` come before its own."""
+    """Return what a searcher found, as hits with pages.
+
+    `page_of` has the pages by id; `notes` come before the searcher's own.
+    """
     hits = tuple(
         Hit(
             hit.rank,

@@ -29,7 +29,7 @@ _UNMEASURED = 0.002
 
 @dataclass(frozen=True, slots=True)
 class PublishedShard:
-    """A shard whose table is published: the recipe of its table, and metadata for the UI."""
+    """A shard whose table is published, with its recipe and metadata."""
 
     recipe: str
     metadata: Metadata
@@ -37,7 +37,7 @@ class PublishedShard:
 
 @dataclass(frozen=True)
 class RunContext:
-    """One run of one asset: its id, its shards, what its checks find, what it was asked for, and what its GPUs do."""
+    """One run of one asset: its shards, requests, findings and use of GPUs."""
 
     run_id: str
     shards: tuple[str, ...]
@@ -56,10 +56,10 @@ class RunContext:
 
 
 class ShardAsset(ABC):
-    """An asset that is made shard by shard. A subclass declares it in class attributes and makes it in methods.
+    """An asset that is made shard by shard.
 
-    An instance works with the resources of one run, or of the settings when only its recipe is wanted.
-    Its docstring is the description in the UI.
+    A subclass declares it in class attributes and makes it in methods. An instance works with the resources of one run,
+    or of the settings when only its recipe is wanted. Its docstring is the description in the UI.
     """
 
     table: ClassVar[Table]
@@ -92,7 +92,10 @@ class ShardAsset(ABC):
 
     @classmethod
     def off(cls, resources: Resources) -> str | None:
-        """Return why these resources want nothing of it; None where they do. What is off is in no run and no plan."""
+        """Return why these resources do not want the asset; None where they do.
+
+        What is off is in no run and no plan.
+        """
         return None
 
     @property
@@ -126,7 +129,7 @@ class ShardAsset(ABC):
         return () if self.engine is None else (self.engine,)
 
     def prepare(self) -> None:
-        """Begin in the background what its engines take long for before a first row; see `Engine.prepare`."""
+        """Start in the background what its engines need; see `Engine.prepare`."""
         for engine in self.engines:
             engine.prepare()
 
@@ -141,7 +144,10 @@ class ShardAsset(ABC):
 
     @cached_property
     def made_with(self) -> str:
-        """Return what determines a row besides its inputs, as JSON: the code's version and the engine's recipe."""
+        """Return what determines a row besides its inputs, as JSON.
+
+        That is the code's version and the engine's recipe.
+        """
         engines = [engine.recipe() for engine in self.engines]
         settings = {"settings": dict(self.settings)} if self.settings else {}
         return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
@@ -153,23 +159,30 @@ class ShardAsset(ABC):
 
     @property
     def versions(self) -> dict[str, CodeVersion]:
-        """The versions behind the rows, by the names that `made_with` has for them in a plan."""
+        """The versions behind the rows, by their names in a plan."""
         own = {f"{self.name}.version": self.code_version}
         return own | {f"{self.engine_section}.version": engine.code_version for engine in self.engines}
 
     def source(self, shard: str) -> str | None:
-        """Fingerprint of what is read of the corpus itself for a shard; None where only parents are read."""
+        """Return the fingerprint of what a shard reads of the corpus.
+
+        None where only parents are read.
+        """
         return None
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
-        """Return what of the profile decides the rows of a shard besides the engine's section, by dotted key.
+        """Return the settings that decide a shard's rows, by dotted key.
 
-        Empty where nothing of it does, so that another value makes stale what it changes and no other shard.
+        The engine's section counts by itself. Empty where nothing of it does, so that another value makes stale what it
+        changes and no other shard.
         """
         return {}
 
     def extra_inputs(self, shard: str) -> dict[str, str]:
-        """Return what a table of the shard is made from besides its parents: the source and settings."""
+        """Return what a shard's table is made from besides its parents.
+
+        That is the source and settings.
+        """
         source = self.source(shard)
         return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
 
@@ -178,7 +191,10 @@ class ShardAsset(ABC):
         return ()
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        """Rows that a shard would have if it were made now; `made` it has, None when it was never made."""
+        """Return the rows that a shard would have if it were made now.
+
+        `made` is how many it has, None when it was never made.
+        """
         return self.corpus.manifest.shard(shard).rows if made is None else made
 
     def provenance(self, shard: str) -> Provenance:
@@ -202,7 +218,10 @@ class ShardAsset(ABC):
         return Provenance.of(self.name, self.recipe_hash, self.made_with, footers, self.extra_inputs(shard))
 
     def require_not_newer(self, shard: str, made_with: str) -> None:
-        """Raise `StoreError` where the table was `made_with` later code than this: two releases are at work at once."""
+        """Raise `StoreError` where the table was `made_with` later code than this.
+
+        Two releases are then at work at once.
+        """
         if not self.store.allow_downgrade and (newer := newer_code(made_with, self.made_with)):
             raise StoreError(
                 f"{self.name} of {shard} was made by a newer release of KoPub ({newer}) and is left as it is: upgrade "
@@ -210,22 +229,28 @@ class ShardAsset(ABC):
             )
 
     def require_possible(self) -> None:  # noqa: B027 - most assets can be made whatever the settings say
-        """Raise `KopubError` where a run that is to make it could only fail; asked before its first step begins."""
+        """Raise `KopubError` where a run could only fail, before it begins."""
 
     def keep(self, shard: str, run: RunContext, stamp: Provenance) -> PublishedShard | None:
-        """Return the published table of a shard as it is; None where a part of it is to be made or looked at again.
+        """Return the published table of a shard where it is up to date.
 
-        Its recipe is that of `stamp`. Raises `KopubError`.
+        None where a part of it is to be made or looked at again. Its recipe is that of `stamp`. Raises `KopubError`.
         """
         return None
 
     def make_shard(self, shard: str, run: RunContext) -> PublishedShard:
-        """Make and publish the table of a shard, where its rows are not made one by one. Raises `KopubError`."""
+        """Make and publish the table of a shard as a whole.
+
+        For tables whose rows are not made one by one. Raises `KopubError`.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """Do what has to be done once, when all shards of a run are through. Raises `KopubError`."""
+        """Finish a run once all its shards are done.
+
+        Raises `KopubError`.
+        """
 
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
@@ -239,13 +264,19 @@ class RetryPartial(Resource):
 
 
 class RowTable(ShardAsset):
-    """A `ShardAsset` whose rows are made one by one and journalled, so that a killed run costs what was in flight."""
+    """A `ShardAsset` whose rows are made one by one.
+
+    They are journalled, so that a killed run costs what was in flight.
+    """
 
     checks: ClassVar[tuple[Check, ...]] = (ACCOUNTED, NOTHING_LOST)
 
     @abstractmethod
     def rows(self, shard: str) -> Iterable[RowSpec]:
-        """Return the rows that the shard must end up with, in their order. Raises `StoreError`, `SourceError`."""
+        """Return the rows that the shard must end up with, in order.
+
+        Raises `StoreError`, `SourceError`.
+        """
 
     @abstractmethod
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[RowResult]:
@@ -261,7 +292,10 @@ class RowTable(ShardAsset):
         return {}
 
     def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        """Return what is wrong with a made table, by check, besides what every table is checked for."""
+        """Return what is wrong with a made table, by check.
+
+        These come besides what every table is checked for.
+        """
         return {}
 
     def take_figures(self) -> Mapping[str, float]:
@@ -273,7 +307,10 @@ class RowTable(ShardAsset):
         return {}
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int] | None:
-        """Return how many regions the table holds, so that a plan need not read it; None where it holds none."""
+        """Return how many regions a table holds; None where it holds none.
+
+        A plan then need not read it.
+        """
         return None
 
     def keep(self, shard: str, run: RunContext, stamp: Provenance) -> PublishedShard | None:
@@ -300,12 +337,15 @@ class RowTable(ShardAsset):
         run.problems.count_losses(self.store, self.name, self.table.key, self.corpus.manifest.keys)
 
     def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
-        """Return the rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
+        """Return the rows of `specs` that no `known` table holds finished.
+
+        `failed` rows are tried again.
+        """
         return unfinished(specs, known, self.table.key, retry_partial)
 
     @cached_property
     def moved_rows(self) -> MovedRows:
-        """The rows that other shards hold, as they were when the first of them was wanted."""
+        """The rows of other shards, as they were when first wanted."""
         return MovedRows(self.store, self.name, self.schema, self.table.key, self.corpus.manifest.keys)
 
 
@@ -314,7 +354,10 @@ class EngineTable(RowTable):
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:
-        """Return what the engine needs for each row of `todo`, in their order. Raises `SourceError`, `StoreError`."""
+        """Return the engine's input for each row of `todo`, in order.
+
+        Raises `SourceError`, `StoreError`.
+        """
 
     @abstractmethod
     def results(self, inputs: Iterator[Any]) -> Iterable[Any]:

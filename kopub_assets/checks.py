@@ -1,4 +1,7 @@
-"""Checks of a table before it is published: each gives a problem for a person, or None."""
+"""Checks of a table before it is published.
+
+Each returns a problem for a person, or None.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +30,10 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of an asset; a table with a problem of a blocking one is not published, and the one before stays."""
+    """A check of an asset.
+
+    A table with a problem of a blocking check is not published, and the one before stays.
+    """
 
     name: str
     description: str
@@ -46,7 +52,10 @@ NOTHING_LOST = Check(
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a check over all shards; one that `stops` keeps this run from making the assets below."""
+    """The result of a check over all shards.
+
+    One that `stops` keeps this run from making the assets below.
+    """
 
     check: str
     passed: bool
@@ -77,7 +86,7 @@ class Problems:
             self._found[check][shard] = problem
 
     def conclude(self, check: str, passed: bool, says: str) -> None:
-        """Give a check its one result over all shards, with a sentence also where it passed."""
+        """Give a check its one result over all shards, also where it passed."""
         self._concluded[check] = passed, says
 
     def stop_at(self, shard: str) -> None:
@@ -89,7 +98,10 @@ class Problems:
             raise ClosedGate("; ".join(blocking))
 
     def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
-        """Count the rows of every published shard by state, and name what was lost. Raises `StoreError`."""
+        """Count the published rows by state, and name what was lost.
+
+        Raises `StoreError`.
+        """
         tables = FooterCache(store).tables(asset)
         counted = {shard: tables[shard].states for shard in shards if shard in tables}
         found = self._found[NOTHING_LOST.name]
@@ -127,7 +139,10 @@ class Problems:
         return found + [Result(name, passed, False, says, {}) for name, (passed, says) in self._concluded.items()]
 
     def _stops(self, check: str) -> bool:
-        """Return whether a blocking check has a problem with a shard of this run; one of another run is only told."""
+        """Return whether a blocking check has a problem with this run's shards.
+
+        Shards of other runs are only told.
+        """
         return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
 
     def _figures_of(self, check: str) -> Mapping[str, Any]:
@@ -135,7 +150,10 @@ class Problems:
 
 
 def unaccounted(made: ShardResult) -> str | None:
-    """in = ok + partial + blank + failed + quarantined, every row of the specification once and no other."""
+    """Return what keeps the states from adding up to the rows.
+
+    in = ok + partial + blank + failed + quarantined: every row of the specification once and no other.
+    """
     expected = Counter(spec.id for spec in made.specs)
     found = Counter(made.table[made.id_column].to_pylist())
     lost, extra = expected - found, found - expected
@@ -159,7 +177,10 @@ def losses(table: pa.Table, id_column: str) -> str | None:
 
 
 def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | None:
-    """Return a jump in pages without regions: a broken detector looks like a pile of blank pages."""
+    """Return a jump in pages without regions.
+
+    A broken detector looks like a pile of blank pages.
+    """
     readable = table.filter(pc.field("state") != State.QUARANTINED)
     inked = readable.filter(pc.field("state") != State.BLANK)
     if inked.num_rows and _empty(inked) == inked.num_rows:
@@ -179,7 +200,11 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
 
 
 def unsound_vectors(table: pa.Table, dim: int) -> str | None:
-    """Wrong width, NaN, or a norm other than 1 where there is something to embed; a vector where there is not."""
+    """Return what is wrong with the vectors.
+
+    That is a wrong width, NaN, a norm other than 1 where there is something to embed, or a vector where there is
+    nothing.
+    """
     width = table.schema.field("vector").type.list_size
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"

@@ -1,4 +1,4 @@
-"""The glue to Dagster: a declared asset as an `AssetsDefinition`, and a run over its shards."""
+"""The glue to Dagster: assets as its definitions, and runs over shards."""
 
 import inspect
 import platform
@@ -51,10 +51,10 @@ def dagster_asset(
     scores: Collection[str],
     room: ReadingRoom,
 ) -> dg.AssetsDefinition:
-    """`asset` of `graph` as Dagster knows it; `declared` is an instance with the resources of the settings.
+    """Return `asset` of `graph` as an asset of Dagster.
 
-    `scores` are the assets of scores that this platform has: not every corpus has known answers. Each shard has a
-    link to its pages in the reading `room`.
+    `declared` is an instance with the resources of the settings. `scores` are the assets of scores that this platform
+    has: not every corpus has known answers. Each shard has a link to its pages in the reading `room`.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
@@ -99,7 +99,10 @@ def dagster_asset(
 
 
 def _engine_kind(declared: ShardAsset) -> set[str]:
-    """Return the engine behind the rows, on the asset's node; a release is known by where it goes."""
+    """Return the engine behind the rows, for the asset's node.
+
+    A release is known by where it goes.
+    """
     return (
         {declared.engine.code_version.name.rpartition(".")[2]}
         if isinstance(declared, RowTable) and declared.engine
@@ -108,7 +111,10 @@ def _engine_kind(declared: ShardAsset) -> set[str]:
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return references to an asset's source for the UI; nothing for one that was typed into a session."""
+    """Return references to an asset's source for the UI.
+
+    None for one that was typed into a session.
+    """
     try:
         file, line = _declared_at(asset)
     except (OSError, TypeError):
@@ -124,9 +130,10 @@ def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
 
 
 def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
-    """`asset` as Dagster shows it where the settings want nothing of it: nothing runs, and nothing waits for it.
+    """Return `asset` as Dagster shows it where the settings switch it off.
 
-    Without its parents: a selection of what follows one of them would name it, and Dagster refuses to make it.
+    Nothing runs, and nothing waits for it. Without its parents: a selection of what follows one of them would name it,
+    and Dagster refuses to make it.
     """
     left_out = "*Materialize all* leaves it out, and a backfill that is asked of the API must not name it."
     description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
@@ -155,7 +162,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: EnginePrefetcher
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
-    """Make the shards of a run: the same code for one, a range and a backfill.
+    """Make the shards of a run, be it one, a range or a backfill.
 
     A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
     tells all shards of the run once more at the end of the step.
@@ -233,7 +240,7 @@ def _finish(
 
 
 def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
-    """Return where the table of a shard lies, and where its pages can be looked at."""
+    """Return where a shard's table lies, and where its pages are shown."""
     places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
     address = room.of_shard(shard)
     return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
@@ -245,7 +252,10 @@ def _materialization(context: dg.AssetExecutionContext, shard: str, made: Publis
 
 
 def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as the UI shows it: of fractions four digits, records as a table, markdown and links as such."""
+    """Return metadata as the UI shows it.
+
+    Fractions have four digits, records are a table, markdown and links are shown as such.
+    """
     return {name: _shown(value) for name, value in metadata.items()}
 
 
@@ -278,7 +288,10 @@ def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
 
 
 def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
-    """Return what the checks found. An error stops the assets below in this run; the rest are warnings."""
+    """Return what the checks found.
+
+    An error stops the assets below in this run; the rest are warnings.
+    """
     return [
         dg.AssetCheckResult(
             passed=found.passed,
@@ -294,7 +307,10 @@ def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
 def problems_before(
     instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return what the last run's checks found, by check and shard of the corpus as it is now."""
+    """Return what the last run's checks found, by check and shard.
+
+    Only shards of the corpus as it is now count.
+    """
     found: dict[str, dict[str, str]] = {}
     for check in checks:
         key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
@@ -308,9 +324,10 @@ def problems_before(
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
-    """Raise `ClosedGate` when the asset's engine failed the last self-test of its recipe, unless there is a reason.
+    """Raise `ClosedGate` when the engine failed its last self-test.
 
-    An engine that was never tested runs; before the first table that a GPU engine makes, the log says how to test it.
+    The test must be of the engine's recipe; a reason opens the gate. An engine that was never tested runs; before the
+    first table that a GPU engine makes, the log says how to test it.
     """
     if asset.engine is None:
         return
@@ -335,7 +352,7 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
 
 
 class _RunResource(dg.ConfigurableResource[Any]):
-    """Makes the resource of a run: that of the settings, with the fields that the run sets."""
+    """Makes the resource of a run from the settings and the run's fields."""
 
     section: ClassVar[str]
     configured: ClassVar[Resource]
@@ -370,10 +387,11 @@ class NoValues(dg.IOManager):
 
 
 def launchable(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resources as Dagster takes them; what is none, such as the name of the profile, stays as it is.
+    """Return the resources as Dagster takes them.
 
-    The values of the settings become the defaults of the fields one by one: a run that sets one of them leaves the
-    others as they are. A field that is `ProfileOnly`, or that holds a resource, is the profile's alone.
+    What is no resource, such as the name of the profile, stays as it is. The values of the settings become the defaults
+    of the fields one by one: a run that sets one of them leaves the others as they are. A field that is `ProfileOnly`,
+    or that holds a resource, is the profile's alone.
     """
     return {name: _launchable(name, each) if isinstance(each, Resource) else each for name, each in resources.items()}
 

@@ -33,10 +33,10 @@ _SECONDS = 0.2
 
 
 class DocumentChunks(RowTable):
-    """The documents that begin in a shard, in pieces by their structure that fit a model, with pages and boxes.
+    """The documents that begin in a shard, cut into chunks by their structure.
 
-    Their pages in other shards count too. While those are not read, the document is `failed`, and made when they are.
-    Made where the profile sets `documents.chunks`.
+    Chunks fit a model, and have their pages and boxes. Their pages in other shards count too. While those are not read,
+    the document is `failed`, and made when they are. Made where the profile sets `documents.chunks`.
     """
 
     table: ClassVar[Table] = DOCUMENT_CHUNKS
@@ -73,10 +73,10 @@ class DocumentChunks(RowTable):
         return sorted({other for document in self._beginning_in(shard) for other in document.shards} - {shard})
 
     def extra_inputs(self, shard: str) -> dict[str, str]:
-        """Return what else decides the rows: which pages are in other shards, and what was read there.
+        """Return what else decides the rows.
 
-        Nothing where every document of the shard lies in it alone. A change in another shard makes the table stale,
-        and of its rows those whose pages changed.
+        That is which pages are in other shards, and what was read there. Nothing where every document of the shard lies
+        in it alone. A change in another shard makes the table stale, and of its rows those whose pages changed.
         """
         inputs = super().extra_inputs(shard)
         across = [each for each in self._stream.documents if shard in each.shards and len(each.shards) > 1]

@@ -83,9 +83,10 @@ class CorpusImageEmbeddings(VectorTable):
 
 
 class CorpusTextEmbeddings(VectorTable):
-    """The vector of every page's text: float16 of L2 norm 1, compared with query vectors by dot product.
+    """The vector of every page's text: float16 of L2 norm 1.
 
-    The text is what is printed; where `figures.embed_notes` says so, what a model says of the figures follows it.
+    It is compared with query vectors by dot product. The text is what is printed; where `figures.embed_notes` says so,
+    what a model says of the figures follows it.
     """
 
     table: ClassVar[Table] = TABLES.text_vectors
@@ -114,7 +115,7 @@ class CorpusTextEmbeddings(VectorTable):
                 yield RowSpec.after(row, [self.recipe_hash, row["text"]], known, row["text"])
 
     def _notes(self, shard: str) -> dict[str, str]:
-        """Return the notes on each page's figures as one text, where they are to be embedded."""
+        """Return the notes on each page's figures as one text to embed."""
         if FigureNotes not in self.reads:
             return {}
         pages = self.store.read(FigureNotes.table.name, shard, ["page_id", "notes"]).to_pylist()
@@ -145,7 +146,10 @@ class QueryEmbeddings(VectorTable):
         self.engine.prepare_texts()
 
     def source(self, shard: str) -> str:
-        """Return the queries of a shard as they were indexed; those of other shards do not count."""
+        """Return the fingerprint of a shard's queries as they were indexed.
+
+        Those of other shards do not count.
+        """
         return queries_source(self.corpus.manifest, shard)
 
     def expected_rows(self, shard: str, made: int | None) -> int:

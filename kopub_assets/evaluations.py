@@ -1,4 +1,7 @@
-"""A benchmark, read by the assets of a profile and scored, in a home that is not the corpus'."""
+"""A benchmark that is read by a profile's assets, and scored.
+
+Its home is not that of the corpus.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -56,9 +59,10 @@ def prepare_answers(
 
 
 def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
-    """Return the engines of `settings` in the home of a prepared evaluation; tables, ledger and release lie there too.
+    """Return `settings` with the home of a prepared evaluation.
 
-    Where the benchmark gives the regions, they are the layout. The platform's own gates do not guard an evaluation.
+    Its tables, ledger and release lie there too. Where the benchmark gives the regions, they are the layout. The
+    platform's own gates do not guard an evaluation.
     """
     home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
     gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
@@ -76,10 +80,10 @@ def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
 
 
 def evaluate(settings: Settings) -> Evaluation:
-    """Read what is not read yet of an evaluation's home, by the assets of its profile, and score it.
+    """Read what is left of an evaluation's home, and score it.
 
-    A page that cannot be read is scored as lost. Raises `KopubError` where an engine cannot run at all; what was
-    finished is kept for the next run.
+    The assets of its profile read it. A page that cannot be read is scored as lost. Raises `KopubError` where an engine
+    cannot run at all; what was finished is kept for the next run.
     """
     assets = {table.name: GRAPH.by_name[table.name](settings.resources) for table in READING}
     shards = tuple(settings.corpus.manifest.keys)
@@ -105,7 +109,10 @@ def evaluate(settings: Settings) -> Evaluation:
 
 
 def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
-    """Make the tables of an asset, as many as can be. Raises `KopubError` for the first shard that failed."""
+    """Make the tables of an asset, as many as can be.
+
+    Raises `KopubError` for the first shard that failed.
+    """
     watcher().began(asset.name)
     outcomes = dict(make_shards(asset, run))
     for shard, outcome in outcomes.items():
@@ -117,9 +124,10 @@ def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
 def score(
     store: ShardStore, corpus: Corpus, gates: Gates, log: Callable[[str], None]
 ) -> tuple[list[KnownAnswers], ReadingScores]:
-    """Score what was read of a corpus against its known answers, and keep the scores. Raises `KopubError`.
+    """Score what was read of a corpus, and keep the scores.
 
-    What people corrected is an answer where they checked it, and no reading.
+    The known answers are its gold. Raises `KopubError`. What people corrected is an answer where they checked it, and
+    no reading.
     """
     watcher().began(OCR_SCORES.name)
     with store.exclusive(OCR_SCORES.name, ALL), store.fetched_once():
@@ -138,7 +146,10 @@ _READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING
 
 @dataclass(frozen=True, slots=True)
 class GuardStanding:
-    """One benchmark: whether it must be read again, why and at what cost, and what its last scores forbid."""
+    """How one benchmark stands.
+
+    It says whether it must be read again, why and at what cost, and what its last scores forbid.
+    """
 
     asked: EvaluationRequest
     evaluated: bool
@@ -147,7 +158,10 @@ class GuardStanding:
 
     @property
     def why(self) -> list[str]:
-        """Return what is to be made again, one line each; nothing where the evaluation is that of the profile now."""
+        """Return what is to be made again, one line each.
+
+        Nothing where the evaluation is that of the profile now.
+        """
         if not self.evaluated:
             return ["this profile has not been scored on it"]
         return [f"{plan.asset}: {line}" for plan in self.plans for line in plan.why]
@@ -193,12 +207,12 @@ def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
 
 
 def _is_scored(moved: Settings) -> bool:
-    """Return whether the scores are of the tables there are, against this gold and by these scorers."""
+    """Return whether the scores are of today's tables, gold and scorers."""
     store, corpus = moved.store, moved.corpus
     measured = contents(store, corpus.manifest.keys, store.has)
     return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))
 
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
-    """Return whether every benchmark was read by the profile as it is now, and none of them significantly worse."""
+    """Return whether this profile was evaluated on every benchmark, none significantly worse."""
     return all(each.is_current and not each.closed for each in standings)

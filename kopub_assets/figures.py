@@ -1,4 +1,4 @@
-"""The assets of figures: a row for each page, with a result for each of its figures."""
+"""The assets of figures: rows of pages with a result for each figure."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -42,7 +42,7 @@ class PageResults:
 
 
 class FigureTable(EngineTable):
-    """An `EngineTable` with a row for each page and a list of its figures in the column `listed`.
+    """An `EngineTable` of pages, with their figures listed in the column `listed`.
 
     A page without a figure that is large enough is `blank`, and no engine sees it.
     """
@@ -76,7 +76,10 @@ class FigureTable(EngineTable):
 
     @abstractmethod
     def of_figures(self, pictures: Iterator[FigurePicture]) -> Iterator[Any]:
-        """Return the engine's result for each figure, in any order, with its `id`, `state` and `reason`."""
+        """Return the engine's result for each figure, in any order.
+
+        Each has its `id`, `state` and `reason`.
+        """
 
     @abstractmethod
     def made_of(self, result: Any) -> Row:
@@ -172,7 +175,10 @@ class FigureTable(EngineTable):
 
 
 def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
-    """State and reason of a page by those of its figures, of which there is one at least."""
+    """Return the state and reason of a page from those of its figures.
+
+    There is at least one.
+    """
     lost = [figure for figure in figures if figure["state"] in LOST]
     made = sum(figure["state"] == State.OK for figure in figures)
     if not lost:
@@ -186,10 +192,11 @@ def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
 
 
 class FigureNotes(FigureTable):
-    """The notes of a model on the images, charts and, with `figures.tables`, tables of every page.
+    """The notes of a model on the figures of every page.
 
-    It sees the picture, the caption and the nearest text. Made where the section `notes` of the profile names an
-    engine. None of it was read: it is in no text of a page, and in a vector only where `figures.embed_notes` says so.
+    Figures are images, charts and, with `figures.tables`, tables. It sees the picture, the caption and the nearest
+    text. Made where the section `notes` of the profile names an engine. None of it was read: it is in no text of a
+    page, and in a vector only where `figures.embed_notes` says so.
     """
 
     table: ClassVar[Table] = FIGURE_NOTES
@@ -234,9 +241,10 @@ FIGURE_VECTORS_ARE_SOUND = Check(
 
 
 class FigureEmbeddings(FigureTable):
-    """The vectors of the images and charts of every page: float16 of L2 norm 1, compared with query vectors.
+    """The vectors of the images and charts of every page.
 
-    Made where the profile sets `figures.vectors`: it costs up to half of what a page's picture does for each figure.
+    They are float16 of L2 norm 1, compared with query vectors. Made where the profile sets `figures.vectors`: it costs
+    up to half of what a page's picture does for each figure.
     """
 
     table: ClassVar[Table] = FIGURE_VECTORS

@@ -1,4 +1,4 @@
-"""The assets that are made shard by shard, in the order they are made: the one place where an asset is registered."""
+"""Every asset that is made shard by shard, registered in its order."""
 
 from dataclasses import dataclass
 from functools import cached_property

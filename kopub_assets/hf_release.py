@@ -1,4 +1,4 @@
-"""The dataset that others load: Parquet files by configuration, and a card that says how they were made."""
+"""The dataset that others load: Parquet files by configuration, and a card."""
 
 import json
 import time
@@ -71,11 +71,12 @@ class Publishing(Resource):
 
 
 class HfRelease(ShardAsset):
-    """The released files of a shard, with their hashes; the card is written last, from what the release holds.
+    """The released files of a shard, with their hashes.
 
-    They are staged, and one run puts the release in place as a whole, with the shards that other nodes released.
-    `datasets.load_dataset(folder, config)` opens it. Nothing leaves this machine unless the profile
-    names a repository and the run asks for it: by `push`, or by the run tag `kopub/publish`.
+    The card is written last, from what the release holds. They are staged, and one run puts the release in place as a
+    whole, with the shards that other nodes released. `datasets.load_dataset(folder, config)` opens it. Nothing leaves
+    this machine unless the profile names a repository and the run asks for it: by `push`, or by the run tag
+    `kopub/publish`.
     """
 
     table: ClassVar[Table] = RELEASED_FILES
@@ -123,7 +124,10 @@ class HfRelease(ShardAsset):
         return {**settings, "corrections.released": log.marks([shard], checked=True).get(shard, "0")}
 
     def require_possible(self) -> None:
-        """Look once in a run whether the release may be written where the settings say. Raises `ConfigError`."""
+        """Check once a run whether the release may be written there.
+
+        Raises `ConfigError`.
+        """
         if not self._is_placed:
             require_place(self.engine, self.corpus, self.store.url)
             self._is_placed = True
@@ -175,7 +179,7 @@ class HfRelease(ShardAsset):
         return PublishedShard(stamp.recipe, _files(files, 0))
 
     def _corpus(self, shard: str) -> dict[str, str]:
-        """Return what the files have of the corpus besides the tables, for a look at object storage."""
+        """Return what of the corpus the released files hold besides the tables."""
         if self.store.local:
             return {}
         entry = self.corpus.manifest.shard(shard)
@@ -229,7 +233,7 @@ class HfRelease(ShardAsset):
         about: ReleaseDescription,
         closed: Sequence[str],
     ) -> None:
-        """Say in the log, the metadata and a check how the corpus stands at the end of the run."""
+        """Report how the corpus stands at the end of a run, with a check."""
         states: Counter[str] = Counter()
         for part in inventory["pages"]:
             states.update(part.summary["ended"])
@@ -265,11 +269,11 @@ class HfRelease(ShardAsset):
     def replace_release(
         self, log: Callable[[str], None], warn: Callable[[str], None], check: Callable[[Path], None] = _skip_check
     ) -> ReleaseDescription:
-        """Make the release whole of the shared tables, and put it in place once `check` raises nothing; what it says.
+        """Make the release of the shared tables, and put it in place.
 
-        A shard that another node released is made here from its tables, once all shards are released somewhere.
-        Raises `ConfigError` where the release may not be written, `StoreError`, and what `check` raises; the release
-        before stays then.
+        `check` raises what forbids it. A shard that another node released is made
+        here from its tables, once all shards are released somewhere. Raises `ConfigError` where the release may not be
+        written, `StoreError`, and what `check` raises; the release before stays then.
         """
         self.require_possible()
         keys = self.corpus.manifest.keys
@@ -289,7 +293,7 @@ class HfRelease(ShardAsset):
         return about
 
     def _bring_in(self, shard: str, log: Callable[[str], None], warn: Callable[[str], None]) -> dict[str, str]:
-        """Stage the files of a shard that another node released; those that its table of released files has."""
+        """Stage the files of a shard that another node released."""
         with self.store.exclusive(self.name, shard):
             wanted = self._listed(shard)
             try:

@@ -1,4 +1,4 @@
-"""The lineage of a page or a vector: its row in every table version, and what made it."""
+"""The lineage of a page or a vector: its rows, and what made them."""
 
 import hashlib
 import json
@@ -44,9 +44,9 @@ _READERS = 8
 
 
 def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
-    """Return the shard of a page or query by its kind: both, when a page and a query have one id.
+    """Return the shards of a page or query, by kind.
 
-    Raises `KopubError`.
+    Both kinds are there when a page and a query have one id. Raises `KopubError`.
     """
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
@@ -56,7 +56,7 @@ def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str
 
 
 def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
-    """Everything that is known of how a page or query came to be, as JSON values.
+    """Return all that is known of a page or query, as JSON values.
 
     With an `asset`, the row of that table and what exactly it was made from, also where those tables
     have been replaced since; without, the rows of all tables as they are now.
@@ -85,7 +85,7 @@ def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str,
 
 
 def holds(store: ShardStore, asset: str, shard: str, kind: str) -> bool:
-    """Return whether an asset has been made and has a row for each page, or each query."""
+    """Return whether an asset has a row for each page, or each query."""
     return store.has(asset, shard) and IDS[kind][1] in store.columns(asset, shard)
 
 
@@ -142,7 +142,7 @@ def _vector(row: pa.Table) -> dict[str, Any] | None:
 
 
 def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the page's row of the source, with the hash of the bytes that are there now."""
+    """Return the page's row of the source, with its bytes' hash now."""
     named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
     now, problem, origin = None, None, None
     file, manifest = raw["source"], corpus.manifest
@@ -187,7 +187,7 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
 
 
 def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:
-    """Return what a table was made from, back to the source, that is not kept any more."""
+    """Return what a table was made from that is not kept any more."""
     if asset is None:
         return []
     needed = {asset}
@@ -198,7 +198,10 @@ def _missing(store: ShardStore, shard: str, asset: str | None, versions: Version
 
 
 def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> Iterator[str]:
-    """Yield the parents that a table was made from; of one that is not kept, those that it must have had."""
+    """Yield the parents that a table was made from.
+
+    Of a table that is not kept: those that it must have had.
+    """
     if asset in versions:
         yield from contents_of_parents(store, asset, shard, versions[asset])
     else:
@@ -211,7 +214,10 @@ COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name
 
 
 def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = None) -> Versions:
-    """Return a table and all that it was made from, back to the source; what is not kept any more is left out."""
+    """Return a table and all that it was made from, back to the source.
+
+    What is not kept any more is left out.
+    """
     found: Versions = {asset: version}
     for parent, content in contents_of_parents(store, asset, shard, version).items():
         for kept in _versions(store, parent, shard):
@@ -232,10 +238,11 @@ def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | N
 
 
 def edition(store: ShardStore, shard: str, name: str) -> Versions:
-    """Return the tables of a shard as they were: `current`, `previous`, or those that belong to a table's recipe.
+    """Return the tables of a shard as they were.
 
-    `previous` is every table as it was before it was last replaced, and what that was made from. A
-    recipe may be cut short. Raises `StoreError` when there is no such version, or more than one.
+    `current`, `previous`, or those that belong to a table's recipe. `previous` is every table as it was before it was
+    last replaced, and what that was made from. A recipe may be cut short. Raises `StoreError` when there is no such
+    version, or more than one.
     """
     made = [asset for asset in COMPARED if store.has(asset, shard)]
     if not made:
@@ -282,7 +289,7 @@ def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tu
 
 
 def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
-    """Return a table, what it was made from, and what was made from those; other tables as they are now."""
+    """Return a table with its ancestors and descendants, and the others as now."""
     found = ancestry(store, asset, shard, version)
     contents = {name: content_of(store, name, shard, kept) for name, kept in found.items()}
     for name in made:
@@ -325,9 +332,10 @@ Tables = dict[str, pa.Table]
 def compared_tables(
     store: ShardStore, shard: str, old: Versions, new: Versions, page_id: str | None = None
 ) -> tuple[Tables, Tables]:
-    """Return what is compared of two versions of a shard, by asset; of one page alone where `page_id` names it.
+    """Return what is compared of two versions of a shard, by asset.
 
-    Vectors that are the same table in both are left out. Raises `StoreError`.
+    Of one page alone where `page_id` names it. Vectors that are the same table in both are left out. Raises
+    `StoreError`.
     """
     same = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
     before, after = (
@@ -349,7 +357,7 @@ def compare_versions(
 
 
 def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions) -> list[Upgrade]:
-    """Return the tables that differ between two versions of a shard, with the settings that differ."""
+    """Return the tables, and their settings, that differ between two versions."""
     found = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))

@@ -26,7 +26,7 @@ _COSTLIEST = 5
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The work of one asset in one run; `gpus` are those its engine holds, `own` its own recipe."""
+    """The work of one asset in one run, with its recipe and GPUs."""
 
     store: ShardStore
     asset: str
@@ -35,7 +35,7 @@ class Account:
     gpus: int
 
     def enter(self, shard: str, work: Work, first: bool = False) -> None:
-        """Add the work on a shard to the ledger, whatever becomes of its table; `first` where it has none yet.
+        """Add the work on a shard to the ledger, whatever becomes of its table.
 
         Raises `StoreError`.
         """
@@ -97,7 +97,7 @@ class Link(str):
 
 
 def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layout: pa.Table) -> Markdown:
-    """Return the shard's first page that has regions, with their boxes, labels and reading order drawn on it."""
+    """Return the shard's first page with regions, and its layout drawn on it."""
     at = layout["state"].index(State.OK.value).as_py()
     if at < 0:
         return Markdown("no page to show")
@@ -121,9 +121,10 @@ def first_text(table: pa.Table, column: str) -> Markdown:
 
 
 def first_markdown(table: pa.Table, column: str) -> Markdown:
-    """The first blocks of the first page that has any, rendered; a picture is its label, since the UI has no crops.
+    """Return the first blocks of the first page with any, rendered.
 
-    What a page says is escaped in `column` already. A first block that is too long is cut and shown as it is.
+    A picture is its label, since the UI has no crops. What a page says is escaped in `column` already. A first block
+    that is too long is cut and shown as it is.
     """
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if not text:
@@ -155,7 +156,7 @@ _SECONDS = 0.2
 
 @dataclass(frozen=True)
 class GpuWatch:
-    """Figures of the cards by the time in which a shard is made; none without a card."""
+    """Figures of the cards while a shard is made; none without a card."""
 
     sampler: Sampler = field(default_factory=lambda: Sampler((), _SECONDS))
 
@@ -167,7 +168,10 @@ class GpuWatch:
 
 @contextmanager
 def gpu_watch(engines: Sequence[Engine], warn: Callable[[str], None]) -> Iterator[GpuWatch]:
-    """Read the cards that the engines work on until the context ends. Without figures, say why and go on."""
+    """Watch the engines' cards until the context ends.
+
+    Without figures, it says why and goes on.
+    """
     names = sorted({card for engine in engines for card in engine.cards})
     try:
         cards = open_cards(names) if names else []

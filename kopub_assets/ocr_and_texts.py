@@ -51,7 +51,7 @@ _NOT_READ = "not_read"
 
 @dataclass(frozen=True, slots=True)
 class _OcrInputs:
-    """The input of a page's reading: its row of `raw_pages`, its regions, and a preferred text layer."""
+    """What a page's reading needs: its row, its regions, and a preferred text layer."""
 
     page: Row
     regions: Sequence[Row]
@@ -59,11 +59,12 @@ class _OcrInputs:
 
 
 class OcrResults(EngineTable):
-    """The text of every region with how it was read, the page as markdown, and the pictures cut out of it.
+    """The text of every region, the page as markdown, and its pictures.
 
-    A text that layout has found already is taken as it is, unless the engine's `reread` names its task. Where the
-    profile prefers the text layers of PDFs, so is what a sound one says of a text region, as long as readings agree.
-    A page with a region that could not be read is `partial`: it keeps what was read, and says what is missing.
+    Each region says how it was read. A text that layout has found already is taken as it is, unless the engine's
+    `reread` names its task. Where the profile prefers the text layers of PDFs, so is what a sound one says of a text
+    region, as long as readings agree. A page with a region that could not be read is `partial`: it keeps what was read,
+    and says what is missing.
     """
 
     table: ClassVar[Table] = TABLES.readings
@@ -118,7 +119,10 @@ class OcrResults(EngineTable):
                     yield PageToRead(page, regions, known)
 
     def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
-        """Return a page with what its layer says; what layout has read proves the layer, else samples do."""
+        """Return a page with its text layer.
+
+        What layout has read proves the layer, else samples do.
+        """
         found = extract_texts(layer, page.regions, self.engine.expected_scripts)
         texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
         known = {
@@ -193,7 +197,7 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
-    """Return the settings of a shard that has pages with a text layer, of which the asset makes `use`.
+    """Return the settings of a shard with text layers that the asset uses.
 
     None of another.
     """
@@ -203,7 +207,7 @@ def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, st
 
 
 def layer_made_from(layer: str | None) -> list[Any]:
-    """Return what a row is made from besides: its page's `text_layer_id`, and the code that judges it."""
+    """Return what a row is made from besides: its text layer and its judge."""
     return [] if layer is None else [layer, CODE.number]
 
 
@@ -228,10 +232,11 @@ class _ReadPage:
 
 
 class ParsedTexts(RowTable):
-    """The text of every page in reading order, without markup. A page without a character is `blank`.
+    """The text of every page in reading order, without markup.
 
-    A text that looks wrong keeps its state: `doubt` and `doubts` say so. Where the profile asks for it, a page is held
-    against the text layer of its PDF. What people corrected counts instead of what was read.
+    A page without a character is `blank`. A text that looks wrong keeps its state: `doubt` and `doubts` say so. Where
+    the profile asks for it, a page is held against the text layer of its PDF. What people corrected counts instead of
+    what was read.
     """
 
     table: ClassVar[Table] = TABLES.texts
@@ -335,7 +340,7 @@ class ParsedTexts(RowTable):
 def _compare(
     layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
 ) -> tuple[Row, list[Doubt]]:
-    """Return the columns of a page with a text layer, and what the layer says against its reading."""
+    """Return the columns of a page that compare its text layer with its reading."""
     if (reason := unsound(layer, scripts)) is not None:
         return {"text_layer": UNSOUND, "text_layer_reason": reason}, []
     scale = (layer.width / 1000, layer.height / 1000) * 2
@@ -345,7 +350,10 @@ def _compare(
 
 
 def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
-    """The regions of a page but those that failed or were left out on purpose, as rows of the readings hold them."""
+    """Return the regions of a page as the judge of its text sees them.
+
+    Those that failed or were left out on purpose are not among them. `regions` are rows of readings.
+    """
     return [
         JudgedRegion(
             region["native_label"],
@@ -362,5 +370,5 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
 
 
 def _is_unsure(region: Row) -> bool:
-    """Return whether a region was read in doubt: the reason of one that is `ok` says so."""
+    """Return whether an `ok` region was read in doubt, as its reason says."""
     return region["state"] == State.OK and bool(region["reason"])

@@ -38,11 +38,12 @@ longer (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):
-    """Every page of the source shard, in its order: id, document, SHA-256 of the encoded bytes, format and size.
+    """Every page of the source shard, in its order.
 
-    The images stay in the source file, memory-mapped. A page whose id, row or bytes cannot be used
-    is quarantined with the reason; one whose picture lost a part is `partial`, and the rest of it is read. One that
-    could not be made of its document is failed until it is indexed again.
+    A row has its id, document, format, size and the SHA-256 of the encoded bytes. The images stay in the source file,
+    memory-mapped. A page whose id, row or bytes cannot be used is quarantined with the reason; one whose picture lost a
+    part is `partial`, and the rest of it is read. One that could not be made of its document is failed until it is
+    indexed again.
 
     A page that is skewed, turned or photographed keeps what sets it upright, and has the upright page's width and
     height. One with a text layer is as its document draws it.
@@ -65,7 +66,10 @@ class RawPages(RowTable):
 
     @property
     def sets_upright(self) -> bool:
-        """Return whether pages are set upright: a layout that is known beforehand counts on pages as they came."""
+        """Return whether pages are set upright.
+
+        They are not where a layout is known beforehand: its boxes count on pages as they came.
+        """
         return self.corpus.upright and self.resources["layout"].takes_upright
 
     @property
@@ -141,7 +145,10 @@ def _inspect(source: PageReader, checking: BoundedSemaphore, sets_upright: bool,
 
 
 def _transform(page: Page) -> PageTransform | None:
-    """Return what sets a page upright. Raises `UnreadImage` where the machine lacks what it takes to find that."""
+    """Return what sets a page upright.
+
+    Raises `UnreadImage` where the machine lacks what it takes to find that.
+    """
     try:
         return find_transform(page.image)
     except UnreadImage:
@@ -162,10 +169,10 @@ PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without reg
 
 
 class LayoutRegions(EngineTable):
-    """The regions of every page: label, task, score, box in pixels and on a 0-1000 grid, in reading order.
+    """The regions of every page in reading order.
 
-    An engine that reads whole pages gives the text of each region too.
-    A page with ink but without regions is `failed`, never silently empty.
+    Each has its label, task, score, and box in pixels and on a 0-1000 grid. An engine that reads whole pages gives the
+    text of each region too. A page with ink but without regions is `failed`, never silently empty.
     """
 
     table: ClassVar[Table] = TABLES.regions

@@ -1,4 +1,4 @@
-"""The plan of a run: which tables it would make again, why, and at what cost."""
+"""The plan of a run: what it would make, why, and at what cost."""
 
 import hashlib
 import json
@@ -38,7 +38,10 @@ _COUNTED = 32
 
 @dataclass(frozen=True, slots=True)
 class Redo:
-    """The part of a shard that is to be made again. `exact` when the pages were counted, not bounded from above."""
+    """The part of a shard to be made again.
+
+    `exact` says that the pages were counted, not bounded from above.
+    """
 
     pages: int
     regions: int
@@ -49,7 +52,10 @@ class Redo:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a row of an asset. `measured` says that its engine made rows here, else it is of another machine."""
+    """The cost of a row of an asset.
+
+    `measured` says that its engine made rows here; else it is of another machine.
+    """
 
     seconds: float
     gpu_seconds: float
@@ -58,7 +64,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AssetPlan:
-    """The sum of an asset. What `perhaps` adds to pages, regions and seconds is in the `at_most` figures alone."""
+    """The sum of an asset over its shards.
+
+    What `perhaps` adds to pages, regions and seconds is in the `at_most` figures alone.
+    """
 
     asset: str
     shards: Mapping[Standing, Sequence[str]]
@@ -77,9 +86,9 @@ class AssetPlan:
 
 
 def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> "Survey":
-    """Return how all shards of the corpus stand; `resources` by the names that assets ask for them.
+    """Return how all shards of the corpus stand.
 
-    Raises `StoreError`.
+    `resources` have the names by which assets ask for them. Raises `StoreError`.
     """
     assets = graph.on(resources).declared(resources)
     tables = {name: footers.tables(name) for name in assets}
@@ -89,7 +98,7 @@ def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> 
 
 
 def sources_of(resources: Resources, graph: Graph = GRAPH) -> Source:
-    """Return what the assets of `graph` read of the corpus that `resources` hold, by asset and shard."""
+    """Return what the assets read of the corpus, by asset and shard."""
     assets = graph.on(resources).declared(resources)
     return lambda asset, shard: assets[asset].source(shard)
 
@@ -107,7 +116,10 @@ class Survey:
 
     @property
     def outdated(self) -> dict[str, set[str]]:
-        """The shards to be made again, by asset: the stale ones and what depends on them; none that was never made."""
+        """Return the shards to be made again, by asset.
+
+        These are the stale ones and what depends on them; none that was never made.
+        """
         return {
             asset: {shard for shard, found in shards.items() if found in (Standing.STALE, Standing.MAYBE_STALE)}
             for asset, shards in self.standings.items()
@@ -125,9 +137,10 @@ class Survey:
         return plans
 
     def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
-        """Return what a row of each of the `assets` takes: as here lately, where the same engine made it.
+        """Return the cost of a row of each of the `assets`.
 
-        What is current throughout is not asked for: nobody waits for its rows.
+        It is that of late, where the same engine made rows here. What is current throughout is not asked for: nobody
+        waits for its rows.
         """
         asked = [
             asset
@@ -150,7 +163,7 @@ class Survey:
         return found
 
     def _changes_engine(self, asset: str) -> bool:
-        """Return whether its tables were made by another engine, whose figures say nothing of the one wanted now."""
+        """Return whether another engine made its tables: their cost says nothing now."""
         made = next(iter(self.tables[asset].values()), None)
         return (
             made is not None
@@ -183,9 +196,9 @@ class Survey:
         return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
 
     def expected_rows(self, name: str, shard: str, made: int | None) -> int:
-        """Return the rows to make of a shard, without those whose pages only went to other files.
+        """Return the rows of a shard to make, without moved pages.
 
-        Its table has `made` rows, None where there is none.
+        Those only went to other files. Its table has `made` rows, None where there is none.
         """
         asset, tables = self.assets[name], self.tables[name]
         of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key
@@ -198,9 +211,10 @@ class Survey:
 
     @cached_property
     def _moved(self) -> Mapping[str, Mapping[str, int]]:
-        """The pages of new and changed files, by shard, that tables of files before hold, by the shard of those.
+        """Return the pages of changed files that tables of earlier files hold.
 
-        As `MovedRows` finds them in a run. Of a file the pages before its first new one are counted.
+        They are by shard, and by the shard of the earlier file. As `MovedRows` finds them in a run. Of a file the pages
+        before its first new one are counted.
         """
         pages = self.assets.get(TABLES.pages.name)
         if pages is None:
@@ -225,7 +239,10 @@ class Survey:
         return {key: _moved_from(pages.corpus, key, held) for key in now}
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
-        """Return how many regions are read again, and their share of those that would be for another model."""
+        """Return how many regions are read again, and their share.
+
+        The share is of those that another model would read.
+        """
         layout = self.assets[asset].reads_regions_of
         if layout is None:
             return 0, 1.0
@@ -240,7 +257,7 @@ class Survey:
 
     @cached_property
     def _begun(self) -> set[tuple[str, str]]:
-        """(asset, shard) of which a run that did not come to its end has finished rows."""
+        """Return the (asset, shard) with finished rows of an unfinished run."""
         names = (name.split("/") for name in self.store.parts(JOURNAL).names())
         return {(asset, shard) for asset, shard, _ in names}
 
@@ -252,7 +269,7 @@ class Survey:
 
 
 def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
-    """Return how many pages of a shard, from its first one on, are `held` by each of the shards before."""
+    """Return how many of a shard's first pages each earlier shard holds."""
     found: Counter[str] = Counter()
     # A file that cannot be read is told by the run.
     with suppress(SourceError):
@@ -271,7 +288,7 @@ def sum_shards(
     perhaps: Mapping[str, Redo],
     cost: Cost,
 ) -> AssetPlan:
-    """Return the plan of an asset from its shards, and what a row of it takes."""
+    """Return the plan of an asset, summed over its shards."""
     every = [*redo.values(), *perhaps.values()]
     work, most = (sum(each.pages * each.share for each in some) for some in (redo.values(), every))
     return AssetPlan(
@@ -292,7 +309,10 @@ def sum_shards(
 
 
 def _tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:
-    """Return the tasks whose regions are read again for these reasons, None for all: other answers are kept."""
+    """Return the tasks whose regions are read again; None for all.
+
+    Answers for other tasks are kept.
+    """
     prompt = f"{section}.prompts."
     if lines and all(line.startswith(prompt) for line in lines):
         return {line.removeprefix(prompt).partition(" ")[0] for line in lines}
@@ -304,9 +324,10 @@ def _engines(made_with: str) -> list[str]:
 
 
 def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:
-    """Return how many rows a run would compute, by their fingerprints; None where it takes the corpus to say.
+    """Return how many rows a run would compute, from their fingerprints.
 
-    Counts what a killed run or a kept version has finished as done, as the run does. Raises `StoreError`.
+    None where it takes the corpus to say. Counts what a killed run or a kept version has finished as done, as the run
+    does. Raises `StoreError`.
     """
     if not isinstance(asset, RowTable) or not asset.parents:
         return None

@@ -1,4 +1,4 @@
-"""Engines that start before their turn: the servers, models and client processes of the steps that follow."""
+"""Engines that start before the steps that need them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _PRIORITY_TAG = "dagster/priority"
 
 
 class EnginePrefetcher:
-    """Prepares the engines of the steps of a run that have not begun, and keeps what they hold for those.
+    """Prepares the engines of later steps, and keeps what they hold.
 
     What comes next is prepared twice: at the beginning of each step, so that servers and models are up when their turn
     comes, and when a step has handed out its last row, so that the next one finds client processes up.
@@ -40,9 +40,10 @@ class EnginePrefetcher:
 
     @classmethod
     def of(cls, context: "dg.AssetExecutionContext", graph: Sequence[type[ShardAsset]]) -> "EnginePrefetcher":
-        """Return that of the run of `context` in this process. `graph` has every asset after its parents.
+        """Return the prefetcher of the run of `context` in this process.
 
-        Raises `KopubError` where one of the steps cannot be made, whose turn would come after hours.
+        `graph` has every asset after its parents. Raises `KopubError` where one of the steps cannot be made, whose turn
+        would come after hours.
         """
         step, run = context.get_step_execution_context(), context.run.run_id
         if cls._current is None or cls._current._run != run:
@@ -65,9 +66,10 @@ class EnginePrefetcher:
 
     @contextmanager
     def during(self, asset: ShardAsset) -> Iterator[None]:
-        """Prepare the step of `asset` and what follows, and release in the end what no later step needs.
+        """Prepare the step of `asset` and those after it.
 
-        A step that fails takes along those that wait for it, and an interrupt takes all.
+        What no later step needs is released in the end. A step that fails takes along those that wait for it, and an
+        interrupt takes all.
         """
         self.prepare(asset)
         needed = _engines_of([asset, *self._coming])
@@ -89,9 +91,10 @@ class EnginePrefetcher:
                 EnginePrefetcher._current = None
 
     def prepare(self, now: ShardAsset | None = None) -> None:
-        """Prepare what the steps to come need, `now` before the others; an engine of several for the first.
+        """Prepare the engines of coming steps, `now` before the others.
 
-        Servers are asked for before anything else: a model may be imported here, which takes seconds.
+        Where a step has several engines, the first one is prepared. Servers are asked for before anything else: a model
+        may be imported here, which takes seconds.
         """
         prepared: list[Engine] = []
 
@@ -114,7 +117,10 @@ class EnginePrefetcher:
 
 
 def priority(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
-    """Return the tag by which Dagster chooses among ready steps. `graph` has every asset after its parents."""
+    """Return the tag by which Dagster chooses among ready steps.
+
+    `graph` has every asset after its parents.
+    """
     return {_PRIORITY_TAG: str(_urgency(asset, graph))}
 
 

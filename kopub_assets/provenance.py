@@ -1,4 +1,4 @@
-"""The provenance of a table: the stamp by which anybody can tell whether it is stale."""
+"""The provenance of a table: the stamp that shows whether it is stale."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
 
 
 def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
-    """Fingerprint of how a table came to be: its own recipe, and the contents of the tables it was made from.
+    """Return the fingerprint of a table's recipe and of its inputs' contents.
 
     It follows every change back to the source, but no further than the first table that it leaves as it was.
     """
@@ -29,7 +29,7 @@ def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A table's own recipe, spelt out in `made_with`, and the contents of what it was made from, by name.
+    """A table's own recipe, spelt out, and the contents it was made from.
 
     Settings of the profile that decide its rows, besides those of its engine, are in `made_from` by dotted key.
     """
@@ -44,7 +44,10 @@ class Provenance:
     def of(
         cls, asset: str, own: str, made_with: str, parents: Mapping[str, "StoredProvenance"], beside: Mapping[str, str]
     ) -> Self:
-        """`beside` is what else it is made from: `SOURCE` of what the asset reads of the corpus itself, settings."""
+        """Return the provenance of a table that is to be made.
+
+        `beside` is what else it is made from: `SOURCE` of what the asset reads of the corpus itself, settings.
+        """
         contents = {name: parent.content for name, parent in parents.items()}
         inherited = (parent.sources for parent in parents.values())
         return cls(own, made_with, {**beside, **contents}, sources(asset, beside.get(SOURCE), inherited))
@@ -68,7 +71,7 @@ class Provenance:
 
 @cache
 def newer_code(made_with: str, now: str) -> str:
-    """Say which code behind a table is of a later version than that of `now`; empty where none is.
+    """Name the code behind a table that is newer than `now`; else nothing.
 
     Both are JSON, as `Provenance.made_with`. Another engine is another choice, and no version of this one.
     """
@@ -85,7 +88,10 @@ def _code_versions(made_with: str) -> dict[str, int]:
 
 
 def content(table: pa.Table) -> str:
-    """Fingerprint of a table's rows without the figures of the run: equal readings are equal content."""
+    """Return the fingerprint of a table's rows, without figures of the run.
+
+    Equal readings are equal content.
+    """
     columns, nested = {}, {}
     for name in table.column_names:
         if name in _OF_A_RUN:
@@ -114,7 +120,10 @@ class StoredProvenance:
 
 
 def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> StoredProvenance:
-    """Return the provenance of a stored table. Raises `StoreError` where there is no table or no provenance."""
+    """Return the provenance of a stored table.
+
+    Raises `StoreError` where there is no table or no provenance.
+    """
     known = store.metadata(asset, shard, version)
     if not {"content", "made_from", SOURCES} <= known.keys():
         raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
@@ -122,7 +131,10 @@ def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = N
 
 
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
-    """Return the content of a stored table. Raises `StoreError` when it has not been made, or does not say how."""
+    """Return the content of a stored table.
+
+    Raises `StoreError` when it has not been made, or does not say how.
+    """
     return footer_of(store, asset, shard, version).content
 
 

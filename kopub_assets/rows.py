@@ -1,4 +1,4 @@
-"""Rows of a table that is being made: what each is made from, which are kept, and what making them took."""
+"""The rows of a table in the making: inputs, what is kept, cost."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """A row that was made: its columns, what it cost in any unit, and what was counted for it besides."""
+    """A row that was made: its columns, its cost and its counts."""
 
     id: str
     columns: Row
@@ -54,7 +54,10 @@ class RowSpec:
 
     @classmethod
     def after(cls, parent: Row, made_from: Sequence[Any], known: Row, given: Any = None) -> "RowSpec":
-        """Return a row whose parent's row is `parent`: that is lost or blank, so is this one, for the same reason."""
+        """Return a row whose parent's row is `parent`.
+
+        Where that is lost or blank, so is this one, for the same reason.
+        """
         state = parent["state"]
         predetermined = None if state in MADE else {"state": state, "reason": parent["reason"]}
         partial = parent["reason"] if state == State.PARTIAL else None
@@ -66,7 +69,10 @@ class RowSpec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The fingerprint of the row; rows that are predetermined and rows that are made never share one."""
+        """The fingerprint of the row.
+
+        Rows that are predetermined and rows that are made never share one.
+        """
         return fingerprint([*self.made_from, self.predetermined, *([self.partial] if self.partial else [])])
 
     def row(self, columns: Row) -> Row:
@@ -82,7 +88,7 @@ def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
 
 
 def picture_inputs(page: Row) -> list[Any]:
-    """Return what the picture of a page depends on: its bytes, and what sets them upright."""
+    """Return what a page's picture depends on: bytes, and what sets them upright."""
     return [page["sha256"], *([PageTransform.picture_of(page["upright"])] if page["upright"] else [])]
 
 
@@ -112,7 +118,10 @@ def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
 def unfinished(
     specs: Sequence[RowSpec], known: Sequence[pa.Table], id_column: str, retry_partial: bool = False
 ) -> list[RowSpec]:
-    """Return the rows of `specs` that no `known` table holds finished; `failed` rows are tried again."""
+    """Return the rows of `specs` that no `known` table holds finished.
+
+    `failed` rows are tried again.
+    """
     final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
     finished: set[Key] = set()
     for table in known:
@@ -123,9 +132,9 @@ def unfinished(
 
 
 def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
-    """Return the newest of the `known` rows, which come oldest first, for every one of `specs`, in their order.
+    """Return the newest of the `known` rows for each of `specs`, in order.
 
-    The known columns are written anew: a kept row may have moved within its shard.
+    The oldest come first in `known`. The known columns are written anew: a kept row may have moved within its shard.
     """
     newest = {key: position for position, key in enumerate(keys(known, id_column))}
     found = [spec for spec in specs if spec.key in newest]
@@ -153,7 +162,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The new table of a shard, the one it replaces, and the cost of making it."""
+    """The new table of a shard, the one before, and its cost."""
 
     table: pa.Table
     id_column: str
@@ -201,7 +210,10 @@ class Progress:
             self._log(f"{self._what}: {self._done}/{self._total}{self._pace(now)}")
 
     def _pace(self, now: float) -> str:
-        """Return the seconds of a row. The first one does not count: it may have waited for a model."""
+        """Return the seconds of a row, without the first.
+
+        That one may have waited for a model.
+        """
         if now == self._first:
             return ""
         each = (now - self._first) / (self._done - 1)

@@ -83,10 +83,10 @@ def _measure_retrieval(
     sources: Source,
     reranker: Reranker,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Recall, nDCG and MRR of image vectors, text vectors, BM25 and their fusion, over the shards there are.
+    """Measure recall, nDCG and MRR of each way of search, over the shards.
 
-    Vectors of figures are one more, where the profile wants them; a page is as near as the nearest of its figures. With
-    a reranker, the fusion is measured with it too.
+    The ways are image vectors, text vectors, BM25 and their fusion. Vectors of figures are one more, where the profile
+    wants them; a page is as near as the nearest of its figures. With a reranker, the fusion is measured with it too.
 
     Compared with the last run of other vectors or texts, query by query. A release is pushed after
     it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
@@ -153,7 +153,10 @@ def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Meta
 
 
 def ocr_scores() -> dg.AssetsDefinition:
-    """Return the asset, over all shards of a corpus that has known answers or pages that people checked."""
+    """Return the asset of scores of the reading of known pages.
+
+    Those are of a corpus with known answers, or of pages that people checked.
+    """
 
     @score_asset(
         OCR_SCORES,
@@ -176,9 +179,10 @@ def ocr_scores() -> dg.AssetsDefinition:
 def _measure_reading(
     context: dg.AssetExecutionContext, store: ShardStore, corpus: Corpus, gates: Gates
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Error rates, tables, formulas, order and facts of the pages whose answers are known, in `gold.parquet`.
+    """Measure the reading of the pages whose answers are in `gold.parquet`.
 
-    So are those of pages that a person checked. All are of what was read, whatever people corrected.
+    That is error rates, tables, formulas, order and facts. So are those of pages that a person checked. All are of what
+    was read, whatever people corrected.
 
     Compared with the last run of other readings, sample by sample. A page that was not read has the worst value.
     A release is pushed after it, and not when a headline metric dropped, unless `gates.override` gives the reason:
@@ -253,10 +257,11 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
 
 
 def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
-    """Return the benchmarks of `gates.benchmarks`, read by this profile and scored, each in a home of its own.
+    """Evaluate this profile on the benchmarks of `gates.benchmarks`.
 
-    An upgrade at night is made after it, and not when a headline metric dropped significantly and by more than its
-    margin, unless `gates.override` gives the reason: then later runs are compared with this one.
+    Each has a home of its own. An upgrade at night is made after it, and not when a headline metric dropped
+    significantly and by more than its margin, unless `gates.override` gives the reason: then later runs are compared
+    with this one.
     """
     found = {}
     for asked in guards_of(settings):
@@ -301,7 +306,10 @@ NO_DROP = "no_significant_drop"
 def score_asset(
     table: Table, after: Iterable[Table], version: str, description: str | None, says: str
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """`dg.asset` for scores over all shards of the tables `after`; `says` is what their check holds."""
+    """Return an asset of scores over the tables `after`, with its check.
+
+    `says` is what the check holds.
+    """
     assert isinstance(table.schema, pa.Schema)
     return dg.asset(
         name=table.name,
@@ -319,7 +327,7 @@ def score_asset(
 
 
 class ScoreRun(Protocol):
-    """Scores with the contents that they were measured on, and the run they are compared with."""
+    """Scores, what they were measured on, and the run before."""
 
     @property
     def inputs(self) -> str: ...
@@ -335,7 +343,10 @@ def score_result(
     drops: Sequence[str],
     metadata: Metadata,
 ) -> dg.MaterializeResult[Any]:
-    """Return the result of an asset of scores; `account` says what was measured, `drops` what is worse than before."""
+    """Return the result of an asset of scores.
+
+    `account` says what was measured, `drops` what is worse than before.
+    """
     for line in (*account, measured.compared, *drops):
         context.log.info(line)
     return dg.MaterializeResult(
@@ -350,7 +361,10 @@ def drop_check(says: str, passed: bool) -> dg.AssetCheckResult:
 
 
 def shown(scores: pa.Table, names: Sequence[str]) -> dg.TableMetadataValue:
-    """Return the rows of a table of scores: the columns `names`, the value, the change, and their intervals."""
+    """Return a table of scores with values, changes and intervals.
+
+    `names` are its columns.
+    """
     figures = ("value", "interval", "change", "change_interval", "dropped")
     records = [
         {

@@ -1,4 +1,4 @@
-"""Upgrades at night: the stale shards are found and made again, each at most once a night.
+"""Upgrades at night: stale shards are made again, once a night each.
 
 The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. All that leans on
 Dagster's internals is here.
@@ -37,7 +37,7 @@ _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 def with_upgrades(
     assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph = GRAPH
 ) -> dg.Definitions:
-    """Return `assets` with the conditions and the sensor that bring their stale shards up to date."""
+    """Return `assets` with the conditions and the sensor of nightly upgrades."""
     # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
     warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
     upgrades = settings.upgrades
@@ -62,14 +62,14 @@ def with_upgrades(
 
 
 def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
-    """Return the time within which the release and the scores must be made again, where the profile sets one."""
+    """Return the freshness policy of release and scores that the profile sets."""
     if days is None or asset not in (RELEASE, *SCORES):
         return None
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
 
 
 def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
-    """Once a night: a shard that was requested, or made by hand, since the night began has had its turn.
+    """Once a night, for shards neither requested nor made by hand since.
 
     A sensor that remembers nothing, because it is new or its daemon was killed, begins as with a new
     night: asking twice for what failed is better than letting a night go by.
@@ -87,7 +87,10 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
 
 
 class _Staleness:
-    """The store of `settings` held against them; footers that were read once are kept by this process."""
+    """The store of `settings`, looked at for stale shards.
+
+    Footers that were read once are kept by this process.
+    """
 
     def __init__(self, settings: Settings, graph: Graph = GRAPH) -> None:
         self._settings = settings
@@ -181,7 +184,10 @@ class OutdatedCondition(_OfTheStore):
 
 
 class OthersDoneCondition(_OfTheStore):
-    """No shard of the corpus waits for an upgrade: a dataset of two models at once is not released."""
+    """No shard of the corpus waits for an upgrade.
+
+    A dataset of two models at once is not released.
+    """
 
     @property
     def name(self) -> str:
@@ -194,7 +200,7 @@ class OthersDoneCondition(_OfTheStore):
 
 
 class BenchmarksPassCondition(_OfTheStore):
-    """The profile as it is now was evaluated on the benchmarks of the gates, and reads none of them worse."""
+    """This profile was evaluated on the gates' benchmarks, and none is worse."""
 
     @property
     def name(self) -> str:
@@ -227,7 +233,7 @@ _LOAD_SECONDS = 300
 
 
 def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefinition:
-    """Return the sensor that has the definitions of `settings` loaded again when the profile or the index changed.
+    """Return the sensor that reloads the definitions when profile or index change.
 
     `load` tries whether what is written now can be loaded, and raises where it cannot: the definitions stay until then.
     """
@@ -253,5 +259,8 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
 
 
 def _settings_fingerprint(settings: Settings) -> str:
-    """Return a fingerprint of the files behind `settings` as they are now. Raises `ConfigError` and `SourceError`."""
+    """Return a fingerprint of the files behind `settings` now.
+
+    Raises `ConfigError` and `SourceError`.
+    """
     return fingerprint([written_settings(os.environ), Manifest.load(settings.corpus.place).to_json()])

@@ -1,4 +1,4 @@
-"""The one loop that makes the shards of a run: current tables are kept, the others are made and published."""
+"""The one loop that makes the shards of a run, or keeps their tables."""
 
 import time
 from collections import defaultdict, deque
@@ -39,7 +39,7 @@ def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
 
 
 def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, and yield what became of each as soon as it is known."""
+    """Make the shards of a run, and yield what became of each."""
     current = dict(_current(asset, run))
     yield from current.items()
     stale = replace(run, shards=tuple(shard for shard in run.shards if shard not in current))
@@ -85,7 +85,10 @@ def _current(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Publishe
 
 @dataclass(eq=False)
 class _OpenShard:
-    """A shard under way, whose table is locked until `held` is closed. `asked` are the rows that the engine has."""
+    """A shard under way, whose table is locked until `held` is closed.
+
+    `asked` are the rows that the engine has.
+    """
 
     name: str
     held: ExitStack
@@ -110,18 +113,18 @@ class _OpenShard:
             return work.publish()
 
     def give_up(self) -> None:
-        """Keep what was made for the next run, as far as the store takes it, and release the lock."""
+        """Keep what was made for the next run, and release the lock."""
         with self.held, suppress(KopubError):
             self.planned.result().record()
 
 
 class ShardLoop:
-    """Makes the shards of a run, one call for each, or one for many where the engine says that it may span them.
+    """Makes the shards of a run.
 
-    A call that spans shards is given the rows of one after the other, so the engine never waits for the last row of a
-    shard. What there is to do for the next shard, and the publishing of a complete one, are the work of two threads;
-    all else is done in the thread that takes the outcomes. Where no call spans shards, each is published before the
-    next is looked at.
+    A call of the engine makes one, or many where it may span them. A call that spans shards is given the rows of one
+    after the other, so the engine never waits for the last row of a shard. What there is to do for the next shard, and
+    the publishing of a complete one, are the work of two threads; all else is done in the thread that takes the
+    outcomes. Where no call spans shards, each is published before the next is looked at.
 
     The time between two results is on the account of the shard that the later one is of: what the shards took adds
     up to the time of all, and no second of a GPU counts twice.
@@ -185,7 +188,10 @@ class ShardLoop:
         return None
 
     def _plan(self, wait: bool) -> _OpenShard | None:
-        """Lock the next shard and find out what there is to do; None when there is none, or another run has it."""
+        """Lock the next shard and find out what there is to do.
+
+        None when there is none, or another run has it.
+        """
         if not self._waiting:
             return None
         name, held = self._waiting[0], ExitStack()
@@ -223,7 +229,7 @@ class ShardLoop:
                 self._known.append((self._asset.engine_section or self._asset.name, error))
 
     def _results(self, first: _OpenShard) -> Generator[RowResult, None, None]:
-        """Yield the rows of `first`, and of the shards after it where the call spans them."""
+        """Yield the rows of `first`, and of later shards the call spans."""
         if self._spans_shards and isinstance(self._asset, EngineTable):
             with closing(_closable(self._asset.results(self._inputs(self._asset, first)))) as results:
                 for result in results:
@@ -235,7 +241,7 @@ class ShardLoop:
             yield from self._asset.make(first.name, todo)
 
     def _inputs(self, asset: EngineTable, first: _OpenShard) -> Iterator[Any]:
-        """Yield what the engine needs for one shard after the other, taken as it has room for it."""
+        """Yield the engine's inputs, shard after shard, as it takes them."""
         shard: _OpenShard | None = first
         while shard is not None:
             try:

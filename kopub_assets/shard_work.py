@@ -16,9 +16,10 @@ from resources.store.rows import known_rows
 
 
 class ShardWork:
-    """One shard of a table, from the list of its rows to the published table. Its maker holds the table's lock.
+    """One shard of a table, from the list of its rows to publication.
 
-    `todo` are the rows for the engine. `seconds` and `figures` are what they took, of which the maker keeps account.
+    Its maker holds the table's lock. `todo` are the rows for the engine. `seconds` and `figures` are what they took, of
+    which the maker keeps account.
     """
 
     def __init__(self, asset: RowTable, shard: str, run: RunContext) -> None:
@@ -56,7 +57,7 @@ class ShardWork:
         self._figures: dict[Key, Mapping[str, float]] = {}
 
     def _sound_table(self) -> tuple[pa.Table, dict[str, str]] | None:
-        """Return the published table with its metadata; None where there is none, or a damaged one.
+        """Return the published table with its metadata; None for none, or damaged.
 
         Raises `StoreError`.
         """
@@ -146,7 +147,10 @@ class ShardWork:
         return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(made))
 
     def _took(self, made: ShardResult) -> Metadata:
-        """Return the costs of this run's rows. Empty where it made none: a plot would show zero as their speed."""
+        """Return the cost of this run's rows.
+
+        Empty where it made none: a plot would show zero as their speed.
+        """
         if not made.computed:
             return {}
         gpu = self._gpu_figures()
@@ -169,7 +173,10 @@ class ShardWork:
         return schema.empty_table()
 
     def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
-        """Return the rows of `todo` that a replaced table still holds, as when an upgrade is taken back."""
+        """Return the rows of `todo` that a replaced table still holds.
+
+        So it is when an upgrade is taken back.
+        """
         if self._stored is None:
             return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]

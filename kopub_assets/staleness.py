@@ -1,4 +1,4 @@
-"""The one answer to "is it stale?": how each table stands to what would be made now, and why."""
+"""The one answer to "is it stale?": what differs of each table."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -48,9 +48,9 @@ Standings = dict[str, dict[str, Standing]]
 def find_standings(
     assets: Mapping[str, ShardAsset], tables: Tables, shards: Sequence[str], allow_downgrade: bool
 ) -> Standings:
-    """Return how the table of every asset and shard stands; `assets` has each one after its parents.
+    """Return how the table of every asset and shard stands.
 
-    With `allow_downgrade` a table of newer code is stale as any other.
+    `assets` has each one after its parents. With `allow_downgrade` a table of newer code is stale as any other.
     """
     found: Standings = {}
     for name, asset in assets.items():
@@ -83,15 +83,19 @@ def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collecti
 
 
 def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str | None]:
-    """Return what a table would be made from, by name; None for a parent that is missing."""
+    """Return what a table would be made from, by name.
+
+    None stands for a parent that is missing.
+    """
     entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
     return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
 
 
 def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], footers: FooterCache) -> list[str]:
-    """Return those of `assets` with an engine that have rows to make in one of `shards`, as far as footers tell.
+    """Return the `assets` whose engine has rows to make in `shards`.
 
-    They do where there is no table, a stale one, or one with failed rows, and where a parent among `assets` does.
+    That is as far as footers tell. They do where there is no table, a stale one, or one with failed rows, and where a
+    parent among `assets` does.
     """
     names = {*assets, *(parent.table.name for asset in assets.values() for parent in asset.reads)}
     tables = {name: footers.tables(name) for name in names}
@@ -106,7 +110,7 @@ def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], foot
 
 
 def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
-    """Return whether a run would make rows of a table whose parents stay as they are."""
+    """Return whether a run makes rows of a table with unchanged parents."""
     try:
         match find_standing(asset, tables, shard):
             case Standing.MISSING if asset.reads:
@@ -128,7 +132,10 @@ def own_changed(entry: Entry, asset: ShardAsset) -> bool:
 
 
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
-    """Return why a table is stale, a line each: what changed of its own recipe, and of its `inputs`."""
+    """Return why a table is stale, a line for each change.
+
+    Changes are of its own recipe, and of its `inputs`.
+    """
     changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
     lines = [_with_reason(change, asset.versions) for change in changes]
     lines += settings_changed(entry.made_from, inputs)
@@ -141,14 +148,14 @@ def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | Non
 
 
 def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
-    """Return a line for each setting besides an engine's that a table was, or would be, made with."""
+    """Return a line for each changed setting outside the engine's section."""
     names = sorted(name for name in {*before, *now} if is_setting(name) and before.get(name) != now.get(name))
     return [str(RecipeChange(name, before.get(name), now.get(name))) for name in names]
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeChange:
-    """A difference of two recipes: its name in a profile, and its old and new value."""
+    """A difference of two recipes: name in a profile, old and new value."""
 
     name: str
     old: Any
@@ -160,7 +167,10 @@ class RecipeChange:
 
 @cache
 def differences(before: str, now: str, asset: str, section: str) -> tuple[RecipeChange, ...]:
-    """Return all that differs between two own recipes of `asset`, whose engine is the one of `section`."""
+    """Return the differences between two own recipes of `asset`.
+
+    Its engine is that of `section`.
+    """
     if not before or before == now:
         return ()
     old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
@@ -170,7 +180,7 @@ def differences(before: str, now: str, asset: str, section: str) -> tuple[Recipe
 
 
 def _with_reason(change: RecipeChange, versions: Mapping[str, CodeVersion]) -> str:
-    """Return a change as a line; that of a version with the reasons for its steps."""
+    """Return a change as a line, a version's with its reasons."""
     why = versions[change.name].since(change.old) if change.name in versions else ""
     return f"{change} ({why})" if why else str(change)
 

@@ -27,13 +27,19 @@ _GLUE = "\xa0"
 
 
 def table_console() -> Console:
-    """Return a console as wide as the terminal, or wide enough for most tables where the output is piped."""
+    """Return a console as wide as the terminal, or as tables need.
+
+    The latter where the output is piped.
+    """
     console = Console()
     return console if console.is_terminal else Console(width=_PIPED)
 
 
 def lasting_console() -> Console:
-    """`table_console` on what standard output is now: Dagster leads it into a file while a step is at work."""
+    """Return a `table_console` on what standard output is now.
+
+    Dagster leads it into a file while a step is at work.
+    """
     try:
         shown = os.dup(sys.stdout.fileno())
     except OSError:
@@ -44,10 +50,11 @@ def lasting_console() -> Console:
 
 
 def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
-    """Print a line. A terminal breaks it at words, with further lines indented; a pipe gets it whole.
+    """Print a line.
 
-    A word that is longer than the terminal, such as a path, stays in one piece that can be copied; Korean without
-    blanks is broken between its characters, as print does.
+    A terminal breaks it at words, with further lines indented; a pipe gets it whole. A word that is longer than the
+    terminal, such as a path, stays in one piece that can be copied; Korean without blanks is broken between its
+    characters, as print does.
     """
     text = Text(line) if isinstance(line, str) else line
     if style:
@@ -62,7 +69,7 @@ def tell(line: str | Text, style: str = "", err: bool = False) -> None:
 
 
 def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
-    """Print a table, or a list where the terminal is too narrow for its names and numbers.
+    """Print a table, or a list where the terminal is too narrow.
 
     Headers wrap between words, and cells only in columns with `overflow="fold"`, which hold sentences.
     """
@@ -88,7 +95,10 @@ def right(*names: str) -> list[Column]:
 
 
 def plain_reason(page_id: str, reason: str | None) -> str:
-    """Return why a page was lost, without its own name and the table of pages before it: the line names the page."""
+    """Return why a page was lost, without the names its line has.
+
+    Those are its own, and that of the table before.
+    """
     return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
 
 
@@ -98,7 +108,7 @@ def count(number: int, style: str) -> Text:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> list[int] | None:
-    """Return the width of each column in a table `width` wide; None where it cannot be that narrow."""
+    """Return the widths of a table's columns within `width`, None if impossible."""
     gaps = len(columns) - 1
     whole, least = [], []
     for at, column in enumerate(columns):
@@ -130,7 +140,10 @@ def _print_as_list(out: Console, columns: Sequence[Column], row: Sequence[Text])
 
 
 def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
-    """Yield a text in lines of at most `width`, but for words that are longer; all but the first are indented."""
+    """Yield a text in lines of at most `width`, indented after the first.
+
+    Words that are longer stay whole.
+    """
     for line in text.split("\n", allow_blank=True):
         at, breaks = 0, list[int]()
         used = len(line) - len(line.plain.lstrip(" "))
@@ -149,7 +162,10 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
 
 
 def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
-    """Yield the places of words with the blanks behind them; longer ones in pieces where Korean can be broken."""
+    """Yield the places of words with the blanks behind them.
+
+    Longer ones come in pieces where Korean can be broken.
+    """
     for word in re.finditer("[^ ]+ *", line):
         if cell_len(word[0].rstrip()) <= width:
             yield word.start(), word[0]
@@ -163,7 +179,7 @@ def print_json(value: Any) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for a person: `8 ms`, `0.4 s`, `12 s`, `3 min`, `1.5 h`."""
+    """Return a duration for a person: `8 ms`, `12 s`, `1.5 h`."""
     if not seconds:
         return "0 s"
     if seconds < 0.05:

@@ -20,7 +20,7 @@ _DONE = ".databases_made"
 
 
 def instance_at(home: Path) -> "dg.DagsterInstance":
-    """Return the instance of $DAGSTER_HOME, or of a folder in the home where that is not set."""
+    """Return the instance of $DAGSTER_HOME, else of a folder in the home."""
     import dagster as dg
 
     named = os.environ.get("DAGSTER_HOME")
@@ -32,7 +32,7 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
 
 
 def prepare_home(folder: Path) -> Path:
-    """`folder`, made where it is missing; a new or empty one gets the settings of one machine.
+    """Return `folder`, made if missing, with one machine's settings if empty.
 
     Raises `ConfigError` for a path that Dagster refuses, and `StoreError` where it cannot be written.
     """

@@ -1,4 +1,4 @@
-"""The entry of the command `kopub`, which ends in one line even when stopped while it loads."""
+"""The entry of the command `kopub`, which ends in one line when stopped."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""An evaluation on a terminal, while it reads and at its end, and as JSON values."""
+"""An evaluation on a terminal, and as JSON values."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ _NAME, _REASON = 60, 200
 
 
 def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
-    """Print the scores of every profile, one below the other, and what differs from the first one."""
+    """Print the scores of every profile, and how they differ from the first."""
     _show_scores(known, evaluated, out)
     for line in _skipped_lines(evaluated):
         say(out, line, "yellow")
@@ -168,7 +168,7 @@ def _change_cells(change: "PairedChange | None") -> list[str | Text]:
 
 
 class _Bars(Watcher):
-    """A bar for each table: the rows that are computed of those that have to be."""
+    """A bar for each table: rows computed of those to compute."""
 
     def __init__(self, bars: Progress, profile: str) -> None:
         self._bars = bars
@@ -196,7 +196,7 @@ class _Bars(Watcher):
 
 @contextmanager
 def reading(settings: Settings, out: Console) -> Iterator[None]:
-    """Show which table is being made and how many of its rows are finished, until the work within is done."""
+    """Show the table in the making and its finished rows, until done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out, transient=True) as bars, watched_by(_Bars(bars, settings.profile_name)):
         yield

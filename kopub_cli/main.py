@@ -77,7 +77,10 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
 
 
 def _prose(command: Callable[..., None]) -> str:
-    """Return the docstring of a command as paragraphs: typer keeps the ends of its lines, which suit no terminal."""
+    """Return the docstring of a command as paragraphs.
+
+    typer keeps the ends of its lines, which suit no terminal.
+    """
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
 
 
@@ -116,7 +119,7 @@ def main() -> None:
 
 
 def _problem_with_files(error: Exception) -> str | None:
-    """Return what a person can do about a file that cannot be used, or about a damaged history of Dagster."""
+    """Return what to do about an unusable file or damaged history of Dagster."""
     if isinstance(error, OSError) and error.filename:
         said = error.strerror or type(error).__name__
         return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"

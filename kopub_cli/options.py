@@ -1,4 +1,4 @@
-"""Options that stand in for the profile or one of its keys: `--profile`, `--ocr` and `--text-layer`."""
+"""Options that replace the profile or a key: `--profile`, `--ocr`, `--text-layer`."""
 
 import inspect
 import os
@@ -31,7 +31,10 @@ _chosen: list[str] = []
 
 
 def profile_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command, or what a group does, with `--profile`; one that has it already stays as it is."""
+    """Return a command, or a group's callback, with `--profile`.
+
+    One that has it already stays as it is.
+    """
     signature = inspect.signature(command)
     if "profile" in signature.parameters:
         return command
@@ -50,7 +53,7 @@ def profile_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_profile(command: str) -> str:
-    """Return a command to type next, with the `--profile` that the command running now was given."""
+    """Return a command to type next, with this one's `--profile`."""
     return f"{command} --profile {shlex.quote(_chosen[-1])}" if _chosen else command
 
 
@@ -76,7 +79,7 @@ def _restore(before: str | None) -> None:
 
 
 def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"] | None:
-    """Return the value of `pdf.text_layer` that the options ask for, None for that of the profile.
+    """Return the `pdf.text_layer` that the options ask for, else None.
 
     Raises `ConfigError` for both.
     """
@@ -90,7 +93,10 @@ COMMAND = "kopub run"
 
 
 def open_settings() -> "Settings":
-    """The settings, when their store answers: object stores that do not would look as if nothing had been made."""
+    """Return the settings, when their store answers.
+
+    Object stores that do not would look as if nothing had been made.
+    """
     from resources.config.settings import load_settings
     from resources.store.faults import require_reachable
 
@@ -100,7 +106,10 @@ def open_settings() -> "Settings":
 
 
 def open_located() -> "Location":
-    """Return the home and its tables, for a command that needs no engine: it starts without loading one, or Dagster."""
+    """Return the home and its tables, for a command without engines.
+
+    It starts without loading one, or Dagster.
+    """
     from resources.config.environment import locate
     from resources.store.faults import require_reachable
 
@@ -144,7 +153,10 @@ def newer_lines(tables: int) -> Iterator[str]:
 
 
 def local_path(typed: str | Path) -> Path:
-    """Return a typed path or the default. Raises `ConfigError` for a URL, which would become a folder here."""
+    """Return a typed path or the default.
+
+    Raises `ConfigError` for a URL, which would become a folder here.
+    """
     if isinstance(typed, str) and is_url(typed):
         raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
     return Path(typed)

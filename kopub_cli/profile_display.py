@@ -34,7 +34,7 @@ _SLOWEST = 5
 
 @dataclass(frozen=True)
 class RunProfile:
-    """A run on some pages: its report, what was observed, what limits each stage, and the slowest of the work."""
+    """A run on some pages: its report, observations, limits and slowest work."""
 
     pages: int
     profile: str
@@ -73,14 +73,20 @@ _NOUNS = ("GPU", "cores", "start", "requests")
 
 
 def stages_to_run(settings: Settings) -> list[str]:
-    """Return every asset that is made of pages: the release of some of them would be of no use."""
+    """Return every asset that is made of pages.
+
+    The release of some of them would be of no use.
+    """
     return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
 def profile_run(
     settings: Settings, home: SampleHome, began: float, ended: float, observed: Observations, steps: Path
 ) -> RunProfile:
-    """Return the profile of a run in `home`; `steps` is the file with the times inside OCR."""
+    """Return the profile of a run in `home`.
+
+    `steps` is the file with the times inside OCR.
+    """
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
     keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}
@@ -181,7 +187,7 @@ def _limit(settings: Settings, each: StageReport) -> Limit:
 
 
 def _with_value(settings: Settings, asset: str, key: str) -> str:
-    """Return a key of the profile as a person would write it, with what it is now."""
+    """Return a profile's key as a person writes it, with its value."""
     section_name = GRAPH.by_name[asset].engine_section or ""
     value: Any = settings.resources[section_name]
     for part in key.split("."):
@@ -196,7 +202,10 @@ def _server_key(settings: Settings, asset: str) -> str | None:
 
 
 def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """(page, asset, seconds) of every page that has a cost of its own, and not a share of its shard's."""
+    """Return (page, asset, seconds) of every page that has its own cost.
+
+    Pages with a share of their shard's cost are left out.
+    """
     for asset in GRAPH.names:
         for shard in shards:
             rows = ledger.read(store, asset, shard).select(["row_id", "seconds"]).to_pylist()

@@ -1,4 +1,4 @@
-"""The display of `kopub run`: a live table at a terminal, a line now and then elsewhere."""
+"""The display of `kopub run`: a live table, or lines now and then."""
 
 import threading
 import time
@@ -196,7 +196,10 @@ class RunEnd:
 
     @classmethod
     def of(cls, settings: "Settings", scan: "Survey", closed: Sequence[str]) -> "RunEnd":
-        """Look into the tables of the indexed corpus, of which `scan` tells the standing. Raises `StoreError`."""
+        """Look into the tables of the indexed corpus.
+
+        `scan` tells the standing. Raises `StoreError`.
+        """
         from kopub.corpus import Corpus
         from kopub.sources.home import HomeSource
         from resources.pages.index_writer import LEFT_OUT
@@ -235,7 +238,10 @@ class RunEnd:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 where every page that was read is whole, nothing got worse and no gate is closed."""
+        """The exit status of the run.
+
+        0 where every page that was read is whole, nothing got worse and no gate is closed.
+        """
         lost = any(self.states.get(state) for state in _LOST)
         worse = self._is_worse and not self.is_overridden
         return NOT_WHOLE if lost or worse or self.closed else 0

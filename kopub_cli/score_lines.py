@@ -1,4 +1,4 @@
-"""Scores of retrieval and reading, and scripts that are not read, in lines and as JSON values."""
+"""Scores, and scripts that are not read, as lines and JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """A table of scores, and whether it is of the rows that the tables hold now."""
+    """A table of scores, and whether it is of today's rows."""
 
     table: pa.Table
     is_current: bool
@@ -30,7 +30,10 @@ class _Scores:
 def score_changes(
     settings: "Settings", is_of_corpus: "IsOfCorpus"
 ) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
-    """Return the headline scores of reading and of finding against the run before; none where they are not of now."""
+    """Return the changes of the headline scores since the run before.
+
+    None where they are not of the tables as they are now.
+    """
     from resources.evaluation import reading_scores as reading
     from resources.search import metrics as finding
 
@@ -42,7 +45,7 @@ def score_changes(
 
 
 def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
-    """Return lines on how well queries find their pages, and what they find significantly less well now.
+    """Return lines on how well queries find pages, and what got worse.
 
     Scores of tables that are of another corpus, or were replaced since, are not shown.
     """
@@ -61,7 +64,7 @@ def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[l
 
 
 def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
-    """Return lines on how well pages with known answers are read, and what is read worse than before."""
+    """Return lines on how well known pages are read, and what got worse."""
     scores = _reading_scores(settings, is_of_corpus)
     if scores is None:
         return [], []
@@ -130,7 +133,10 @@ def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class ScriptNotRead:
-    """A script that pages of the corpus are mainly in, and the profile does not read; `do` says what to add."""
+    """A script of the corpus that the profile does not read.
+
+    `do` says what to add.
+    """
 
     script: str
     pages: int
@@ -146,7 +152,7 @@ class ScriptNotRead:
 
 
 def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_objects: bool = False) -> list[ScriptNotRead]:
-    """Return the scripts of the texts that the profile does not read, that of most pages first.
+    """Return the scripts that the profile does not read, most pages first.
 
     On object storage each table is two requests: there it is looked at with `on_objects` alone.
     """

@@ -38,7 +38,7 @@ _BAD = 0.1
 
 @dataclass(frozen=True)
 class ScoredBenchmark:
-    """A benchmark as it was scored: its means over all samples, and its samples, the worst read first.
+    """A scored benchmark: its means, and its samples, the worst first.
 
     `values` are the scores by sample and metric, `means` rows of the table OCR_SCORES.
     """
@@ -51,7 +51,10 @@ class ScoredBenchmark:
 
 
 def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
-    """Return the benchmarks of a corpus; none where it has no known answers. Raises `SourceError`, `StoreError`."""
+    """Return the benchmarks of a corpus; none without known answers.
+
+    Raises `SourceError`, `StoreError`.
+    """
     answers = known_answers(corpus, store)
     if not answers:
         return []
@@ -70,7 +73,7 @@ def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
 
 @dataclass(frozen=True, slots=True)
 class OtherEvaluation:
-    """A benchmark that `kopub evaluate` read in a home of its own, and what a person types to look at it."""
+    """A benchmark that `kopub evaluate` read elsewhere, and how to see it."""
 
     benchmark: str
     profile: str
@@ -104,7 +107,10 @@ def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class PageScore:
-    """The score of a page by a headline metric of a benchmark; `is_bad` where a person should look."""
+    """The score of a page by a benchmark's headline metric.
+
+    `is_bad` where a person should look.
+    """
 
     benchmark: str
     metric: str
@@ -129,7 +135,10 @@ def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked:
 def answers_of(
     benchmarks: Sequence[ScoredBenchmark], page: kopub.Page, store: ShardStore, t: Texts
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """By benchmark that has the page, its known answer beside what was read, for a template. Raises `StoreError`."""
+    """Return a page's known answers beside its reading, by benchmark.
+
+    They are for a template. Raises `StoreError`.
+    """
     reading = SampleReading(page.state, page.reason, page.markdown, page.text)
     if CorrectionLog(store).page(page.id).changes:
         # What a person wrote was not read.
@@ -153,7 +162,10 @@ _PATIENCE = 2.0
 
 
 class WordLoader:
-    """Finds the words that a `searcher` needs. Threads may share it; one of its own does the work."""
+    """Finds the words that a `searcher` needs, in a thread.
+
+    Threads may share it.
+    """
 
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
@@ -161,9 +173,10 @@ class WordLoader:
         self._finding: Thread | None = None
 
     def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
-        """Shards whose words are known, and all of them, where a search by `mode` has to wait longer than a moment.
+        """Return how many shards' words are known, where a search must wait.
 
-        None where it does not, and where it cannot be answered at all: the search itself says why.
+        With how many shards there are; None where it waits no longer than a moment. None where it does not, and where
+        it cannot be answered at all: the search itself says why.
         """
         try:
             if not self._searcher.asks_words(mode) or self._searcher.words_are_known():

@@ -1,6 +1,7 @@
-"""The JSON API of the reading room, under /api/v1: what the package `kopub` answers, for programs in any language.
+"""The JSON API of the reading room, under /api/v1.
 
-FastAPI is loaded with the first request: who only looks at pages does without it.
+It answers what the package `kopub` does, for programs in any language. FastAPI is loaded with the first request: who
+only looks at pages does without it.
 """
 
 import base64
@@ -177,7 +178,10 @@ class ApiPage(ApiPageLine):
 
 
 class ApiRegion(_Answer):
-    """A region; boxes are (x1, y1, x2, y2), in pixels of the upright page and on a grid of 0 to 1000."""
+    """A region, with its box in pixels and on a grid.
+
+    Boxes are (x1, y1, x2, y2), in pixels of the upright page and on a grid of 0 to 1000.
+    """
 
     index: int
     label: str
@@ -194,7 +198,10 @@ class ApiRegion(_Answer):
 
 
 class ApiHit(_Answer):
-    """A page that answers, its passage, and the regions that hold the words; `also` are pages with its picture."""
+    """A page that answers, its passage, and the regions with the words.
+
+    `also` are pages with its picture.
+    """
 
     rank: int
     score: float
@@ -401,7 +408,10 @@ S = TypeVar("S", kopub.Document, kopub.Page)
 
 
 def _part(found: Sequence[S], limit: int, cursor: str, shown: Callable[[S], T]) -> ApiList[T]:
-    """Return the part of a list after a cursor, which names the last thing before it and its place."""
+    """Return the part of a list after a cursor.
+
+    It names the last thing before it and its place.
+    """
     start, last = _place(cursor) if cursor else (0, None)
     if cursor and not (0 < start <= len(found) and found[start - 1].id == last):
         _refuse_cursor()

@@ -1,4 +1,4 @@
-"""The reading room as a web application: its routes, its headers, and what is said when something is wrong."""
+"""The reading room as a web application: routes, headers and error pages."""
 
 import hashlib
 import re
@@ -83,11 +83,11 @@ _DOWNLOADS_AT_ONCE = 2
 def reading_room(
     room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "", reader: FileReader | None = None, place: str = ""
 ) -> "Starlette":
-    """The application of a room; all of it is GET but for corrections, and nothing is kept of who asked for what.
+    """Return the web application of a room.
 
-    It answers to the names `hosts` alone, so that no page of another site reads it through a name of its own. Where
-    there is a `token`, the API asks for it. A `reader` reads files that are sent; `place` is the folder of a room that
-    shows one.
+    All of it is GET but for corrections, and nothing is kept of who asked for what. It answers to the names `hosts`
+    alone, so that no page of another site reads it through a name of its own. Where there is a `token`, the API asks
+    for it. A `reader` reads files that are sent; `place` is the folder of a room that shows one.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -187,7 +187,7 @@ def reading_room(
 
 
 def _choose(request: "Request") -> "Response":
-    """Keep a choice of language or colours in a cookie, and lead back to where it was made."""
+    """Keep a choice of language or colours in a cookie, and redirect back."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
@@ -202,7 +202,10 @@ def _choose(request: "Request") -> "Response":
 
 
 def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
-    """Return what answers a form that corrects a page: the page as it is then, or why nothing was saved."""
+    """Return the answer to a form that corrects a page.
+
+    That is the page as it is then, or why nothing was saved.
+    """
     from starlette.responses import PlainTextResponse, RedirectResponse
 
     async def answer(request: "Request") -> "Response":
@@ -243,7 +246,10 @@ _READ, _RESULT = "/read", "/read/result"
 def _file_routes(
     room: Room, reader: FileReader, hosts: Sequence[str], asked_of: Callable[["Request"], ViewRequest]
 ) -> "list[BaseRoute]":
-    """Return the routes that take a file, say how far its reading is, and show it in a room of its own."""
+    """Return the routes that take a file, follow its reading, and show it.
+
+    It is shown in a room of its own.
+    """
     from starlette.exceptions import HTTPException
     from starlette.responses import PlainTextResponse, RedirectResponse
     from starlette.routing import Mount, Route

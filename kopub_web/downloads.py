@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DownloadKind:
-    """A kind of file: its suffix, its media type, what makes it, and the most pages of a document that it holds."""
+    """A kind of file to download: suffix, media type, maker, and page limit."""
 
     suffix: str
     media_type: str
@@ -47,7 +47,7 @@ def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
 
 
 def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
-    """Return a page as a PDF shows it; one whose picture cannot be shown has its text alone."""
+    """Return a page as a PDF shows it, without its picture if unreadable."""
     from PIL import Image
 
     from resources.documents.placed_lines import placed_lines
@@ -70,7 +70,10 @@ DOWNLOADS: Mapping[str, DownloadKind] = {
 
 
 def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[bytes, dict[str, str]]:
-    """Return the file of the page or document of an address, and the header that names it. Raises `KopubError`."""
+    """Return the file of a page or document, and the header naming it.
+
+    Raises `KopubError`.
+    """
     from resources.documents.stream import file_names
 
     of = page_of(room, request) if "id" in request.values else document_of(room.now.corpus, request)

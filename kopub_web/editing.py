@@ -1,4 +1,4 @@
-"""Correcting a page in the room: the forms, what they send, and who may send it."""
+"""Correcting a page in the room: forms, their values, and who may."""
 
 import html
 import json
@@ -135,7 +135,10 @@ def _lines(text: str) -> str:
 
 
 def cells(content: str) -> list[list[tuple[int, str]]]:
-    """Return the cells of a table by row, each with its number; none where it has too many to edit one by one."""
+    """Return the cells of a table by row, each with its number.
+
+    None where it has too many to edit one by one.
+    """
     numbers = count()
     rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
     found = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
@@ -148,7 +151,10 @@ def _said(cell: str) -> str:
 
 
 def _with_cells(content: str, sent: Mapping[str, str]) -> str:
-    """Return a table with the cells that were sent; one that says the same keeps its markup."""
+    """Return a table with the cells that were sent.
+
+    One that says the same keeps its markup.
+    """
     numbers = count()
 
     def changed(cell: re.Match[str]) -> str:

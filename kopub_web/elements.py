@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageCard:
-    """A page in a list: its name, its state, its picture's address where it has one, and why it is here.
+    """A page in a list: name, state, picture's address, and why it is there.
 
     `source` is named where the corpus has several.
     """
@@ -42,7 +42,10 @@ class PageCard:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCard:
-    """A document in a list: its first page under its name, its pages, and how many of them a person should look at."""
+    """A document in a list: its first page, its pages, and doubtful ones.
+
+    It stands under its name; a person should look at the doubtful ones.
+    """
 
     cover: PageCard
     href: str
@@ -99,11 +102,12 @@ Piece = tuple[bool, str]
 
 @dataclass(frozen=True, slots=True)
 class ShownRegion:
-    """A region: `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question.
+    """A region as a page shows it.
 
-    `table` is its HTML where a table was read; `paragraphs` are its running text, cut where words of the question
-    stand, and code as it is. `lines` lie over the picture, in pixels of the upright page. `from_pdf` says that the text
-    is that of the PDF's text layer.
+    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question. `table` is its HTML
+    where a table was read; `paragraphs` are its running text, cut where words of the question stand, and code as it is.
+    `lines` lie over the picture, in pixels of the upright page. `from_pdf` says that the text is that of the PDF's text
+    layer.
     """
 
     index: int
@@ -124,7 +128,10 @@ class ShownRegion:
 
 
 def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[ShownRegion]:
-    """Return the regions of a page in reading order, the words of a question marked. Raises `StoreError`."""
+    """Return a page's regions in reading order, with the question's words marked.
+
+    Raises `StoreError`.
+    """
     return [_shown(region, words) for region in page.regions]
 
 
@@ -154,7 +161,10 @@ def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
 
 
 def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
-    """Yield the running text of a region, with whether it is code: printed lines are joined, as exports join them."""
+    """Yield the paragraphs of a region, and whether each is code.
+
+    Printed lines are joined, as exports join them.
+    """
     from resources.documents.joins import one_line, paragraphs
 
     content = unicodedata.normalize("NFC", region.content or "")
@@ -220,7 +230,7 @@ def is_table(content: str) -> bool:
 
 
 def table(content: str) -> Markup:
-    """Return the table with nothing but its cells, and what is raised, lowered or emphasized in them."""
+    """Return the table with only its cells, and raised, lowered or emphasized text."""
     return _cleaned(content, _TABLE | _INLINE, lambda source: None)
 
 

@@ -1,4 +1,7 @@
-"""A file that somebody sends to the room: read in a process and a home of its own, and shown by a room of its own."""
+"""A file that somebody sends: read in a child process, shown in a room.
+
+The process has a home of its own.
+"""
 
 import os
 import re
@@ -40,7 +43,10 @@ class BusyReader(KopubError):
 
 @dataclass(slots=True)
 class FileReading:
-    """A file that is being read, or was: then there is its `room`, or an `error`."""
+    """A file that is being read, or was.
+
+    Then there is its `room`, or an `error`.
+    """
 
     name: str
     folder: Path
@@ -61,9 +67,9 @@ class FileReading:
 
 
 class FileReader:
-    """Reads one file at a time, for those who have the right of its `editor`. Threads may share it.
+    """Reads one file at a time, for those with the `editor`'s right.
 
-    What was read is there until the next file, or until `close`.
+    Threads may share it. What was read is there until the next file, or until `close`.
     """
 
     def __init__(self, editor: Editor, seconds: float = SECONDS) -> None:
@@ -73,7 +79,10 @@ class FileReader:
         self._lock = Lock()
 
     def begin(self, name: str, content: BinaryIO) -> None:
-        """Begin to read a file. Raises `BusyReader` while another one is read, `KopubError` where it cannot begin."""
+        """Begin to read a file.
+
+        Raises `BusyReader` while another one is read, `KopubError` where it cannot begin.
+        """
         with self._lock:
             if self.reading is not None and not self.reading.is_over:
                 raise BusyReader(f"{self.reading.name} is being read: wait until it is there")
@@ -130,7 +139,10 @@ class FileReader:
 
 
 def read_in_child(pipe: Connection) -> None:
-    """Read the file whose path comes through the pipe; tell the home with what was read, or an error."""
+    """Read the file whose path comes through the pipe, and answer.
+
+    The answer is the home with what was read, or an error.
+    """
     from kopub.reading import Reading
 
     try:

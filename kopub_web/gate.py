@@ -1,4 +1,7 @@
-"""The gate of the JSON API: who may ask, for how long, and what is said when something is wrong."""
+"""The gate of the JSON API: who may ask, and for how long.
+
+It answers what is wrong as the API does.
+"""
 
 import asyncio
 import json
@@ -43,10 +46,10 @@ class ApiProblem(KopubError):
 
 
 class ApiGate:
-    """An ASGI middleware that passes requests under /api/v1 to the API, and all else to `app`.
+    """An ASGI middleware between requests under /api/v1 and the rest.
 
-    `api_of` makes the API at the first request.
-    It answers to the names `hosts` alone, to no page of another origin, and where there is a `token`, to who sends it.
+    The former go to the API, all else to `app`. `api_of` makes the API at the first request. It answers to the names
+    `hosts` alone, to no page of another origin, and where there is a `token`, to who sends it.
     """
 
     def __init__(self, app: _App, api_of: Callable[[], _App], hosts: Iterable[str], token: str = "") -> None:
@@ -87,7 +90,10 @@ class ApiGate:
 
 
 def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[str], token: str) -> None:
-    """Raise `ApiProblem` for another host than `names`, a page of another origin, or a missing token."""
+    """Raise `ApiProblem` for a foreign host or origin, or no token.
+
+    `names` are the hosts that may be asked for.
+    """
     sent = header_values(headers)
     hosts = sent.get("host", [])
     if len(hosts) != 1 or not ("*" in names or host_name(hosts[0]) in names):

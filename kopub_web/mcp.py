@@ -1,4 +1,7 @@
-"""The corpus as tools of agents, by the Model Context Protocol: answers with page, box and a link to the room."""
+"""The corpus as tools of agents, by the Model Context Protocol.
+
+Answers have page, box and a link to the room.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -40,7 +43,10 @@ class Citation(BaseModel):
 
 
 class McpHit(BaseModel):
-    """A page that answers, with its passage and the regions that hold the words; `also` are pages with its picture."""
+    """A page that answers, its passage, and the regions with the words.
+
+    `also` are pages with its picture.
+    """
 
     page: str
     document: str
@@ -67,7 +73,10 @@ class McpText(BaseModel):
 
 
 class McpDocuments(BaseModel):
-    """Documents with their numbers of pages and tables to ask for; `next` is where the rest begins."""
+    """Documents with their numbers of pages and tables to ask for.
+
+    `next` is where the rest begins.
+    """
 
     documents: list[dict[str, Any]]
     count: int
@@ -75,7 +84,10 @@ class McpDocuments(BaseModel):
 
 
 class McpTable(BaseModel):
-    """Rows of a table; `regions` are where it stands, and `next` is the number of the row after these."""
+    """Rows of a table.
+
+    `regions` are where it stands, and `next` is the number of the row after these.
+    """
 
     caption: str
     headings: list[str]
@@ -87,7 +99,10 @@ class McpTable(BaseModel):
 
 
 class CorpusTools:
-    """Answers each tool from a room; `url` is the address under which the room is served."""
+    """Answers each tool from a room.
+
+    `url` is the address under which the room is served.
+    """
 
     def __init__(self, room: Room, url: str) -> None:
         self._room, self._url, self._to = room, url.rstrip("/"), Addresses({})
@@ -225,7 +240,10 @@ def server_of(room: Room, url: str) -> "MCPServer":
 
 
 def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a tool whose errors say what to do; the SDK keeps those of other kinds from the model."""
+    """Return a tool whose errors say what to do.
+
+    The SDK keeps those of other kinds from the model.
+    """
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)

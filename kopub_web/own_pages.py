@@ -1,7 +1,8 @@
-"""A guard before a web application without a login: only pages of the application itself may ask it for something.
+"""A guard that lets only an application's own pages ask it.
 
-Dagster's webserver runs whatever a request says, whoever sent it, so any web site that is open in a browser on this
-machine could start runs. Browsers tell where a request comes from, and keep some requests for pages of the same origin.
+For web applications without a login. Dagster's webserver runs whatever a request says, whoever sent it, so any web site
+that is open in a browser on this machine could start runs. Browsers tell where a request comes from, and keep some
+requests for pages of the same origin.
 """
 
 import secrets
@@ -27,9 +28,10 @@ _OWN_PAGES_ONLY = ((b"x-frame-options", b"SAMEORIGIN"), (b"cross-origin-resource
 
 
 class OwnPagesOnly:
-    """An ASGI application that passes to `app` what its own pages and programs without a browser ask.
+    """An ASGI application that serves its own pages and programs alone.
 
-    `names` are the hosts, besides those of this machine, by which it is reached.
+    Programs are those without a browser. What may ask goes to `app`. `names` are the hosts, besides those of this
+    machine, by which it is reached.
     """
 
     def __init__(self, app: App, names: Iterable[str] = ()) -> None:
@@ -50,7 +52,7 @@ class OwnPagesOnly:
         await self._app(scope, receive, closed)
 
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
-        """Return the status and the reason with which a request is refused, None where it is not."""
+        """Return the status and reason to refuse a request, else None."""
         headers = header_values(scope["headers"])
         hosts = headers.get("host", [])
         if len(hosts) != 1 or host_name(hosts[0]) not in self._names:
@@ -61,7 +63,10 @@ class OwnPagesOnly:
 
 
 def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[int, str] | None:
-    """Return why a request is refused that a browser sends for any page, by a picture, a form or a plain fetch."""
+    """Return why a request that any page may cause is refused.
+
+    Browsers send such for a picture, a form or a plain fetch.
+    """
     method, asks = scope["method"], scope["path"].rstrip("/").endswith("/graphql")
     if method == "POST":
         kinds = [kind.partition(";")[0].strip().lower() for kind in headers.get("content-type", [])]
@@ -76,7 +81,10 @@ def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[i
 
 
 def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
-    """Return the values of each header of an ASGI request, by its name in lower case."""
+    """Return the values of each header of an ASGI request.
+
+    Names are in lower case.
+    """
     values: dict[str, list[str]] = {}
     for name, value in headers:
         values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
@@ -84,14 +92,20 @@ def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]
 
 
 def foreign_origins(headers: Mapping[str, Sequence[str]], host: str) -> list[str]:
-    """Return the origins of pages that ask, but for those of `host`, the request's own Host header."""
+    """Return the origins of the request but for its own host.
+
+    `host` is the request's own Host header.
+    """
     # The port counts: another program of this machine has pages, too.
     own = (f"http://{host.lower()}", f"https://{host.lower()}")
     return [origin for origin in headers.get("origin", []) if origin.lower() not in own]
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a Host header, in lower case and without its port; None for what is no host."""
+    """Return the name in a Host header in lower case, without port.
+
+    None for what is no host.
+    """
     try:
         split = urlsplit(f"//{host}")
         return split.hostname if split.netloc == host and split.username is None else None
@@ -110,12 +124,15 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
 
 
 class ForeignRequest(KopubError):
-    """A request that did not come from a form of this room, or without its token."""
+    """A request from no form of this room, or without its token."""
 
 
 @dataclass(frozen=True)
 class Editor:
-    """The right to correct the pages of a room: of everybody who reaches it, or of those who have its `token`."""
+    """The right to correct the pages of a room.
+
+    It is of everybody who reaches it, or of those who have its `token`.
+    """
 
     author: str
     token: str = ""
@@ -123,7 +140,10 @@ class Editor:
     """What every form of this room sends, and no page of another site knows."""
 
     def require_own_form(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> None:
-        """Raise `ForeignRequest` for a request of another origin, of no form of this room, or without the token."""
+        """Raise `ForeignRequest` for a request from no form of this room.
+
+        That is one of another origin, or without the token.
+        """
         self.require_own_page(headers)
         if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
             raise ForeignRequest("the form is of a room that has ended: load the page again")

@@ -1,4 +1,4 @@
-"""Pictures of pages for a browser: scaled JPEGs of the source, made at the first request."""
+"""Pictures of pages for a browser: scaled JPEGs, made when first asked for."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ Box = tuple[float, float, float, float]
 
 
 def picture_stamp(page: "Page") -> str:
-    """Return what changes with a page's picture: with its bytes, and with how it was set upright."""
+    """Return what changes with a page's picture: bytes, and its upright transform."""
     if page.upright is None:
         return page.sha256 or ""
     return hashlib.sha256(f"{page.sha256} {page.upright.matrix}".encode()).hexdigest()
@@ -62,7 +62,10 @@ class PictureCache:
         self._lock = Lock()
 
     def page(self, name: str, read: Callable[[], bytes], size: str) -> ServedPicture:
-        """Return the page at a size of `SIDES`, or as the source has it. Raises `NoPicture`."""
+        """Return the page at a size of `SIDES`, or as the source has it.
+
+        Raises `NoPicture`.
+        """
         if size == FULL and (kind := _shown_as_it_is(data := _read(read))):
             # It may be large, and is as it lies in the file: not worth keeping.
             return ServedPicture(data, kind)

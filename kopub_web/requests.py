@@ -32,7 +32,10 @@ _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 
 
 class Texts:
-    """The texts of one language. A text that counts has one for each form of the plural."""
+    """The texts of one language.
+
+    A text that counts has one for each form of the plural.
+    """
 
     def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
         self.language = language
@@ -48,14 +51,17 @@ class Texts:
         return text.format(**values)
 
     def word(self, kind: str, name: object) -> str:
-        """Return the word for a name that the platform has, such as that of a state or a label.
+        """Return the word for a name of the platform, such as a state.
 
         The name itself otherwise.
         """
         return self._texts.get(f"{kind}.{name}", str(name))
 
     def sentence(self, said: str) -> tuple[str, str]:
-        """Return what a table says in English, in this language where it is known, and the language that it is in."""
+        """Return a table's English sentence in this language, where it is known.
+
+        With the language that it is in.
+        """
         for form, told in self._sentences:
             if found := form.fullmatch(said):
                 return self._filled(told, found), self.language
@@ -79,7 +85,10 @@ class Texts:
         return said, "en"
 
     def _filled(self, told: str, found: re.Match[str]) -> str:
-        """A sentence with the values of the English one, of which reasons and our own words are in this language."""
+        """Return a translated sentence with the values of the English one.
+
+        Reasons and our own words among them are in this language.
+        """
         values = found.groupdict()
         numbers = [value for name, value in values.items() if name.startswith("_")]
         for name in values.keys() & {"label", "by"}:
@@ -95,7 +104,7 @@ class Texts:
 
 
 def _form(english: str) -> re.Pattern[str]:
-    """Return what fits an English sentence: a number where it has `{}`, any text where it has a name between them."""
+    """Return a pattern of an English sentence: `{}` for numbers, `{name}` for texts."""
     texts = _HOLE.split(english)
     form = re.escape(texts[0])
     for at in range(1, len(texts), 2):
@@ -133,13 +142,16 @@ _DIGITS = 7
 
 
 def cookie_of(choice: str) -> str:
-    """Return the name of the cookie: other servers on this machine, at other ports, see it too."""
+    """Return the cookie's name, with the port.
+
+    Other servers on this machine, at other ports, see it too.
+    """
     return f"kopub_{choice}"
 
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """The values of an address, the texts of the language that the browser asked for, and addresses to link to."""
+    """What a view is asked: an address's values, the language, and links."""
 
     values: Mapping[str, str]
     t: Texts
@@ -152,7 +164,10 @@ class ViewRequest:
 
     @classmethod
     def of(cls, request: "Request", to: "Addresses", sources: Mapping[str, str]) -> Self:
-        """Return what a browser asks for, in the language and colours that a person chose, or else the browser."""
+        """Return what a browser asks for, in its language and colours.
+
+        A person's choice comes before the browser's.
+        """
         chosen = {name: request.cookies.get(cookie_of(name), "") for name in CHOICES}
         language = chosen["language"] if chosen["language"] in LANGUAGES else ""
         t = texts(language or language_of(request.headers.get("accept-language", "")))
@@ -184,7 +199,10 @@ class ViewResponse:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """One part of a long list: its number from 1, the last one's, and the addresses of those beside it."""
+    """One part of a long list: its number from 1, and its neighbours.
+
+    With the number of the last one, and the addresses of those beside it.
+    """
 
     at: int
     last: int
@@ -193,7 +211,10 @@ class Pager:
 
 
 def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[slice, Pager]:
-    """Return the part of `count` things that is asked for by `part`; `address(part=…)` is that of another part."""
+    """Return the part of `count` things that `part` asks for.
+
+    `address(part=…)` is that of another part.
+    """
     last = max(1, -(-count // size))
     at = min(request.number("part"), last)
     before = address(part=at - 1) if at > 1 else None
@@ -220,12 +241,18 @@ class Addresses:
         return self._address("/documents", request)
 
     def document(self, document: kopub.Document, **request: object) -> str:
-        """Return a document by its name; by its first page where no address holds the name."""
+        """Return a document by its name, or by its first page.
+
+        The latter where no address holds the name.
+        """
         named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
         return self._address("/document", {**named, **request})
 
     def page(self, page_id: str, **request: object) -> str:
-        """Return a page; `request` are the view of it, and the way on which a person came."""
+        """Return a page.
+
+        `request` are the view of it, and the way on which a person came.
+        """
         return self._address("/page", {"id": page_id, **request})
 
     def pages(self, kind: str = "", **request: object) -> str:
@@ -253,7 +280,10 @@ class Addresses:
         return self._address("/figure", {"id": page_id, "region": region})
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
-        """Return a page, or a document by its first page, as a file: markdown, json or pdf."""
+        """Return a page or document as a file: markdown, json or pdf.
+
+        A document is given by its first page.
+        """
         return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
 
     def display(self) -> str:

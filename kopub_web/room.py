@@ -1,4 +1,4 @@
-"""The room that the views look into: the corpus as it is now, its search, and its pictures."""
+"""The room that the views show: the corpus now, search, and pictures."""
 
 import math
 import time
@@ -52,7 +52,10 @@ class TableCounts:
 
 
 class Now:
-    """The corpus and its tables at one time; what is counted of them is counted once."""
+    """The corpus and its tables at one time.
+
+    What is counted of them is counted once.
+    """
 
     def __init__(self, corpus: kopub.Corpus, settings: "Settings", is_of_corpus: IsOfCorpus) -> None:
         self.corpus = corpus
@@ -79,7 +82,10 @@ class Now:
 
     @cached_property
     def tables(self) -> Sequence[TableCounts]:
-        """The tables of the corpus, in the order they are made, without those that are off and were never made."""
+        """The tables of the corpus in order.
+
+        Those that are off and were never made are left out.
+        """
         from kopub_assets.graph import GRAPH
 
         footers, keys = FooterCache(self._settings.store), self._settings.corpus.manifest.keys
@@ -95,7 +101,10 @@ class Now:
         return counted
 
     def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
-        """Return the documents before and after a document; none beside one that an upgrade has just taken out."""
+        """Return the documents before and after a document.
+
+        None beside one that an upgrade has just taken out.
+        """
         documents, at = self.corpus.documents, self._document_places.get(document_id)
         if at is None:
             return None, None
@@ -116,7 +125,10 @@ class Now:
         return replaced_shards(self._settings.store, self.corpus.shards)
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
-        """Return what the last upgrade changed in a shard; of the shard that was asked for last it is kept."""
+        """Return what the last upgrade changed in a shard.
+
+        Those of the shard that was asked for last are kept.
+        """
         if self._changes is None or self._changes[0] != shard:
             self._changes = shard, shard_versions(self._settings.store, shard)
         return self._changes[1]
@@ -169,7 +181,10 @@ class Room:
 
     @property
     def now(self) -> Now:
-        """The corpus as it is now, or was a moment ago. What a damaged table hides now is shown as it was before."""
+        """The corpus as it is now, or was a moment ago.
+
+        What a damaged table hides now is shown as it was before.
+        """
         if time.monotonic() - self._looked > _LOOK_AGAIN and self._lock.acquire(blocking=False):
             try:
                 found = self._look(self._now.corpus.refreshed())
@@ -202,7 +217,7 @@ class Room:
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """The name of the source by shard, where the corpus has several; empty where it has one."""
+        """The name of the source by shard; empty where there is one."""
         manifest = self.settings.corpus.manifest
         several = len(manifest.sources) > 1
         return {shard.key: shard.source for shard in manifest.shards} if several else {}
@@ -228,7 +243,10 @@ class MeanScore:
 
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return the headline scores of the pages with known answers; none where they are not of the tables as they are."""
+    """Return the headline scores of the pages with known answers.
+
+    None where they are not of the tables as they are.
+    """
     from resources.evaluation.reading_scores import HISTORY, headline
     from resources.search.scores import ALL
 
@@ -283,13 +301,19 @@ def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
 
 
 def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
-    """Return what the last upgrade changed in a shard, and which tables it made again. Raises `StoreError`."""
+    """Return what the last upgrade changed in a shard, and which tables.
+
+    Raises `StoreError`.
+    """
     old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
     return compare_versions(store, shard, old, new), upgrades_between(store, shard, old, new)
 
 
 def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, Any] | None:
-    """Return the last upgrade's changes of a page, None where it is the same. Raises `StoreError`."""
+    """Return the last upgrade's changes of a page; None without any.
+
+    Raises `StoreError`.
+    """
     old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
     changed = compare_versions(store, shard, old, new, page_id).changed
     if not changed:

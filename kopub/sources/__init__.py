@@ -1,1 +1,1 @@
-"""The sources of an opened corpus: a home, a release folder, a repository of the Hub."""
+"""Where an opened corpus is read: a home, a release folder, the Hub."""

@@ -1,4 +1,4 @@
-"""A home: the tables of its store and the pages of its corpus, read page by page."""
+"""A home: the tables of its store and the pages of its corpus."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -175,7 +175,10 @@ class HomeSource:
         return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
 
     def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-        """Return by asset the marks of this corpus's tables by shard, and the shards of other corpora."""
+        """Return the marks of this corpus's tables, and shards of other corpora.
+
+        Both are by asset; marks are by shard too.
+        """
         footers = FooterCache(self.store)
         source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
         stamps: dict[str, dict[str, str]] = {}
@@ -209,7 +212,10 @@ class HomeSource:
         return table.append_column("doubt", pa.array(doubt, pa.float32()))
 
     def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
-        """Return a column of a table in the order of the pages `ids`; None for a page that it lacks."""
+        """Return a column of a table in the order of `ids`.
+
+        None stands for a page that the table lacks.
+        """
         table = self._rows(asset, shard).read(["page_id", column])
         if self._changes and asset in (TABLES.regions.name, TABLES.readings.name):
             table = self._corrected.read(asset, shard, ["page_id", column])
@@ -260,7 +266,7 @@ class HomeSource:
         return row
 
     def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
-        """Return a page's row of a table; None where the table, or the row, has not been made."""
+        """Return a page's row of a table; None where there is none."""
         if place.shard not in self._stamps[table.name]:
             return None
         is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes
@@ -270,7 +276,10 @@ class HomeSource:
         return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
 
     def corrected_page(self, place: Place) -> CorrectedPage | None:
-        """Return the rows of layout and reading of a page as people corrected it; None where it is not read."""
+        """Return the layout and reading of a page as people corrected it.
+
+        None where the page is not read.
+        """
         if not {TABLES.regions.name, TABLES.readings.name} <= set(self._made(place.shard)):
             return None
         layout, reading = (

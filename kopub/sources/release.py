@@ -178,7 +178,7 @@ class ReleaseSource:
         return row
 
     def _of_page(self, config: str, place: Place, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of a page in a config that has none for some pages, or several."""
+        """Return a page's rows in a config that may have none or several."""
         rows = self.rows(config, place.shard)
         ids = rows.read(["page_id"])["page_id"].to_pylist()
         parts = [rows.slice(at, 1, columns) for at, page_id in enumerate(ids) if page_id == place.page_id]
@@ -240,7 +240,10 @@ _READINGS = pa.schema([OCR_RESULTS.field("page_id"), OCR_RESULTS.field("regions"
 
 
 class ReleaseTables:
-    """The tables of `release`, as far as a search reads them; `recipe` is that of the engine that embeds questions."""
+    """The tables of `release` that a search reads.
+
+    `recipe` is that of the engine that embeds questions.
+    """
 
     def __init__(self, release: ReleaseSource, recipe: Iterable[str]) -> None:
         self._release = release
@@ -271,14 +274,17 @@ class ReleaseTables:
         return table.select(list(columns))
 
     def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
-        """Return the engines that a table was made with, as far as the lineage tells them."""
+        """Return the engines that a table was made with, from its lineage."""
         columns = ["asset", "engine", "parameters", "versions", "code_version"]
         lineage = self._release.rows("lineage", shard).read(columns)
         row = next((row for row in lineage.to_pylist() if row["asset"] == asset and row["engine"]), None)
         return {MADE_WITH: json.dumps({"engines": [self._engine(row)] if row else []})}
 
     def _engine(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the recipe of an engine; a lineage has what stands beside its parameters among these."""
+        """Return the recipe of an engine from a lineage.
+
+        There the recipe's other fields stand among its parameters.
+        """
         parameters: dict[str, Any] = json.loads(row["parameters"] or "{}")
         beside = {name: parameters.pop(name) for name in self._beside & parameters.keys()}
         version = json.loads(row["code_version"] or "{}").get("engine")
@@ -306,7 +312,10 @@ _AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
 
 
 class HubSource(ReleaseSource):
-    """The release of a repository at one commit. Offline, what the cache has of it is read."""
+    """The release of a repository at one commit.
+
+    Offline, what the cache has of it is read.
+    """
 
     def __init__(self, repo: str, revision: str | None = None) -> None:
         from huggingface_hub import snapshot_download
@@ -343,7 +352,10 @@ class HubSource(ReleaseSource):
 
 @contextmanager
 def _translate_errors(repo: str) -> Iterator[None]:
-    """Turn what the Hub's client raises into a `HubError`; not chained, since it can hold signed addresses."""
+    """Turn errors of the Hub's client into a `HubError`.
+
+    They are not chained, since they can hold signed addresses.
+    """
     import httpx2
 
     try:

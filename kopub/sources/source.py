@@ -23,7 +23,10 @@ from resources.store.corpus_tables import lacking
 
 
 class Place(NamedTuple):
-    """The place of a page: its shard, its row there, from 0, and its id, which proves the row."""
+    """The place of a page: its shard, its row from 0, and its id.
+
+    The id proves the row.
+    """
 
     shard: str
     row: int
@@ -31,7 +34,10 @@ class Place(NamedTuple):
 
 
 class Source(Protocol):
-    """Reads the rows of pages; threads may share it. Every method raises `StoreError` for a table that is damaged."""
+    """Reads the rows of pages; threads may share it.
+
+    Every method raises `StoreError` for a table that is damaged.
+    """
 
     @property
     def location(self) -> str:
@@ -57,13 +63,19 @@ class Source(Protocol):
         ...
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
-        """Return the rows of all pages of a shard, in its order; None where no such table has been made."""
+        """Return the rows of all pages of a shard, in its order.
+
+        None where no such table has been made.
+        """
         ...
 
     def facts(self, place: Place) -> Facts: ...
 
     def origin(self, place: Place) -> Origin | None:
-        """Return the file of a person that a page comes from. Raises `SourceError` when it cannot be had."""
+        """Return the file that a page comes from.
+
+        Raises `SourceError` when it cannot be had.
+        """
         ...
 
     def texts(self, place: Place) -> tuple[str, str]:
@@ -73,7 +85,10 @@ class Source(Protocol):
     def regions(self, place: Place) -> tuple[Region, ...]: ...
 
     def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
-        """float16 of shape (dim,) by kind, text and image; a page without one lacks the key."""
+        """Return the vectors by kind, text and image: float16 of shape (dim,).
+
+        A page without one lacks the key.
+        """
         ...
 
     def pictures(self, place: Place) -> tuple[Picture, ...]: ...
@@ -81,7 +96,10 @@ class Source(Protocol):
     def lineage(self, place: Place) -> tuple[Step, ...]: ...
 
     def upright(self, place: Place) -> PageTransform | None:
-        """Return what set the page upright; None for one that is as it came, or of a table that does not say."""
+        """Return the transform that set the page upright.
+
+        None for one that is as it came, or for a table that does not say.
+        """
         ...
 
     def image_bytes(self, place: Place) -> bytes:
@@ -128,7 +146,10 @@ class ParquetRows:
         return read.slice(start - before, count)
 
     def row(self, at: int, key: str, value: str, columns: Sequence[str]) -> dict[str, Any] | None:
-        """Return the row whose column `key` has `value`: the one at number `at` if it is that, else wherever it is."""
+        """Return the row whose column `key` has `value`.
+
+        The one at number `at` is tried first.
+        """
         found = self._with(key, value, self.slice(at, 1, [key, *columns]))
         if found is None:
             row = pc.index(self.read([key])[key], value).as_py()

@@ -1,4 +1,4 @@
-"""Runs of assets in this process, recorded in Dagster's instance like those of its own commands."""
+"""Runs of assets in this process, recorded in Dagster's instance."""
 
 import io
 import logging
@@ -30,7 +30,10 @@ _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
-    """Return the `wanted` of `names` in their order, all when none is wanted. Raises `KopubError` for another name."""
+    """Return the `wanted` of `names` in their order; all when none is wanted.
+
+    Raises `KopubError` for another name.
+    """
     known, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
         if name not in known:
@@ -39,7 +42,10 @@ def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
 
 
 def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -> list[list[str]]:
-    """`wanted` as runs of shards that follow each other in `keys`, with at most `most` in each. Pure."""
+    """Return `wanted` as runs of shards that follow each other in `keys`.
+
+    A run has at most `most`.
+    """
     runs: list[list[str]] = []
     before, asked = None, frozenset(wanted)
     for at, key in enumerate(keys):
@@ -60,9 +66,10 @@ def range_tags(first: str, last: str) -> dict[str, str]:
 def execute(
     definitions: dg.Definitions, instance: dg.DagsterInstance, assets: Sequence[str], shards: Sequence[str]
 ) -> list[str]:
-    """Make `assets` of `shards`, which follow each other, in one run; return what failed, a line for each shard.
+    """Make `assets` of consecutive `shards` in one run; return what failed.
 
-    Assets that have no partitions are made with the others. Ctrl-C raises `KeyboardInterrupt`.
+    That is a line for each shard. Assets that have no partitions are made with the others. Ctrl-C raises
+    `KeyboardInterrupt`.
     """
     job = definitions.resolve_implicit_global_asset_job_def()
     run_id = str(uuid.uuid4())
@@ -109,7 +116,7 @@ def join_failures(failures: Sequence[str]) -> list[str]:
     description="Says in a line why a run failed and what to do, in the log of its tick.",
 )
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
-    """Log one line for a run that failed: its shards, the reason, and what to do."""
+    """Log one line for a failed run: shards, reason, and what to do."""
     run = context.dagster_run
     found = join_failures(list(_failures([*context.get_step_failure_events(), context.failure_event])))
     reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
@@ -181,7 +188,10 @@ def at_terminal() -> bool:
 
 
 def install(assets: Sequence[str], shards: Sequence[str]) -> None:
-    """Shorten what the command of this process prints; `assets` and `shards` are the names to suggest."""
+    """Shorten what the command of this process prints.
+
+    `assets` and `shards` are the names to suggest.
+    """
     if not at_terminal():
         return
     shown = sys.excepthook
@@ -202,7 +212,10 @@ def install(assets: Sequence[str], shards: Sequence[str]) -> None:
 
 @contextmanager
 def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Record a run that a person stops as canceled; Dagster takes an interrupt that nobody requested for a failure."""
+    """Record a run that a person stops as canceled.
+
+    Dagster takes an interrupt that nobody requested for a failure.
+    """
     try:
         yield
     except dg.DagsterExecutionInterruptedError:
@@ -243,7 +256,7 @@ def _partition_options() -> Iterator[str]:
 
 
 class _TerminalLogger(logging.Logger):
-    """Prints a failure that a person can put right, and a stopped run, without Dagster's stack."""
+    """Prints a stopped run, or a failure to put right, without Dagster's stack."""
 
     def handle(self, record: logging.LogRecord) -> None:
         event = getattr(record, "dagster_event", None)
@@ -272,7 +285,10 @@ def _chain(error: Any) -> Iterator[tuple[str, str]]:
 
 
 def _end_as_stopped() -> None:
-    """Let the command end as a stopped one: Dagster ends a canceled run by a ClickException of its own."""
+    """End the command as a stopped one.
+
+    Dagster ends a canceled run by a ClickException of its own.
+    """
 
     def show(self: click.ClickException, file: Any = None) -> None:
         click.echo(STOPPED, err=True)

@@ -1,4 +1,4 @@
-"""The progress of a run for a watcher in the same process, and the forecast of its time."""
+"""The progress of a run in this process, and its forecast."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,13 +70,14 @@ _CARRIED = 0.75
 
 @dataclass(slots=True)
 class Stage:
-    """An asset of a run: by shard the rows that are likely to be computed, and those `planned` once it is known.
+    """An asset of a run, with the rows to compute by shard.
 
-    A row is expected to take `seconds_each`, times the weight of its shard where `weights` has one. `measured` says
-    that rows were computed here before, else the figure is that of another machine. `seconds_more` is what the asset
-    takes besides its rows, and `seconds_to_start` what its model server takes before the first one. `done` rows have
-    ended, by state in `ends`. Work is rows, each by its weight; `watched` is the work after the first row: until then
-    models and libraries are loaded, which says nothing of the rows to come.
+    They are an estimate, and `planned` once it is known. A row is expected to take `seconds_each`, times the weight of
+    its shard where `weights` has one. `measured` says that rows were computed here before, else the figure is that of
+    another machine. `seconds_more` is what the asset takes besides its rows, and `seconds_to_start` what its model
+    server takes before the first one. `done` rows have ended, by state in `ends`. Work is rows, each by its weight;
+    `watched` is the work after the first row: until then models and libraries are loaded, which says nothing of the
+    rows to come.
 
     A run of many shards is made in several parts, and a stage begins and ends in each. Times are without those between.
     """
@@ -167,7 +168,7 @@ class Stage:
 
 
 class Forecast:
-    """The stages of a run in the order they are made; times are those of one monotonic clock."""
+    """The stages of a run in order, on one monotonic clock."""
 
     def __init__(self, stages: Iterable[Stage]) -> None:
         self.stages = {stage.asset: stage for stage in stages}
@@ -179,7 +180,10 @@ class Forecast:
 
     @property
     def seconds_to_start(self) -> float:
-        """Seconds until the servers and models of stages with rows are ready, one after the other."""
+        """Return the seconds until the engines of stages with rows are ready.
+
+        They start one after the other.
+        """
         return sum(stage.seconds_to_start for stage in self.stages.values() if stage.rows)
 
     def share(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Dagster's own launcher of runs as processes of a code server, which also sees that the process of a run is gone.
+"""Dagster's launcher of run processes, which also notices when one is gone.
 
 A code server reports a process of its own that died. When it dies with it, as in a reboot, nobody does, and Dagster
 would show the run as started until its `max_runtime_seconds`. Here its monitoring daemon asks after the process itself.
@@ -54,9 +54,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether the process of a started run is alive; a run that nothing is known of counts as running.
+        """Return whether a run's process is alive.
 
-        A run that is given up is reported as failed here, before the daemon that asks can do so.
+        A run that nothing is known of counts as running. A run that is given up is reported as failed here, before the
+        daemon that asks can do so.
         """
         if self._is_gone(run):
             now = time.monotonic()
@@ -69,10 +70,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
     def _fail(self, run: dg.DagsterRun) -> None:
-        """Report the run as failed, its status before the event, unless another has reported its end meanwhile.
+        """Report the run as failed, unless another has reported its end.
 
-        Dagster's own report stores the event first. Its daemon reads each event once, and tries a run again only if the
-        status is there too by then.
+        Its status is set before the event. Dagster's own report stores the event first. Its daemon reads each event
+        once, and tries a run again only if the status is there too by then.
         """
         found = self._instance.get_run_by_id(run.run_id)
         if found is None or found.status is not run.status:
@@ -99,7 +100,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return False
 
     def _is_unknown_to_its_server(self, run_id: str) -> bool:
-        """False where the server does not answer: it may be starting anew; `dagster code-server` never does."""
+        """Return whether a run's code server answers without knowing it.
+
+        One that does not answer may be starting anew; `dagster code-server` never does.
+        """
         client = self._get_grpc_client_for_termination(run_id)
         try:
             return client is not None and run_id not in json.loads(client.get_current_runs())["current_runs"]
@@ -108,7 +112,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
 
 def is_alive(pid: int, since: float) -> bool:
-    """Return whether the process `pid` that ran at `since`, in seconds of the epoch, still runs."""
+    """Return whether the process `pid`, started at `since`, still runs.
+
+    `since` are seconds of the epoch.
+    """
     try:
         process = psutil.Process(pid)
         return process.create_time() <= since + _CLOCK_SECONDS and process.status() != psutil.STATUS_ZOMBIE

@@ -1,4 +1,4 @@
-"""`kopub costs`: what the pages of the corpus have cost so far, by asset, and which of them most."""
+"""`kopub costs`: what the pages have cost so far, by asset."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any
 
 @dataclass(frozen=True)
 class _Entries:
-    """The choice of ledger entries of the indexed corpus; those of another corpus stay in the ledger."""
+    """The ledger's entries of the indexed corpus, of the chosen shards."""
 
     pages: "Mapping[str, pa.Table | None]"
     """The pages of the corpus with their states, by shard; None where none was made."""
@@ -80,7 +80,10 @@ class _Entries:
         return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
 
     def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
-        """Return the entries of a shard. Releases and queries have no ids of pages: theirs are told by their runs."""
+        """Return the entries of a shard.
+
+        Releases and queries have no page ids: theirs are told by their runs.
+        """
         from resources.store import ledger
         from resources.store.corpus_tables import RELEASED_FILES, TABLES
 
@@ -200,7 +203,10 @@ def _cells(asset: dict[str, Any]) -> list[str]:
 
 
 def counts_line(run: dict[str, Any]) -> str:
-    """Return what the engines of a run counted, in one line; empty where they count nothing."""
+    """Return what the engines of a run counted, in one line.
+
+    Empty where they count nothing.
+    """
     from resources.store.run_records import COUNTED
 
     counts = run["counted"]

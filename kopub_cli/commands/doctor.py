@@ -1,4 +1,4 @@
-"""`kopub doctor`: whether this machine can run the profile, and whether its engines read the samples as they should."""
+"""`kopub doctor`: can this machine run the profile, and does it read right?"""
 
 import json
 import logging
@@ -83,7 +83,10 @@ def doctor(
 
 
 def _measurement(settings: "Settings") -> "CardMeasurement":
-    """Return the measurement of this machine's cards. Raises `KopubError` where the profile cannot run on it."""
+    """Measure this machine's cards.
+
+    Raises `KopubError` where the profile cannot run on it.
+    """
     from resources.doctor.card_report import CardMeasurement, require_cards
     from resources.doctor.checks import ask_torch, need_gpus
     from resources.doctor.self_test import read_samples
@@ -132,7 +135,7 @@ def _examine(
 
 
 def _scripts(settings: "Settings") -> "Iterator[Finding]":
-    """Yield the scripts of the indexed corpus that the profile does not read, as far as its texts were made."""
+    """Yield the scripts in the corpus's texts that the profile cannot read."""
     from kopub_cli.score_lines import scripts_not_read
     from resources.doctor.checks import warning
 
@@ -165,7 +168,7 @@ def _verdict(problems: int, quick: bool) -> str:
 
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress]:
-    """Yield what is being done, on a line of its own below the findings; nothing where nobody looks on."""
+    """Show what is being done below the findings, at a terminal."""
     console = table_console()
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:

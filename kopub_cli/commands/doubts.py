@@ -59,7 +59,7 @@ def doubts(
 
 
 def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
-    """(shard, page) of every text that looks wrong, worst first, and how many texts there are."""
+    """Return (shard, page) of doubtful texts, worst first, and the count of texts."""
     from resources.texts.text_quality import doubtful
 
     found = [(shard, page) for shard, table in texts.items() for page in doubtful(table)]
@@ -92,7 +92,7 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.T
 
 
 def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
-    """Lines on the text layers that pages were held against; none where nobody asked for it."""
+    """Return lines on the compared text layers; none where nobody asked."""
     import pyarrow as pa
 
     from resources.texts.extracted_text import layer_figures

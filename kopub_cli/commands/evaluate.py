@@ -71,7 +71,7 @@ def evaluate(
 
 
 def _checked_pages() -> Path:
-    """Return the folder with the pages of the corpus that a person checked, as they are now."""
+    """Return the folder of the checked pages of the corpus."""
     from kopub_cli.options import open_settings
     from resources.corrections.gold import write_checked_pages
     from resources.evaluation.home import CHECKED_PAGES
@@ -94,7 +94,10 @@ def _list(as_json: bool) -> None:
 
 
 def _profiles(names: Sequence[str]) -> "list[Settings]":
-    """Return the settings of each profile, which must have names of their own: tables lie in a folder of that name."""
+    """Return the settings of each profile.
+
+    Their names must differ: tables lie in a folder of that name.
+    """
     from resources.config.profile_files import find_profile
     from resources.config.settings import load_settings, read_settings
     from resources.weights.fetch import require_ready

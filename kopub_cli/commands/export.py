@@ -76,7 +76,10 @@ def export(
 
 @contextmanager
 def _made(folder: str, marker: str) -> Iterator[Path]:
-    """Yield the folder to write into: `folder` itself, or one that is uploaded in the end. Raises `ConfigError`."""
+    """Yield the folder to write into: `folder`, or one to be uploaded.
+
+    Raises `ConfigError`.
+    """
     if not is_url(folder):
         yield Path(folder)
         return

@@ -90,9 +90,9 @@ def index_source(
     say: Callable[[str], Any] = tell,
     max_pages: int | None = None,
 ) -> "Manifest":
-    """Index `source` at the place of `corpus`, and `say` so; at a terminal, ask what becomes of other sources there.
+    """Index `source` at the place of `corpus`, and `say` so.
 
-    Raises `SourceError`, `StoreError`.
+    At a terminal, it asks what becomes of other sources there. Raises `SourceError`, `StoreError`.
     """
     from resources.config.places import store_url
     from resources.files import is_url
@@ -110,7 +110,10 @@ def index_source(
 
 
 def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Others":
-    """Decide about the sources that the corpus has, by the options or by asking. Raises `ConfigError`."""
+    """Decide about the corpus's other sources, by the options or by asking.
+
+    Raises `ConfigError`.
+    """
     from resources.pages.indexing import Others, other_sources
 
     if add and replace:

@@ -71,7 +71,10 @@ def lineage(
 
 
 def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
-    """Return the asset that is named, if any, and the kind, id and shard. Raises `KopubError`."""
+    """Return the asset, if named, and the kind, id and shard.
+
+    Raises `KopubError`.
+    """
     from kopub_assets.graph import GRAPH
     from kopub_assets.lineage import find, holds
 
@@ -183,10 +186,10 @@ def _show_facts(rows: dict[str, str], out: Console) -> None:
 
 
 def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:
-    """Write the page as the source holds it and its regions as PNG into a folder, or one picture to a file.
+    """Write the page and its regions as PNGs into a folder.
 
-    A page that was set upright is there as such, too, and regions are cut out of that. With `region`, that region
-    alone. Raises `KopubError` when there is nothing to cut out.
+    `target` may be a file for a single picture. A page that was set upright is there as such, too, and regions are cut
+    out of that. With `region`, that region alone. Raises `KopubError` when there is nothing to cut out.
     """
     from PIL import Image
 
@@ -219,7 +222,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
 
 
 def _encode(image: "Image.Image", suffix: str) -> bytes:
-    """Return a picture in the format that a file with this suffix has; PNG where Pillow knows none."""
+    """Return a picture in the format of the file's suffix, else PNG."""
     import io
 
     from PIL import Image

@@ -1,4 +1,4 @@
-"""`kopub plan`: what a change of models, prompts, code or pages makes stale, why, and what it will cost."""
+"""`kopub plan`: what a change makes stale, why, and its cost."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ def plan(
 
 
 def untested(settings: "Settings") -> bool:
-    """Return whether the profile uses a GPU, and one of its engines was never tested as it is."""
+    """Return whether the profile has an engine on a GPU that is untested."""
     from resources.store import run_records
 
     engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
@@ -70,9 +70,9 @@ def untested(settings: "Settings") -> bool:
 
 
 def plan_values(settings: "Settings") -> dict[str, Any]:
-    """Return the plan as JSON values: figures of every asset, their sums, and what `kopub run` takes.
+    """Return the plan as JSON values.
 
-    Raises `StoreError`.
+    It has figures of every asset, their sums, and what `kopub run` takes. Raises `StoreError`.
     """
     from kopub_assets.evaluations import standings_of_guards
     from kopub_assets.plan import survey
@@ -106,7 +106,7 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
 
 
 def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
-    """Return a benchmark that guards the corpus: what it takes to evaluate it, and whether it lets an upgrade pass."""
+    """Return how one guarding benchmark stands: its cost, and whether it allows upgrades."""
     asked = guard.asked
     return {
         "benchmark": asked.benchmark,
@@ -181,7 +181,7 @@ def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
 
 
 def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield what is to be evaluated before an upgrade, with the command, and what an evaluation forbids."""
+    """Yield the evaluations due before an upgrade, and what they forbid."""
     for each in evaluations:
         name = f"evaluation {each['benchmark']} of {each['folder']}"
         if not each["current"]:
@@ -244,7 +244,10 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
 
 
 def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
-    """Return the seconds in which servers and models start that are not in `started`; add them to it."""
+    """Return the seconds that servers and models take to start.
+
+    Those in `started` take none; the others are added to it.
+    """
     from resources.weights.hub import server_of
 
     seconds = 0.0
@@ -274,7 +277,7 @@ def about(forecast: Forecast) -> str:
 
 
 def is_measured(forecast: Forecast) -> bool:
-    """Return whether every row that is likely to be computed is of an engine that made rows here before."""
+    """Return whether all rows to compute are of engines measured here."""
     return all(stage.measured or not stage.rows for stage in forecast.stages.values())
 
 

@@ -1,4 +1,4 @@
-"""`kopub profile`: where the time goes on this machine, with the profile in force, on some pages of the corpus."""
+"""`kopub profile`: where the time goes on this machine."""
 
 import subprocess
 import sys
@@ -60,9 +60,9 @@ def profile(
 
 
 def _run(settings: "Settings", home: "SampleHome", steps: Path):
-    """Run the stages on the pages; when it began and ended, and what was observed. Raises `KopubError`.
+    """Run the stages on the pages, and return when and what was observed.
 
-    Readers add what their steps take to the file `steps`.
+    Raises `KopubError`. Readers add what their steps take to the file `steps`.
     """
     from kopub_cli.profile_display import stages_to_run
     from resources.profiling.observer import Observer

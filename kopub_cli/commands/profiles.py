@@ -1,4 +1,4 @@
-"""`kopub profiles`: the profiles there are, the readers that fit their cards, and which of them were measured."""
+"""`kopub profiles`: profiles, the readers that fit their cards, and measurements."""
 
 import os
 from collections.abc import Iterator, Sequence

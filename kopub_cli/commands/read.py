@@ -96,7 +96,7 @@ def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardI
 
 @contextmanager
 def _progress(pages: int) -> "Iterator[Watcher]":
-    """Follow the reading on standard error: a bar at a terminal, a line now and then elsewhere."""
+    """Show the progress on standard error: a bar, or lines now and then."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kopub_assets.running.progress import Watcher
@@ -138,7 +138,7 @@ def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
 
 
 def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseException | None) -> None:
-    """Raise `KopubError` where nothing was read: what ended the reading, or what the first page lacks."""
+    """Raise `KopubError` where nothing was read, with the reason."""
     pages = [page for found in documents.values() for page in found]
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
@@ -163,7 +163,10 @@ class _Tables:
 
 
 def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
-    """Write the documents with their pictures into a folder; or print them, with words in place of the pictures."""
+    """Write documents and pictures into a folder, or print the documents.
+
+    Printed, words stand in place of the pictures.
+    """
     from resources.documents.export import write_documents
     from resources.documents.markdown import document_markdown
     from resources.documents.stream import DocumentStream
@@ -185,7 +188,10 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
 
 def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
-    """Say on standard error what is from text layers, and which pages want a look; whether something was lost."""
+    """Report text layers, doubtful pages and losses on standard error.
+
+    Returns whether something was lost.
+    """
     from resources.texts.extracted_text import FromLayers, from_layers
     from resources.texts.text_quality import DOUBTFUL
 

@@ -132,7 +132,10 @@ def _status(what: str) -> Iterator[None]:
 
 @contextmanager
 def _bars() -> Iterator[None]:
-    """The bars of the Hub's client, at a terminal alone: in a log they would be a line every tenth of a second."""
+    """Show the progress bars of the Hub's client, at a terminal alone.
+
+    In a log they would be a line every tenth of a second.
+    """
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     silent = are_progress_bars_disabled()

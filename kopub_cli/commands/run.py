@@ -1,4 +1,4 @@
-"""`kopub run`: index a source if one is named, then make every table of it through Dagster, with a live display."""
+"""`kopub run`: index a source, make every table, with a live display."""
 
 import os
 from collections.abc import Sequence
@@ -80,9 +80,10 @@ def run(
 
 
 def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> int:
-    """Make `wanted` assets of `shards`, all where none is named, and say how that ended; the exit status.
+    """Make `wanted` assets of `shards`, and return the exit status.
 
-    Raises `KopubError`: for a wrong name, and when a shard failed, after the others are made.
+    All are made where none is named. Raises `KopubError`: for a wrong name, and when a shard failed, after the others
+    are made.
     """
     from definitions import definitions_of
     from kopub_assets.plan import survey

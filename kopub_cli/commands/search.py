@@ -82,7 +82,10 @@ def searcher_of(settings: "Settings") -> "Searcher":
 
 
 def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
-    """Show the answer; `sources` are the names of the hits' sources by shard, where the corpus has several."""
+    """Show the answer.
+
+    `sources` are the names of the hits' sources by shard, where the corpus has several.
+    """
     if not answer.hits:
         say(out, _nothing(answer))
     elif answer.matches_well is False:

@@ -1,4 +1,4 @@
-"""`kopub status`: what was made of the indexed corpus, what is stale or missing, and the command that goes on."""
+"""`kopub status`: what was made, what is stale, and what comes next."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,10 @@ def status(
 
 
 def status_values(settings: "Settings") -> dict[str, Any]:
-    """Return the status as JSON values, with all pages that were lost or read in part. Raises `StoreError`."""
+    """Return the status as JSON values, with all lost or partial pages.
+
+    Raises `StoreError`.
+    """
     from kopub_cli.score_lines import reading_values, retrieval_values, scripts_not_read
 
     found = _StatusValues.of(settings)
@@ -70,7 +73,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _StatusValues:
-    """The stored part of the indexed corpus: tables by asset, unfinished shards, and the last run."""
+    """What the store holds: tables by asset, unfinished shards, the last run."""
 
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_UnfinishedShard]"
@@ -101,7 +104,7 @@ class _StatusValues:
 
 
 def show_status(settings: "Settings", out: Console) -> None:
-    """Print the tables of the indexed corpus, the rows that were lost, what is to be done, and where all lies."""
+    """Print tables, lost rows, what is to do, and where all lies."""
     from kopub_cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
 
     found = _StatusValues.of(settings)
@@ -153,7 +156,7 @@ def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _AssetStatus:
-    """The tables of one asset by shard: those of the indexed corpus, how many are stale, those of another corpus."""
+    """The tables of one asset by shard: current, stale, of another corpus."""
 
     asset: str
     made: Sequence[str]
@@ -192,7 +195,7 @@ class _AssetStatus:
         )
 
     def values(self, last: "LastRun | None") -> dict[str, Any]:
-        """Return as JSON values the tables by standing, the rows by state, and what the last run computed."""
+        """Return tables by standing, rows by state, and the last run's work."""
         return {
             "asset": self.asset,
             "made": len(self.made),
@@ -207,7 +210,10 @@ class _AssetStatus:
 
 
 def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
-    """Yield the differences between the release folder and its lists; none at a URL or before a release."""
+    """Yield how the release folder differs from its lists.
+
+    None at a URL or before a release.
+    """
     from resources.release.files import differences
     from resources.store.corpus_tables import RELEASED_FILES
 
@@ -223,7 +229,7 @@ def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> 
 
 
 def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:
-    """The tables and rows of every asset; a count that is 0 for all of them has no column."""
+    """Show the tables and rows of every asset, without empty columns."""
     keys = settings.corpus.manifest.keys
     pages = counted(settings.corpus.manifest.rows, "page")
     title = f"{pages} in {counted(len(keys), 'shard')}, profile {settings.profile_name}"
@@ -258,7 +264,7 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
 
 
 def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
-    """Yield the command that makes what is missing, stale or failed, or looks at files; or that nothing is to do."""
+    """Yield the commands to go on with, or that nothing is to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
     todo = [says for how, says in are.items() if counts[how]]
@@ -273,7 +279,10 @@ def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Itera
 
 
 def _nothing(assets: Sequence[_AssetStatus]) -> str:
-    """Return why there is nothing to do; quarantined rows stay what they are until their files change."""
+    """Return why there is nothing to do.
+
+    Quarantined rows stay what they are until their files change.
+    """
     quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
     lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
     return f"nothing: every table is current{lost}"
@@ -303,7 +312,7 @@ def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Seque
 
 @dataclass(frozen=True, slots=True)
 class _UnfinishedShard:
-    """A shard of which a run that was stopped, or still goes on, has finished rows."""
+    """A shard with finished rows of a run that has not ended."""
 
     asset: str
     shard: str
@@ -330,7 +339,7 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
 
 
 def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
-    """Return the ids that the indexed corpus has in a shard, as far as they are known without reading its pages."""
+    """Return a shard's ids, as far as known without reading its pages."""
     from resources.store.corpus_tables import TABLES
 
     if asset == TABLES.query_vectors.name:

@@ -1,4 +1,7 @@
-"""`kopub ui`: Dagster's UI with its daemon and code server, on this machine alone unless somebody asks for more."""
+"""`kopub ui`: Dagster's UI with its daemon and code server, on this machine alone.
+
+Others reach it only when asked for.
+"""
 
 import os
 import socket
@@ -85,9 +88,9 @@ def ui(
 
 @contextmanager
 def _code_server(instance: "dg.DagsterInstance", workspace: Path, target: Any) -> Iterator[None]:
-    """Load the definitions in a process that can load them again, and name it in the file `workspace`.
+    """Run a code server that can load the definitions again.
 
-    `target` is Dagster's reader of that file.
+    The file `workspace` names it. `target` is Dagster's reader of that file.
     """
     import yaml
 

@@ -1,1 +1,4 @@
-"""One module for each kind of page that the room shows: what was asked for in, a template and its values out."""
+"""One module for each kind of page that the room shows.
+
+A view takes what was asked for, and returns a template and its values.
+"""

@@ -72,13 +72,19 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
 
 
 def _told(reason: str, request: ViewRequest) -> str:
-    """Return why a page or region could not be read in the language of the person, as a quotation."""
+    """Return why a page or region was not read, in the person's language.
+
+    It is a quotation.
+    """
     said, language = request.t.reason(Markup(reason).unescape())
     return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
 
 
 def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the text with the marks of its pages, in their order, in place of the comments where they begin."""
+    """Yield the text with its pages' marks, where they begin.
+
+    They replace the comments there.
+    """
     left, in_table = list(marks), False
     for piece in _COMMENT_OR_TABLE.split(html):
         if not piece.startswith("<!--"):
@@ -90,7 +96,10 @@ def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
 
 
 def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
-    """Return the link to a page, which stands where its text begins, with what is wrong with it."""
+    """Return the link to a page, with what is wrong with it.
+
+    It stands where the page's text begins.
+    """
     t = request.t
     doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
     states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
@@ -103,7 +112,7 @@ def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
 
 
 def page_anchor(page: kopub.Page) -> str:
-    """Return the name of the place where a page begins in the text of its document."""
+    """Return the anchor where a page begins in its document's text."""
     return f"page-{page.shard}-{page.row}"
 
 

@@ -1,4 +1,4 @@
-"""A page: its picture, and beside it what was read, how it was made, what is known of it, and what it was before."""
+"""A page: its picture, its reading, how it was made, earlier versions."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ _WAY = ("walk", *WAY)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way on which a person came: its name, the pages beside this one on it, and the way back."""
+    """The way a person came: its name, the pages beside, and back."""
 
     name: str
     back: str
@@ -107,7 +107,10 @@ def page_of(room: Room, request: ViewRequest) -> kopub.Page:
 
 
 def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
-    """Return the page of the same document with the number that is asked for; the page itself where there is none."""
+    """Return the page of the document with the number asked for.
+
+    The page itself where there is none.
+    """
     if not request.text("number").isdecimal():
         return page
     number = request.number("number")
@@ -115,7 +118,10 @@ def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
 
 
 def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the form that goes to another page; none for a single page."""
+    """Return the fields of the form that goes to another page.
+
+    None for a single page.
+    """
     if page.number is None or len(page.document) < 2:
         return {}
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
@@ -147,7 +153,10 @@ def _no_picture(page: kopub.Page) -> str | None:
 
 
 def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
-    """Return a neighbour in the document, in the same view. Who leaves the way through a list goes on without it."""
+    """Return a neighbour in the document, in the same view.
+
+    Who leaves the way through a list goes on without it.
+    """
     return (
         None
         if page is None
@@ -158,7 +167,7 @@ def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) 
 def _documents_beside(
     room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the addresses of the first pages of the documents before and after that of a page."""
+    """Return the addresses of the first pages of neighbouring documents."""
     before, after = room.now.documents_beside(page.document.id)
     return {
         "document_before": _to(None if before is None else before.pages[0], request, kept),

@@ -172,7 +172,10 @@ class Environment:
 
 
 def read_environment(environ: Mapping[str, str]) -> Environment:
-    """Return the variables of `environ` that begin with `KOPUB_`, in upper or lower case. Raises `ConfigError`."""
+    """Return the variables of `environ` that begin with `KOPUB_`.
+
+    In upper or lower case. Raises `ConfigError`.
+    """
     variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
     overrides = []
     for name, text in sorted(variables.items()):

@@ -57,7 +57,10 @@ class MemoryDemand:
     """The parts of a server's, where its model's are known."""
 
     def of(self, total: int) -> int:
-        """Return the bytes of a GPU with `total`: a server's share must be free, and it may take more."""
+        """Return the bytes of a GPU with `total`.
+
+        A server's share must be free, and it may take more.
+        """
         return max(int(self.share * total), self.least) + self.bytes
 
     @property
@@ -66,7 +69,10 @@ class MemoryDemand:
         return self.server.total if self.server else 0
 
     def exceeds_share(self, total: int) -> bool:
-        """Return whether a server's share of `total` leaves no room for the cache that one request needs."""
+        """Return whether a server's share leaves one request's cache no room.
+
+        The share is of `total`.
+        """
         return self.server is not None and not self.server.cache_is_fixed and self.least > self.share * total
 
     def __str__(self) -> str:
@@ -110,7 +116,10 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
 
 
 def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
-    """Return what the parts of a profile take of its card, in words; empty where none takes any."""
+    """Return in words what a profile's parts take of its card.
+
+    None where none takes any.
+    """
     asks = [ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes]
     parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in _counted(map(str, asks)).items())
     if not parts:
@@ -164,7 +173,10 @@ def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
 
 
 def _bytes(size: str) -> int:
-    """Return the bytes of a size as vLLM takes it; 0 for one that it will refuse."""
+    """Return the bytes of a size as vLLM takes it.
+
+    0 for one that it will refuse.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0
 

@@ -92,7 +92,10 @@ def known_readers() -> list[str]:
 
 
 def _additions() -> list[str]:
-    """Return the names of all that can be put on a profile: readers, and changes to any of them."""
+    """Return what can be put on a profile: readers, and changes.
+
+    A change may be to any of the readers.
+    """
     return sorted(file.stem for file in _READERS.glob("*.yaml"))
 
 

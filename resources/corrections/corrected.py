@@ -29,7 +29,10 @@ _End = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class CorrectedPage:
-    """A page's rows of layout and readings with its corrections, and those that no region agrees with any more."""
+    """A page's rows with its corrections, and those without effect.
+
+    Rows are of layout and readings; no region agrees any more with what has no effect.
+    """
 
     layout: Row
     reading: Row
@@ -38,7 +41,10 @@ class CorrectedPage:
 
 @dataclass(frozen=True, slots=True)
 class PageStanding:
-    """A page that somebody corrected: its shard, what was done, and what became of it; None where it is not read."""
+    """A page that somebody corrected: its shard, corrections and their effect.
+
+    The effect is None where it is not read.
+    """
 
     page_id: str
     shard: str | None
@@ -47,7 +53,10 @@ class PageStanding:
 
     @property
     def unplaced(self) -> tuple[Correction, ...]:
-        """The lasting corrections without effect, since no region agrees with them or the page is gone."""
+        """The lasting corrections without effect.
+
+        No region agrees with them, or the page is gone.
+        """
         return self.done.changes if self.page is None else self.page.unplaced
 
     @property
@@ -58,10 +67,10 @@ class PageStanding:
 
 
 class CorrectedTables:
-    """The tables of a store as people corrected them; the store itself keeps what engines found.
+    """The tables of a store as people corrected them.
 
-    Layouts and readings are corrected here, and everything else is as it is made: from them. A page that nobody
-    corrected is the same to the byte.
+    The store itself keeps what engines found. Layouts and readings are corrected here, and everything else is as it is
+    made: from them. A page that nobody corrected is the same to the byte.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -75,7 +84,10 @@ class CorrectedTables:
         return self._store.metadata(asset, shard)
 
     def published(self, asset: str) -> dict[str, str]:
-        """Return the shards of an asset's tables, each with a mark of its file and of its corrections."""
+        """Return an asset's published shards, each with a mark.
+
+        It is of the file and of its corrections.
+        """
         published = self._store.published(asset)
         marks = self._log.marks(published) if asset in (_LAYOUTS, _READINGS) else {}
         return {key: fingerprint([stamp, marks[key]]) if key in marks else stamp for key, stamp in published.items()}
@@ -105,7 +117,10 @@ class CorrectedTables:
         return {page_id: done.changes for page_id, done in self._log.by_page().items() if done.changes}
 
     def pages(self, shard: str, page_ids: Collection[str]) -> dict[str, tuple[Row, Row]]:
-        """Return the rows of layouts and readings of pages as engines made them; what is not read is left out."""
+        """Return the engines' rows of layouts and readings of pages.
+
+        What is not read is left out.
+        """
         if not (page_ids and self.has(_LAYOUTS, shard) and self.has(_READINGS, shard)):
             return {}
         places = dict(enumerate(self._store.read(_READINGS, shard, ["page_id"])[0].to_pylist()))
@@ -113,7 +128,7 @@ class CorrectedTables:
         return {page[0]["page_id"]: page for _, page in self._pages(shard, wanted, False)}
 
     def standings(self, shards: Sequence[str]) -> list[PageStanding]:
-        """Return every page that somebody corrected, with what became of it, in the order of their ids."""
+        """Return every page that somebody corrected, with the effect, by id."""
         done = self._log.by_page()
         hints = {page_id: each.every[-1].shard for page_id, each in done.items()}
         found: dict[str, tuple[str, tuple[Row, Row]]] = {}
@@ -171,7 +186,10 @@ def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> Co
 
 
 def truth_of(page: CorrectedPage) -> str:
-    """Return JSON of what a page says, as who checks it sees it: its regions in order, and its text."""
+    """Return JSON of what a page says to who checks it.
+
+    It has the regions in order, and the text.
+    """
     placed = {region["index"]: region for region in page.layout["regions"] or ()}
     regions = [
         {
@@ -193,7 +211,7 @@ def _text(reading: Row) -> str:
 
 @dataclass(slots=True)
 class _Region:
-    """A region while its page is corrected: its rows, and the picture that is cut out of it."""
+    """A region while its page is corrected: its rows and its crop."""
 
     layout: dict[str, Any]
     reading: dict[str, Any] | None
@@ -333,7 +351,10 @@ class _PageEditor:
         }
 
     def _move(self, region: _Region, anchor: str) -> bool:
-        """Put a region after the one whose box is `anchor`, or first; return whether there is one."""
+        """Put a region after the one at `anchor`, or first.
+
+        Returns whether there is one.
+        """
         follows = self._find(json.loads(anchor), None) if anchor else None
         if follows is region or (follows is None and anchor):
             return False

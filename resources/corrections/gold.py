@@ -29,14 +29,17 @@ _SCHEMA = pa.schema(
 
 
 def has_known_answers(corpus: "Corpus", store: "ShardStore") -> bool:
-    """Return whether any page of a corpus has a known answer, of its gold or by a person. Raises `StoreError`."""
+    """Return whether any page has an answer, of gold or a person.
+
+    Raises `StoreError`.
+    """
     return corpus.gold is not None or bool(_checked(store))
 
 
 def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
-    """Return the known answers of a corpus: its gold, and what its pages said when a person checked them.
+    """Return the known answers: gold, and the pages that people checked.
 
-    Raises `SourceError` and `StoreError`.
+    Of the latter, what the page said when it was checked. Raises `SourceError` and `StoreError`.
     """
     known = [] if corpus.gold is None else read_gold(corpus.gold)
     checked, samples = _checked(store), []
@@ -54,7 +57,7 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
 
 
 def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> int:
-    """Make `folder` hold a file with the picture and the text of every checked page; return how many.
+    """Write every checked page's picture and text into `folder`; return the count.
 
     The text is what the page said when a person checked it, whatever has read it since. Raises `SourceError` where no
     page is checked, and `StoreError`.

@@ -46,7 +46,7 @@ class Action(StrEnum):
 
 
 class CorrectedMeanwhile(KopubError):
-    """A page was corrected since the person who corrects it now has seen it; nothing was saved."""
+    """The page was corrected since the person saw it; nothing was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,10 @@ class PageCorrections:
 
     @property
     def seen(self) -> str:
-        """A mark of all that was done, for who corrects the page next to say what they saw."""
+        """The mark of what was done, to say later what one saw.
+
+        Who corrects the page next sends it along.
+        """
         return fingerprint([each.id for each in self.every])
 
     @property
@@ -128,9 +131,10 @@ class PageCorrections:
 
 
 class CorrectionLog:
-    """The log of a store. Threads and processes may add to it at once, and be killed at any moment.
+    """The log of a store's corrections.
 
-    Every method raises `StoreError` where the log cannot be read or written.
+    Threads and processes may add to it at once, and be killed at any moment. Every method raises `StoreError` where the
+    log cannot be read or written.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -148,7 +152,10 @@ class CorrectionLog:
         return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
-        """Return what tables of a shard are made from besides their parents; empty where nothing is corrected."""
+        """Return what a shard's tables are made from besides parents.
+
+        Empty where nothing is corrected.
+        """
         found = self.marks([shard]).get(shard)
         return {} if found is None else {"corrections.of_pages": found}
 
@@ -174,15 +181,18 @@ class CorrectionLog:
         return found
 
     def lasting(self, page_ids: Iterable[str]) -> pa.Table:
-        """Return what was done to the pages and not undone, in the order of the ids, oldest first on each page."""
+        """Return what was done to the pages and not undone.
+
+        In the order of the ids, oldest first on each page.
+        """
         by_page = self.by_page()
         return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])
 
     def add(self, correction: Correction, seen: str | None = None) -> Correction:
-        """Add a correction to a page that the person saw with the mark `seen`; return it with its id and time.
+        """Add a correction to a page, and return it with id and time.
 
-        Raises `CorrectedMeanwhile` where the page has another mark by now, and `KopubError` for a correction that no
-        page can hold.
+        `seen` is the mark that the person saw. Raises `CorrectedMeanwhile` where the page has another mark by now, and
+        `KopubError` for a correction that no page can hold.
         """
         correction.check()
         with self._store.exclusive(_FOLDER, fingerprint(correction.page_id)[:_BUCKET_DIGITS]):

@@ -1,4 +1,4 @@
-"""The report of a card: what the engines of a profile make of the sample pages on it, stage by stage.
+"""The report of a card: its engines on the sample pages, by stage.
 
 It is made to be sent in: no path, host, user or key of the machine is in it.
 """
@@ -46,7 +46,10 @@ _SIZES = ("dtype", "quantization", "max_num_seqs", "max_num_batched_tokens", "ma
 
 
 def require_cards(settings: Settings, seen: Mapping[str, Any]) -> None:
-    """Raise `EngineError`, one line, where a profile cannot be measured here. `seen` is what torch sees of GPUs."""
+    """Raise `EngineError` where a profile cannot be measured here.
+
+    `seen` is what torch sees of GPUs.
+    """
     if need_gpus(settings.engines):
         found = check_gpus(seen)
         if found.level is Level.PROBLEM:
@@ -60,12 +63,13 @@ _STAGES = {"layout": ("layout",), "recognition": ("recognition",), "embedding": 
 
 @dataclass(slots=True)
 class StageFigures:
-    """Figures of one stage, measured with its server warm; None where a figure is not known.
+    """Figures of one stage, with its server warm.
 
-    `ready_seconds` is what its server took to start, None for one that was up, or until the engine's first result;
-    `is_first_start` tells whether that server had never started here, `starts` how often it was started. `asked_gb` is
-    the stage's own part of the memory sums, `held_gb` the most that all cards held meanwhile, whoever took it. `chosen`
-    says which kernels and sizes the engine came up with, `problem` why it did not run.
+    None where a figure is not known. `ready_seconds` is what its server took to start, None for one that was up, or
+    until the engine's first result; `is_first_start` tells whether that server had never started here, `starts` how
+    often it was started. `asked_gb` is the stage's own part of the memory sums, `held_gb` the most that all cards held
+    meanwhile, whoever took it. `chosen` says which kernels and sizes the engine came up with, `problem` why it did not
+    run.
     """
 
     stage: str
@@ -87,7 +91,10 @@ class StageFigures:
 
 
 class CardMeasurement:
-    """Reads the samples with the engines of a profile, each after its self-test, and watches the cards."""
+    """Reads the samples with a profile's engines, and watches the cards.
+
+    Each engine is self-tested first.
+    """
 
     def __init__(self, settings: Settings, samples: Samples, seen: Mapping[str, Any]) -> None:
         self._settings, self._samples = settings, samples
@@ -194,7 +201,10 @@ class CardMeasurement:
             made.watts = round(joules / made.seconds, 1) if joules and made.seconds else None
 
     def _ask(self, made: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
-        """Add what the memory sums, the engine and its server tell; what the server did is `counted` in that time."""
+        """Add the figures of the memory sums, the engine and its server.
+
+        What the server did in that time is `counted`.
+        """
         own = [ask for ask in self._asked if section in ask.who.removesuffix(" server").split(" and ")]
         if self._gpus and own:
             made.asked_gb = _gb(sum(ask.of(self._gpus[ask.gpu]["total"]) for ask in own if ask.gpu < len(self._gpus)))
@@ -347,7 +357,10 @@ def _without_answers(engine: Recognizer) -> Recognizer:
 
 
 def _dim(page_and_copy: tuple[Page, int]) -> Page:
-    """Return a copy of a page with paper a shade darker, so that none of its regions has the bytes of another's."""
+    """Return a copy of a page with slightly darker paper.
+
+    So none of its regions has the bytes of another's.
+    """
     import cv2
     import numpy as np
 
@@ -359,7 +372,10 @@ def _dim(page_and_copy: tuple[Page, int]) -> Page:
 
 
 def _starts(engine: _Engine) -> int:
-    """Return how often an engine's server has been started on this machine, without its replicas' restarts."""
+    """Return how often an engine's server was started on this machine.
+
+    Restarts of its replicas do not count.
+    """
     server = server_of(engine)
     if server is None or server.mode != "managed":
         return 0
@@ -382,7 +398,7 @@ _TOLD = (
 
 
 def _log_lines(folder: ServerFolder) -> list[str]:
-    """Return what the log of a server tells of its kernels and memory, and the seconds of its start."""
+    """Return a server's kernels, memory and start seconds from its log."""
     try:
         log = folder.log(0).read_text("utf-8", errors="replace")
     except OSError:
@@ -397,7 +413,10 @@ _SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
 def anonymous(said: str) -> str:
-    """Return a message without paths, addresses, and what the environment keeps secret, without user and host."""
+    """Return a message without paths, addresses, secrets, user and host.
+
+    Secrets are what the environment keeps so.
+    """
     secret = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 5]
     for known in (*secret, str(Path.home()), os.getcwd()):
         said = said.replace(known, ELLIPSIS if known in secret else "~") if len(known) > 1 else said

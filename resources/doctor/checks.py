@@ -1,4 +1,4 @@
-"""The findings of an examination, and the checks of the machine itself and of its GPUs."""
+"""The findings of an examination, of the machine and its GPUs."""
 
 import json
 import os

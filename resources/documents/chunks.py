@@ -43,7 +43,10 @@ class Chunk:
 
     @property
     def text_with_headings(self) -> str:
-        """The headings, a line each, and the text: what a model needs that sees nothing else of the document."""
+        """The headings, a line each, and the text.
+
+        It is what a model needs that sees nothing else of the document.
+        """
         return "\n".join((*self.headings, self.text))
 
 
@@ -86,7 +89,7 @@ def chunk_document(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is not cut any more, with the titles above it and the regions it is of."""
+    """Text that is not cut any more, with its titles and regions."""
 
     kind: BlockKind
     text: str
@@ -153,7 +156,10 @@ class _Packer:
         return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
 
     def cut(self, text: str) -> Iterator[tuple[int, int]]:
-        """Return (start, end) of the pieces of a text: one, or as few as hold it between sentences, else words."""
+        """Return (start, end) of the pieces of a text that fit.
+
+        One, or as few as hold it between sentences, else words.
+        """
         start = end = 0
         for stop in self._ends(text, 0, len(text), _BOUNDARIES):
             if end > start and self.count(text[start:stop]) > self.max_tokens:
@@ -163,7 +169,7 @@ class _Packer:
         yield start, end
 
     def _ends(self, text: str, start: int, stop: int, boundaries: Sequence[re.Pattern[str]]) -> Iterator[int]:
-        """Return the places where `text[start:stop]` may be cut so that each part fits, and its end."""
+        """Return where `text[start:stop]` may be cut to fit, and its end."""
         if self.count(text[start:stop]) <= self.max_tokens:
             yield stop
         elif not boundaries:
@@ -216,7 +222,10 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
 
 
 def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
-    """A table as one piece, or cut between rows that no cell spans, with caption and heading rows in each piece."""
+    """Yield a table as one piece, or cut between rows.
+
+    No cell spans the cut; caption and heading rows are in each piece.
+    """
     rows = [
         (row, part)
         for part in block.parts
@@ -251,7 +260,7 @@ _END = "\n</table>"
 
 
 def _lines(rows: Sequence[tuple[TableRow, BlockPart]]) -> str:
-    """Return the rows of a table, a line each, as in the markdown of a document."""
+    """Return the rows of a table, a line each, as documents have them."""
     return "".join(f"\n{row.html}" for row, _ in rows)
 
 

@@ -11,7 +11,7 @@ from resources.states import State
 
 @dataclass(frozen=True, slots=True)
 class DocumentPicture:
-    """A picture of a page: where its file lies beside the document, and its size in pixels."""
+    """A picture of a page: its file beside the document, its pixels."""
 
     path: str
     width: int
@@ -20,11 +20,11 @@ class DocumentPicture:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page with its regions in reading order, and their pictures and notes by index of the region.
+    """A page with its regions in reading order.
 
-    `number` is unique in the document; `width` and `height` are pixels of the upright page, 0 where it has no image.
-    A note is what a model made up about a picture or table, never text of the page. `image` is the picture of the whole
-    page, where those were asked for.
+    Their pictures and notes are by index of the region. `number` is unique in the document; `width` and `height` are
+    pixels of the upright page, 0 where it has no image. A note is what a model made up about a picture or table, never
+    text of the page. `image` is the picture of the whole page, where those were asked for.
     """
 
     number: int
@@ -41,9 +41,10 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The pages of a document by number. `name` is that of its files, `doc_id` what the corpus calls it.
+    """The pages of a document by number.
 
-    `fingerprint` is of the images of its pages, 64 bits.
+    `name` is that of its files, `doc_id` what the corpus calls it. `fingerprint` is of the images of its pages, 64
+    bits.
     """
 
     doc_id: str
@@ -74,11 +75,11 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """The part that one region gives to a block. `joint` stands between the part before and this one.
+    """The part that one region gives to a block.
 
-    `refers` are the notes that the text refers to: (start and end of what is printed there, mark of the note). The
-    first row of a table is `repeated` where it is that of the part before, printed again on the next page. `note` is
-    what a model made up about its picture or table.
+    `joint` stands between the part before and this one. `refers` are the notes that the text refers to: (start and end
+    of what is printed there, mark of the note). The first row of a table is `repeated` where it is that of the part
+    before, printed again on the next page. `note` is what a model made up about its picture or table.
     """
 
     page: int

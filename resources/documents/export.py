@@ -1,4 +1,7 @@
-"""The files of documents in a folder: written one after the other, replaced by the next export of the same kind."""
+"""The files of documents in a folder, replaced by the next export.
+
+They are written one after the other; an export of another kind replaces none.
+"""
 
 import json
 import os
@@ -26,9 +29,10 @@ _TEMPORARY = ".kopub-documents.tmp"
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file and what makes its content; `files` lie in a folder of that suffix beside it.
+    """The suffix of a document's file and what makes its content.
 
-    A format that `shows_pictures` names the files of the document's pictures.
+    `files` lie in a folder of that suffix beside it. A format that `shows_pictures` names the files of the document's
+    pictures.
     """
 
     suffix: str
@@ -45,7 +49,10 @@ def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: Markdow
 
 
 def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
-    """Return a line for each table: all but its rows, and the files that hold these."""
+    """Return a line for each table, and the files with rows.
+
+    The line has all but the rows.
+    """
     return "".join(
         _json_line({
             **{key: value for key, value in asdict(table).items() if key != "rows"},
@@ -108,12 +115,13 @@ def write_documents(
     markdown: MarkdownOptions | None = None,
     keep_others: bool = False,
 ) -> DocumentExport:
-    """Write every document of `shards` into the folder `out`, in each of the `formats`, keys of `FORMATS`.
+    """Write every document of `shards` into `out`, in each format.
 
-    A file is there whole or not at all, and one that comes out as it was is left alone. Files of an earlier export in
-    these formats that this one does not write are removed when it is complete, unless it is to `keep_others`. `notes`
-    are those of a model on pictures and tables; the pictures of whole pages are written too where there are `images`.
-    Raises `StoreError` when `out` holds anything else than exports of documents, and writes nowhere else.
+    `formats` are keys of `FORMATS`. A file is there whole or not at all, and one that comes out as it was is left
+    alone. Files of an earlier export in these formats that this one does not write are removed when it is complete,
+    unless it is to `keep_others`. `notes` are those of a model on pictures and tables; the pictures of whole pages are
+    written too where there are `images`. Raises `StoreError` when `out` holds anything else than exports of documents,
+    and writes nowhere else.
     """
     stream = DocumentStream(reader, shards, notes, images)
     with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
