@@ -1,4 +1,4 @@
-"""The chunks of documents: a row for each document, in the shard that it begins in."""
+"""The chunks of documents: a row each, in the shard that it begins in."""
 
 import pickle
 import zlib
@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kopub_assets.asset import Metadata, RowTable
 from kopub_assets.ocr_and_texts import OcrResults
@@ -144,8 +145,8 @@ class DocumentChunks(RowTable):
             yield RowResult(spec.id, {"chunks": chunks, **ended})
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        chunks = [chunk for chunks in table["chunks"].to_pylist() for chunk in chunks or ()]
-        return {"chunks": len(chunks), "text": chunks[0]["text"] if chunks else ""}
+        chunks = pc.list_flatten(table["chunks"])
+        return {"chunks": len(chunks), "text": chunks[0]["text"].as_py() if len(chunks) else ""}
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Entry]]:

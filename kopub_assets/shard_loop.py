@@ -27,7 +27,10 @@ Outcome = tuple[str, PublishedShard | KopubError]
 
 
 def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
-    """Make the shards of a run and end it. Raises the `KopubError` of the first shard that fails."""
+    """Make the shards of a run and end it.
+
+    Raises the `KopubError` of the first shard that fails.
+    """
     finished = {}
     with closing(make_shards(asset, run)) as outcomes:
         for shard, outcome in outcomes:
@@ -185,6 +188,7 @@ class ShardLoop:
             if work.todo:
                 return shard
             self._end(shard)
+            self._settle()
         return None
 
     def _plan(self, wait: bool) -> _OpenShard | None:
@@ -308,6 +312,12 @@ class ShardLoop:
 
     def _outcomes(self, every: bool = False) -> Iterator[Outcome]:
         """Yield what is known by now; with `every`, once all is published."""
+        self._settle(every)
+        while self._known:
+            yield self._known.popleft()
+
+    def _settle(self, every: bool = False) -> None:
+        """Let go of published shards, and wait while too many are not."""
         while self._publishing:
             shard, future = self._publishing[0]
             if not (every or future.done() or len(self._publishing) > _MOST_PUBLISHING):
@@ -320,8 +330,6 @@ class ShardLoop:
                     self._run.log(summary)
             except KopubError as error:
                 self._known.append((shard.name, error))
-        while self._known:
-            yield self._known.popleft()
 
     def _charge(self, work: ShardWork) -> None:
         now = time.monotonic()

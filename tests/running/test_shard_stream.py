@@ -1,6 +1,7 @@
 """Shards of one run that an engine makes in one call: they overlap, and each stands and falls by itself."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import dagster as dg
 import psutil
@@ -17,6 +19,8 @@ import pytest
 from aiohttp import web
 
 from kopub_assets import shard_loop
+from kopub_assets.asset import PublishedShard
+from kopub_assets.shard_work import ShardWork
 from resources.errors import STOPPED, STOPPED_BY_HAND
 from resources.layout.pp_doclayout import detector
 from resources.layout.pp_doclayout.detector import PPDocLayout
@@ -395,6 +399,37 @@ def test_shards_without_anything_to_do_are_passed_over(tmp_path: Path):
     assert len(calls(platform)) == 2
     assert platform.run(BEFORE, last="shard_02").success
     assert len(calls(platform)) == 2
+
+
+@pytest.mark.parametrize("to_make", [(), ("shard_00",)])
+def test_tables_of_shards_without_anything_to_do_are_not_gathered(
+    to_make: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A corpus may have any number of shards, and a table of pictures is large."""
+    platform = Platform.of(tmp_path, [[(f"p_{number}", page_image())] for number in range(12)])
+    spanning(platform)
+    assert platform.run(BEFORE, last="shard_11").success
+    for shard in to_make:
+        Path(platform.store.location("layout_regions", shard)).unlink()
+    alive: list[int] = []
+    works: WeakSet[ShardWork] = WeakSet()
+    plan, publish = ShardWork.__init__, ShardWork.publish
+
+    def planned(work: ShardWork, *about: Any) -> None:
+        works.add(work)
+        gc.collect()
+        alive.append(len(works))
+        plan(work, *about)
+
+    def published_late(work: ShardWork) -> PublishedShard:
+        time.sleep(0.1)
+        return publish(work)
+
+    monkeypatch.setattr(ShardWork, "__init__", planned)
+    monkeypatch.setattr(ShardWork, "publish", published_late)
+    assert platform.run("layout_regions", last="shard_11").success
+    assert len(alive) == 12
+    assert max(alive) <= 6
 
 
 def test_an_engine_that_stops_costs_the_shards_it_was_at(tmp_path: Path):
