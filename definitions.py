@@ -38,7 +38,10 @@ def definitions() -> dg.Definitions:
 
 @lru_cache(maxsize=1)
 def _loaded(settings: Settings) -> dg.Definitions:
-    """Dagster's commands ask six times and more, and a process has one answer; a changed profile starts another."""
+    """Return the one answer of a process to Dagster's many questions.
+
+    Dagster's commands ask six times and more; a changed profile starts another process.
+    """
     if execution.at_terminal():
         require_reachable(settings.store.url)
     loaded = definitions_of(settings)
@@ -49,7 +52,10 @@ def _loaded(settings: Settings) -> dg.Definitions:
 
 
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
-    """Assets, resources and the nightly sensor of a platform. Raises `ConfigError` and `SourceError`, one line each."""
+    """Return the assets, resources and nightly sensor of a platform.
+
+    Raises `ConfigError` and `SourceError`, one line each.
+    """
     # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
@@ -62,11 +68,11 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
 
 
 def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """The assets of `graph`, partitioned by the shards of the corpus that `settings` names, and the scores.
+    """Return the assets of `graph` and the scores, partitioned by shard.
 
-    An asset that the profile wants nothing of is shown, and cannot be made. Reading scores are there where pages have
-    known answers, and those of benchmarks where the gates name some. Raises `ConfigError` and `SourceError`, one line
-    each, for what cannot be loaded.
+    Shards are those of the corpus that `settings` names. An asset that the profile wants nothing of is shown, and
+    cannot be made. Reading scores are there where pages have known answers, and those of benchmarks where the gates
+    name some. Raises `ConfigError` and `SourceError`, one line each, for what cannot be loaded.
     """
     partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
     wanted = graph.on(settings.resources)

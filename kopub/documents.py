@@ -71,7 +71,7 @@ class Document:
         return {"document": self.id, "pages": [page.to_dict() for page in self.pages]}
 
     def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
-        """Return the text in pieces of at most `max_tokens`, by its structure.
+        """Yield the text in pieces of at most `max_tokens`, by its structure.
 
         Each has its headings, pages and boxes. `count_tokens` is the tokenizer of your model; without one, a quarter of
         the bytes are counted.

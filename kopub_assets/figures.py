@@ -76,7 +76,7 @@ class FigureTable(EngineTable):
 
     @abstractmethod
     def of_figures(self, pictures: Iterator[FigurePicture]) -> Iterator[Any]:
-        """Return the engine's result for each figure, in any order.
+        """Yield the engine's result for each figure, in any order.
 
         Each has its `id`, `state` and `reason`.
         """

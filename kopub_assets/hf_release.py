@@ -189,10 +189,10 @@ class HfRelease(ShardAsset):
         return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """Put the release in place as one, verified, publish it where it lies elsewhere, and push it where that is
-        asked for.
+        """Put the verified release in place as one, publish it, and push it.
 
-        What is said of a release depends on what this run put into it, so the card comes last.
+        It is published where it lies elsewhere, and pushed where that is asked for. What is said of a release depends
+        on what this run put into it, so the card comes last.
         """
         anew = any(made.metadata["computed"] for made in finished.values())
 

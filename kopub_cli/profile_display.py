@@ -202,7 +202,7 @@ def _server_key(settings: Settings, asset: str) -> str | None:
 
 
 def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """Return (page, asset, seconds) of every page that has its own cost.
+    """Yield (page, asset, seconds) of every page that has its own cost.
 
     Pages with a share of their shard's cost are left out.
     """

@@ -173,10 +173,9 @@ class WordLoader:
         self._finding: Thread | None = None
 
     def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
-        """Return how many shards' words are known, where a search must wait.
+        """Return how many shards' words are known, of how many, where a search must wait.
 
-        With how many shards there are; None where it waits no longer than a moment. None where it does not, and where
-        it cannot be answered at all: the search itself says why.
+        None where it waits no longer than a moment, and where it cannot be answered at all: the search itself says why.
         """
         try:
             if not self._searcher.asks_words(mode) or self._searcher.words_are_known():

@@ -19,7 +19,10 @@ ProfileOnly = Annotated[T, PROFILE_ONLY]
 
 
 class Resource(BaseModel):
-    """A configured part of the platform. Knows nothing of Dagster, whose Launchpad may set its fields for a run."""
+    """A configured part of the platform.
+
+    It knows nothing of Dagster, whose Launchpad may set its fields for a run.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -85,10 +88,10 @@ class Engine(Resource, ABC):
         return self.typical_seconds + self.typical_seconds_per_megabyte * min(megabytes, _MEGABYTES)
 
     def prepare(self) -> None:
-        """Begin what takes long before a first result, in the background; returns at once, or after an import.
+        """Begin in the background what takes long before a first result.
 
-        Called once it is known that results are wanted, any number of times. What goes wrong is told where the
-        engine is used, once.
+        Returns at once, or after an import. Called once it is known that results are wanted, any number of times. What
+        goes wrong is told where the engine is used, once.
         """
 
     @property
@@ -98,33 +101,42 @@ class Engine(Resource, ABC):
 
     @property
     def gpu_memory(self) -> int:
-        """Bytes of GPU memory that it takes itself while it works, besides those of its model server."""
+        """The bytes of GPU memory it takes, besides its model server's."""
         return 0
 
     def lacks(self) -> list[str]:
-        """Return what it needs of this machine and does not find, a line each that says what to do.
+        """Return what it lacks on this machine, and what to do.
 
-        A first run should not have to find it out: `kopub doctor` asks.
+        A line each. A first run should not have to find it out: `kopub doctor` asks.
         """
         missing = self.not_installed()
         return [f"{_missing(missing)}: {INSTALL}"] if missing else []
 
     def not_installed(self) -> list[str]:
-        """Modules and programs of the extra `gpu` that it needs and does not find. Imports none of them."""
+        """Return the modules and programs of extra `gpu` it lacks.
+
+        Imports none of them.
+        """
         return []
 
     @property
     def start_seconds(self) -> float:
-        """Return what its server or model is expected to take to start; 0 where it is ready."""
+        """Return the seconds its server or model takes to start.
+
+        0 where it is ready.
+        """
         return 0.0
 
     def take_figures(self) -> Mapping[str, float]:
-        """Sums over the results since it was last called, for the account of the shard that they are of."""
+        """Return the sums over the results since the last call.
+
+        They are for the account of the shard that the results are of.
+        """
         return {}
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The GPUs of this machine that it works on, by the names that CUDA_VISIBLE_DEVICES has for them."""
+        """The GPUs it works on, by their names in CUDA_VISIBLE_DEVICES."""
         return ()
 
     def release(self) -> None:
@@ -142,9 +154,10 @@ class Engine(Resource, ABC):
 
 
 def releases(*packages: str) -> dict[str, str]:
-    """Return the release of each package, for `weights` of an engine that computes with it; `missing` where it is not.
+    """Return each package's release, `missing` where it is not installed.
 
-    Builds of one release for other hardware (2.13.0+cu130, 2.13.0+cpu) count as the same.
+    They are those with which the engine computes by `weights`. Builds of one release for other hardware (2.13.0+cu130,
+    2.13.0+cpu) count as the same.
     """
     found = {}
     for package in packages:
@@ -161,7 +174,10 @@ def missing_modules(*modules: str) -> list[str]:
 
 
 def require_installed(engines: Iterable[Engine], profile: str = "") -> None:
-    """Raise `EngineError`, one line with the command to type, where something that an engine needs is not installed."""
+    """Raise `EngineError` where something the engine needs is not installed.
+
+    It is one line with the command to type.
+    """
     missing = list(dict.fromkeys(name for engine in engines for name in engine.not_installed()))
     if missing:
         whose = f"profile {profile}: " if profile else ""

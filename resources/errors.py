@@ -1,4 +1,4 @@
-"""The one error taxonomy. Every message is one line that says what is wrong and what to do."""
+"""The errors of this project: one line each, with what to do."""
 
 import re
 from collections.abc import Iterable
@@ -39,11 +39,14 @@ class StoreError(KopubError):
 
 
 class StorageAway(StoreError):
-    """A storage that does not answer, or a bucket that is not there: whatever else is asked of it fails too."""
+    """A storage that does not answer, or a missing bucket.
+
+    Whatever else is asked of it fails too.
+    """
 
 
 class MissingTable(StoreError):
-    """A table that has not been made yet, or a version of it that is not kept."""
+    """A table, or a version of it, that does not exist."""
 
 
 class DamagedTable(StoreError):
@@ -55,27 +58,39 @@ class BusyTable(StoreError):
 
 
 class LockLost(StoreError):
-    """A table that another process may make now, because this one was silent for too long."""
+    """A lock that was lost, because this process was silent too long.
+
+    Another one may make the table now.
+    """
 
 
 class EngineError(KopubError):
-    """An engine that cannot run at all: no page is to blame, and the next run tries again."""
+    """An engine that cannot run at all.
+
+    No page is to blame, and the next run tries again.
+    """
 
 
 class UndecodableImage(KopubError):
-    """Bytes that are not a page image; only new bytes can change that. `state` is how their page ends."""
+    """Bytes that are not a page image, and never will be.
+
+    `state` is how their page ends.
+    """
 
     state: ClassVar[State] = State.QUARANTINED
 
 
 class UnreadImage(UndecodableImage):
-    """Bytes that could not be decoded this time, for a reason that is not in them, as lack of memory."""
+    """Bytes that could not be decoded this time, as for lack of memory."""
 
     state: ClassVar[State] = State.FAILED
 
 
 class HubError(KopubError):
-    """A repository that cannot be read or written; nothing that is half there is ever tagged."""
+    """A repository that cannot be read or written.
+
+    Nothing that is half there is ever tagged.
+    """
 
 
 class ClosedGate(KopubError):
@@ -83,7 +98,10 @@ class ClosedGate(KopubError):
 
 
 def is_of_machine(error: Exception) -> bool:
-    """Return whether an error says that memory ran out or a file could not be read: nothing about the bytes."""
+    """Return whether an error is of the machine, not of the bytes.
+
+    Memory ran out, or a file could not be read.
+    """
     # Libraries raise OSError for damaged bytes too, without a number; OpenCV has an error and a code of its own.
     without_memory = isinstance(error, MemoryError) or getattr(error, "code", None) == _CV_NO_MEMORY
     return without_memory or (isinstance(error, OSError) and error.errno is not None)
@@ -99,7 +117,10 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean A or B?` with the names most like one that does not exist; empty for none."""
+    """Return `; did you mean A or B?` for a name that does not exist.
+
+    Empty where no name is like it.
+    """
     near = near_names(name, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
@@ -116,25 +137,37 @@ _MODEL_MARK = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
 
 
 def visible(text: str, most: int | None = None) -> str:
-    """`text` in one line of at most `most` characters, with everything that does not print spelt out."""
+    """Return `text` in one line, with all that does not print spelt out.
+
+    It has at most `most` characters.
+    """
     line = " ".join(text[: None if most is None else 4 * most].split())
     whole = spelt(line)
     return whole if most is None or len(whole) <= most else f"{whole[: most - 1]}{ELLIPSIS}"
 
 
 def spelt(text: str) -> str:
-    """`text` with everything that does not print spelt out, bytes that are no UTF-8 among it."""
+    """Return `text` with all that does not print spelt out.
+
+    Bytes that are no UTF-8 are among it.
+    """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def quoted(text: str, most: int = 40) -> str:
-    """`text` in quotes, its end left off when it is long; one that does not print whole is spelt in ASCII."""
+    """Return `text` in quotes, cut when it is long.
+
+    One that does not print whole is spelt in ASCII.
+    """
     whole = repr(text) if text.isprintable() else ascii(text)
     return whole if len(whole) <= most else f"{whole[:most]}{ELLIPSIS}"
 
 
 def blanked(text: str) -> str:
-    """`text` at its length, with a blank for everything that does not print: places in it stay where they are."""
+    """Return `text` with blanks for all that does not print.
+
+    Its length and all places stay.
+    """
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -144,14 +177,15 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def first_line(error: Exception | str) -> str:
-    """Return the first line of a library's message, which may go on for many, or be empty."""
+    """Return the first line of a library's message, which may be empty."""
     return str(error).strip().partition("\n")[0]
 
 
 def without_paths(text: str) -> str:
-    """`text` with the name of a file for its path on this machine, and an ellipsis for the path of a folder or program.
+    """Return `text` without folders: a file's name stands for its path.
 
-    What a library says of a file names the folders of whoever ran it.
+    An ellipsis stands for the path of a folder or program. What a library says of a file names the folders of whoever
+    ran it.
     """
 
     def named(path: re.Match[str]) -> str:
@@ -163,7 +197,10 @@ def without_paths(text: str) -> str:
 
 
 def harmless(text: str, most: int | None = None) -> str:
-    """`text` in one line of at most `most` characters, without control characters and marks that end a turn."""
+    """Return `text` in one line without control and turn-ending marks.
+
+    It has at most `most` characters.
+    """
     shown = "".join(char if char.isprintable() else " " for char in text)
     line = " ".join(_MODEL_MARK.sub(_with_blank, shown).split())
     return line if most is None or len(line) <= most else f"{line[: most - 1]}…"

@@ -21,10 +21,10 @@ _LEFT_OVER_SECONDS = 24 * 3600
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
-    """Let `write` make the file beside `path`, then rename it over `path`; return its SHA-256 and size.
+    """Let `write` make a file, then rename it over `path`.
 
-    A file that comes out as it was is left alone. Raises `StoreError` when it cannot be written;
-    the old file is then untouched.
+    Returns its SHA-256 and size. A file that comes out as it was is left alone. Raises `StoreError` when it cannot be
+    written; the old file is then untouched.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
@@ -91,7 +91,10 @@ def _clear_left_overs(folder: Path, pattern: str) -> None:
 
 
 def cannot_write(path: Path | str, error: OSError) -> str:
-    """Return what to tell a person whose file could not be written; `path` may be a URL."""
+    """Return what to tell a person whose file could not be written.
+
+    `path` may be a URL.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
     return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """The version of the code behind `name`, with the reason for each step, the first one from 1.
+    """The version of the code behind `name`, with a reason for each.
 
-    `name` is unique in the project and stands in `recipes.lock`: the name of an asset, or section and name of
-    an engine (`recognition.tesseract`).
+    The first one is 1. `name` is unique in the project and stands in `recipes.lock`: the name of an asset, or section
+    and name of an engine (`recognition.tesseract`).
     """
 
     name: str
@@ -53,7 +53,10 @@ def canonical_json(value: Any) -> str:
 
 
 def table_fingerprint(table: "pa.Table") -> str:
-    """Return the fingerprint of a table's rows as Parquet encodes them, without the footer of the file."""
+    """Return the fingerprint of a table's rows as Parquet encodes them.
+
+    The footer of the file does not count.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

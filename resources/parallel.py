@@ -1,4 +1,7 @@
-"""Work in threads: a function over a stream, with a bounded number in flight, and one value that is made meanwhile."""
+"""Work in threads: over a stream, or for one value.
+
+A function over a stream has a bounded number in flight; one value is made meanwhile.
+"""
 
 import gc
 import os
@@ -19,7 +22,10 @@ Out = TypeVar("Out")
 
 
 def of_two_cores(threads: int) -> float:
-    """Return how much longer work takes on so many threads than on two; 0 `threads` are one for each core."""
+    """Return how long work takes on so many threads, relative to two.
+
+    0 `threads` are one for each core.
+    """
     return 2 / (threads or os.cpu_count() or 1)
 
 
@@ -71,7 +77,10 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], threads: int
 
 
 class BackgroundTask(Generic[Out]):
-    """A value that a thread of its own makes while other work goes on. The thread does not keep the process alive."""
+    """A value that a thread makes while other work goes on.
+
+    The thread does not keep the process alive.
+    """
 
     def __init__(self, make: Callable[[], Out]) -> None:
         self._value: Future[Out] = Future()
@@ -93,7 +102,10 @@ class BackgroundTask(Generic[Out]):
         return self._value.done()
 
     def when_done(self, function: Callable[[], object]) -> None:
-        """Call `function` when the value is there or its making failed, at once if so already."""
+        """Call `function` when the value is there or failed.
+
+        It is called at once if so already.
+        """
         self._value.add_done_callback(lambda _: function())
 
 
@@ -104,7 +116,10 @@ half of one of 16 cores was idle for it."""
 
 @contextmanager
 def tuned_for_decoding() -> Iterator[None]:
-    """Set the process up for threads that decode pages, one for each core, and restore it afterwards."""
+    """Prepare the process for threads that decode pages, then restore it.
+
+    There is one for each core.
+    """
     import cv2
     from threadpoolctl import threadpool_limits
 

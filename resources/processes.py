@@ -1,4 +1,7 @@
-"""Processes of this project: one at the other end of a pipe, its caches and its memory. Standard library only."""
+"""Child processes at a pipe, and this process's caches and memory.
+
+Standard library only.
+"""
 
 import ctypes
 import os
@@ -23,11 +26,11 @@ _BOOT = (
 def start_child(
     main: str, *descriptors: int, group: int | None = None, environment: Mapping[str, str] | None = None
 ) -> "tuple[Connection, subprocess.Popen[bytes]]":
-    """Start `module:function` in a process, which is called with its end of the pipe and `descriptors`.
+    """Start `module:function` in a process at the other end of a pipe.
 
-    Unlike one that `multiprocessing` spawns, it does not import this process's main module: that of a Dagster run
-    imports all of Dagster, and a script that reads a file may have no guard. In a process `group` of its own (0),
-    Ctrl-C does not reach it.
+    It is called with its end of the pipe and `descriptors`. Unlike one that `multiprocessing` spawns, it does not
+    import this process's main module: that of a Dagster run imports all of Dagster, and a script that reads a file may
+    have no guard. In a process `group` of its own (0), Ctrl-C does not reach it.
     """
     ours, theirs = Pipe()
     # Only the process holds its end after this block, so its death closes the pipe.
@@ -43,7 +46,10 @@ def start_child(
 
 
 def end_child(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until a process that was told to end has ended; kill one that takes longer."""
+    """Wait until a process has ended; kill it after `STOP_SECONDS`.
+
+    It was told to end.
+    """
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -72,11 +78,12 @@ _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict[str, str]:
-    """Variables for a process that imports `packages`, given by their folders, beside those that `environ` has.
+    """Return the variables for a process that imports `packages`.
 
-    Without compiled Python files (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing)
-    each import of PyTorch or vLLM takes two to three times as long. Python writes them beside the sources, or into
-    the user's cache folder where it must not.
+    Packages are given by their folders; variables come beside those that `environ` has. Without compiled Python files
+    (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing) each import of PyTorch or vLLM
+    takes two to three times as long. Python writes them beside the sources, or into the user's cache folder where it
+    must not.
     """
     given = {_WRITE_NO_BYTECODE: ""}
     if _BYTECODE not in environ and not all(map(_may_compile, packages)):
@@ -88,7 +95,7 @@ def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict
 
 
 def beside_program(program: Path, package: str) -> list[Path]:
-    """Return the folder of a package in the environment that a program is of; none where it lies elsewhere."""
+    """Return a package's folder in a program's environment, else None."""
     return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
 
 
@@ -115,10 +122,10 @@ _HEAP = 64 << 20
 
 
 def keep_little() -> None:
-    """Tell the allocators of this process to keep little of what is freed. Call it before Arrow is loaded.
+    """Have this process's allocators keep little of what is freed.
 
-    Arrow then allocates by the C library: mimalloc, which it brings along, keeps 40 MB. The analyser of Korean has a
-    mimalloc of its own. Both read the environment when they are loaded.
+    Call it before Arrow is loaded. Arrow then allocates by the C library: mimalloc, which it brings along, keeps 40 MB.
+    The analyser of Korean has a mimalloc of its own. Both read the environment when they are loaded.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
@@ -128,12 +135,12 @@ def keep_little() -> None:
 
 
 def keep_blocks() -> None:
-    """Tell the allocator of this process to keep freed blocks of up to 32 MB, for threads that soon want as much again.
+    """Have the allocator keep freed blocks of up to 32 MB.
 
-    By itself glibc gives a thread's heap back once more is free in it than twice the largest block, and each further
-    heap once all of it is free. So it does for each page of which a thread decodes 26 MB by way of as much again: the
-    system clears up to 19,000 pieces of 4 KB for the next one, and the threads wait for one another. What is kept,
-    at most what was needed at once, is given back by `give_back`.
+    They are for threads that soon want as much again. By itself glibc gives a thread's heap back once more is free in
+    it than twice the largest block, and each further heap once all of it is free. So it does for each page of which a
+    thread decodes 26 MB by way of as much again: the system clears up to 19,000 pieces of 4 KB for the next one, and
+    the threads wait for one another. What is kept, at most what was needed at once, is given back by `give_back`.
     """
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
@@ -142,7 +149,10 @@ def keep_blocks() -> None:
 
 
 def give_back() -> None:
-    """Give back what is free between blocks that are used, after work that made many small ones. Takes some ms."""
+    """Give back the memory that is free between used blocks.
+
+    For after work that made many small ones. Takes some ms.
+    """
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
 

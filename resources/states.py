@@ -1,4 +1,4 @@
-"""The states a page, region or query can end in; there is no other, and no gap."""
+"""The states in which a page, region or query ends, without gaps."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -27,15 +27,19 @@ FINAL = (State.OK, State.PARTIAL, State.BLANK, State.QUARANTINED)
 
 
 def count_states(states: Iterable[str]) -> dict[str, int]:
-    """Return how many rows ended in each state; every state is a key, so that zeros plot too."""
+    """Return how many rows ended in each state.
+
+    Every state is a key, so that zeros plot too.
+    """
     seen = Counter(states)
     return {state.value: seen[state.value] for state in State}
 
 
 def decisive(states: Mapping[str, str]) -> str | None:
-    """Return the asset that a page's state is taken from, of its states by asset in the order the assets are made.
+    """Return the asset that decides a page's state.
 
-    It is the first that lost the page, lost a part of it, or found nothing; None where all are ok.
+    Its states are by asset in the order the assets are made. It is the first that lost the page, lost a part of it, or
+    found nothing; None where all are ok.
     """
     for ends in (LOST, (State.PARTIAL,), (State.BLANK,)):
         if ended := next((asset for asset, state in states.items() if state in ends), None):

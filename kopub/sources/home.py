@@ -36,8 +36,9 @@ _FACTS = ("width", "height", "sha256", "license", "source")
 
 
 class HomeSource:
-    """The tables in `store` of the corpus that is indexed in a home, or at another place that its nodes share; those of
-    another corpus are left out.
+    """The tables in `store` of the corpus that is indexed at a place.
+
+    The place is a home, or one that its nodes share. Tables of another corpus are left out.
     """
 
     def __init__(self, where: Path | CorpusPlace, store: TableStore, before: "HomeSource | None" = None) -> None:

@@ -65,7 +65,10 @@ class ReleaseSource:
     """The release in `folder`."""
 
     def __init__(self, folder: Path, parts: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """`parts` are the files by config and shard, each with what tells it from another; looked for when left out."""
+        """Open a folder, whose files are looked for when `parts` are left out.
+
+        `parts` are the files by config and shard, each with what tells it from another.
+        """
         self._folder = folder
         self._files = OpenFiles()
         self._parts = parts or {

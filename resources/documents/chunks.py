@@ -1,4 +1,4 @@
-"""Documents in chunks: pieces by structure that fit a model, each with its headings, pages and boxes."""
+"""Cuts documents by structure into chunks with headings, pages and boxes."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,7 +156,7 @@ class _Packer:
         return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
 
     def cut(self, text: str) -> Iterator[tuple[int, int]]:
-        """Return (start, end) of the pieces of a text that fit.
+        """Yield (start, end) of the pieces of a text that fit.
 
         One, or as few as hold it between sentences, else words.
         """
@@ -169,7 +169,7 @@ class _Packer:
         yield start, end
 
     def _ends(self, text: str, start: int, stop: int, boundaries: Sequence[re.Pattern[str]]) -> Iterator[int]:
-        """Return where `text[start:stop]` may be cut to fit, and its end."""
+        """Yield where `text[start:stop]` may be cut to fit, and its end."""
         if self.count(text[start:stop]) <= self.max_tokens:
             yield stop
         elif not boundaries:

@@ -1,4 +1,4 @@
-"""A document as the tables hold it: its pages, and the blocks that are made of them."""
+"""A document as the tables hold it: its pages, and their blocks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -221,7 +221,10 @@ class _ExportFolder:
         os.replace(temporary, path)
 
     def _keep_files(self, name: str, paths: set[str]) -> None:
-        """Remove the files of a document's folder that are not among `paths`, and the folder if none is left."""
+        """Remove the files of a document's folder that are not among `paths`.
+
+        The folder goes too where none is left.
+        """
         folder = self._out / name
         if not folder.is_dir():
             return

@@ -90,7 +90,10 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
 
 
 def _ranks(titles: Sequence[str]) -> list[int | None]:
-    """Return the rank of each title. Where `1.1` goes on from no `1`, a single number is one that was misread."""
+    """Return the rank of each title by its number.
+
+    Where `1.1` goes on from no `1`, a single number is one that was misread.
+    """
     ranks = [rank_of(title) for title in titles]
     decimals = [
         (found[1], rank > _Rank.DECIMAL)
@@ -109,7 +112,10 @@ def is_named(blocks: Sequence[DocumentBlock], title: DocumentBlock) -> bool:
 
 
 def rank_of(title: str) -> int | None:
-    """Return which kind of number a title begins with, smaller for the upper ones; None for none."""
+    """Return the kind of a title's number, None without.
+
+    It is smaller for the upper ones.
+    """
     title = title.lstrip()
     for rank, pattern in _NUMBERS:
         if pattern.match(title):
@@ -119,9 +125,9 @@ def rank_of(title: str) -> int | None:
 
 
 def is_number_alone(title: str) -> bool:
-    """Return whether a title is only the number of the one that follows: `제 2 장`, `부록 B`, `Chapter 3`.
+    """Return whether a title is a number alone: `제 2 장`, `부록 B`, `Chapter 3`.
 
-    What stands between 제 and 장 is often misread, so any short word will do.
+    It is that of the title that follows. What stands between 제 and 장 is often misread, so any short word will do.
     """
     return _ALONE.fullmatch("".join(one_line(title).split())) is not None
 

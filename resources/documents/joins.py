@@ -1,4 +1,4 @@
-"""Joins what print has broken: lines to paragraphs, and paragraphs and tables that go on over a page."""
+"""Joins what print breaks: lines, and paragraphs and tables over pages."""
 
 import re
 import unicodedata
@@ -37,7 +37,10 @@ _KNOWN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, an entry of a list without its `bullet`, or code. A line break in it is one of its content."""
+    """A paragraph, an entry of a list without its `bullet`, or code.
+
+    A line break in it is one of its content.
+    """
 
     text: str
     bullet: str = ""
@@ -79,7 +82,7 @@ def glue_lines(left: str, right: str) -> str:
 
 
 def joint(left: str, right: str) -> str:
-    """Return what stands between two lines of one paragraph: a blank, or nothing where a word goes on.
+    """Return what joins two lines: a blank, or nothing inside a word.
 
     Korean is broken between any two syllables, without a hyphen, so only the words can tell.
     """
@@ -102,7 +105,10 @@ def joint(left: str, right: str) -> str:
 
 @lru_cache(_KNOWN)
 def _gain_of_blank(left: str, right: str) -> float:
-    """Return how much likelier the words are with a blank between them: a difference of log-likelihoods."""
+    """Return how much likelier the words are with a blank between them.
+
+    It is a difference of log-likelihoods.
+    """
     # An unknown word is as likely as its length says; a model of its syllables finds up to 1 % fewer joints.
     analyse = partial(korean_analyser().analyze, oov_handling="rule")
     ((_, apart),), ((_, together),) = analyse(f"{left} {right}"), analyse(f"{left}{right}")
@@ -155,7 +161,10 @@ def _unwrap(text: str) -> list[str]:
 
 
 def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
-    """Lines as paragraphs: an entry of a list is one, and so are the lines up to the end of a sentence or a gap."""
+    """Return lines as paragraphs.
+
+    An entry of a list is one, and so are the lines up to the end of a sentence or a gap.
+    """
     found: list[Paragraph] = []
     loose: list[str] = []
 
@@ -178,7 +187,10 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
 
 
 def _begins_entry(before: str, line: str) -> bool:
-    """Return whether a line begins an entry of a list. `다.` is also the end of a sentence whose word was broken."""
+    """Return whether a line begins an entry of a list.
+
+    `다.` is also the end of a sentence whose word was broken.
+    """
     return bool(ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before)))
 
 
@@ -228,7 +240,10 @@ class PrintExtent:
 
 
 def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
-    """Return the extent of a document's pages, a tenth of them left out at each end."""
+    """Return the extent of a document's pages without outliers.
+
+    A tenth of the pages is left out at each end.
+    """
     tops: dict[int, int] = {}
     bottoms: dict[int, int] = {}
     for block in blocks:
@@ -272,7 +287,10 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
 
 
 def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | None:
-    """Return where the block stands that this one may go on from: the last one, but for what may stand between."""
+    """Return where the block stands that this one may continue.
+
+    That is the last one, but for what may stand between.
+    """
     if block.kind not in (BlockKind.TEXT, BlockKind.TABLE):
         return None
     for at in range(len(done) - 1, -1, -1):
@@ -326,7 +344,7 @@ def _is_below(above: RegionRecord, below: RegionRecord) -> bool:
 
 
 def _goes_on(first: BlockPart, second: BlockPart) -> bool:
-    """Return whether a paragraph at the foot of a page goes on at the head of the next one."""
+    """Return whether a page's last paragraph continues on the next page."""
     end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
     if not _GOES_ON.search(end) or ENDED.search(end) or not _BEGINS.match(begin) or _SENTENCE_END.search(end):
         return False
@@ -346,7 +364,7 @@ def _are_columns(first: RegionRecord, second: RegionRecord) -> bool:
 
 
 def _is_full(region: RegionRecord, end: str) -> bool:
-    """Return whether the last line runs to the end of its column, where lines are known."""
+    """Return whether the last line fills its column, if lines are known."""
     lines = [line for line in (region.content or "").split("\n") if line.strip()]
     x1, y1, x2, y2 = region.bbox
     if are_print_lines(lines, x2 - x1, y2 - y1):
@@ -372,7 +390,10 @@ def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | N
 
 
 def _heading(grid: TableGrid) -> tuple[str, ...] | None:
-    """Return the texts of the first row where they can head columns: a text for each; None for another row."""
+    """Return the texts of the first row where they can head columns.
+
+    There is one for each column; None for another row.
+    """
     cells = grid.row(0)
     if not all(cell.text and cell.rows == 1 for cell in cells):
         return None

@@ -51,7 +51,10 @@ def document_markdown(
 
 
 def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
-    """The blocks, those of a page before the one that goes on on the next: a mark of a page holds for what follows."""
+    """Yield the blocks, all of a page before one that continues on the next.
+
+    A mark of a page holds for what follows.
+    """
     left = list(blocks)
     while left:
         block = left.pop(0)
@@ -73,13 +76,19 @@ class _PageMarks:
         self._pending: list[str] = []
 
     def before(self, number: int | None) -> list[str]:
-        """Return the marks before a block that begins on page `number`, of all pages for None."""
+        """Return the marks before a block that begins on page `number`.
+
+        For None those of all pages.
+        """
         waiting, self._pending = self._pending, []
         marks = [mark for page in self._up_to(number) for mark in (_comment_of(page), *self._shown(page), *_lost(page))]
         return [*waiting, *marks]
 
     def within(self, number: int) -> list[str]:
-        """Return the marks within a block that goes on on page `number`; the visible ones follow behind it."""
+        """Return the marks within a block that continues on page `number`.
+
+        The visible ones follow behind it.
+        """
         marks: list[str] = []
         for page in self._up_to(number):
             marks += (_comment_of(page), *_lost(page))
@@ -132,7 +141,7 @@ def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
 
 
 def _before(block: DocumentBlock) -> str:
-    """Return what stands before the text of a title, an entry of a list and a note that is tied."""
+    """Return what stands before a title, list entry or tied note."""
     if block.mark is not None:
         return f"[^{block.mark}]: "
     return {BlockKind.TITLE: "#" * block.level + " ", BlockKind.ITEM: "- "}.get(block.kind, "")
@@ -149,7 +158,7 @@ def _picture(block: DocumentBlock) -> str:
 
 
 def _noted(note: FigureNote) -> str:
-    """Return what a model made up about a picture or table, as a quotation that says so."""
+    """Return a model's note on a picture or table, marked as such."""
     kind = f" ({note.kind.replace('_', ' ')})" if note.kind else ""
     lines = [f"**By a model{kind}:** {inline_markdown(note.description)}"]
     if note.keywords:
@@ -165,7 +174,7 @@ _IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
 
 
 def _running(block: DocumentBlock, marks: _PageMarks) -> str:
-    """Return a paragraph; lines of its content end with two blanks, so that they stay lines."""
+    """Return a paragraph whose lines stay lines, by two blanks each."""
     text = ""
     parts = block.parts
     if block.mark is not None:

@@ -1,4 +1,7 @@
-"""Places the lines of a region's text where they probably stand in its box, to be selected over a picture. Pure."""
+"""Places the lines of a region's text in its box. Pure.
+
+They are to be selected over a picture, and probably stand there.
+"""
 
 import math
 from collections.abc import Iterator
@@ -14,17 +17,20 @@ _MOST = 300
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
-    """A line of text and its box: (x1, y1, x2, y2) in the unit of the box that it was placed in."""
+    """A line of text and its box: (x1, y1, x2, y2).
+
+    The unit is that of the box that it was placed in.
+    """
 
     text: str
     box: tuple[float, float, float, float]
 
 
 def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[PlacedLine]:
-    """Return the lines of a text from the top of its box to the bottom, as wide as their letters make them.
+    """Return the lines of a text from its box's top to bottom.
 
-    The lines are those of the text; one that the reader gave whole is wrapped as the shape of the box allows. No word
-    is cut in two.
+    They are as wide as their letters make them. The lines are those of the text; one that the reader gave whole is
+    wrapped as the shape of the box allows. No word is cut in two.
     """
     given = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
     if not given:
@@ -46,7 +52,10 @@ def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[Plac
 
 
 def _wrapped(line: str, most: float) -> Iterator[str]:
-    """Yield a line in parts of at most so many columns; a longer word is a part."""
+    """Yield a line in parts of at most so many columns.
+
+    A longer word is a part.
+    """
     words, length = [], 0
     for word in line.split(" "):
         wide = columns(word)

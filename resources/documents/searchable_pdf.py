@@ -1,4 +1,4 @@
-"""A PDF of page pictures with their text laid over them, invisible, to be searched, selected and copied. Pure."""
+"""A PDF of page pictures with invisible, selectable text over them. Pure."""
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,10 @@ _SIZE = 0.8
 
 @dataclass(frozen=True, slots=True)
 class PdfPicture:
-    """A page: its picture as a JPEG in RGB, None where there is none, its size in pixels, and its text in pixels."""
+    """A page of the PDF: its picture, size and text.
+
+    The picture is a JPEG in RGB, None where there is none; size and text are in pixels.
+    """
 
     jpeg: bytes | None
     jpeg_size: tuple[int, int]
@@ -99,7 +102,10 @@ def _code(char: str, codes: dict[str, int]) -> int:
 
 
 def _meaning(codes: dict[str, int]) -> bytes:
-    """Return the map from codes to Unicode, in parts of a hundred as readers ask for."""
+    """Return the map from codes to Unicode in parts of a hundred.
+
+    Readers ask for such parts.
+    """
     ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256) if not 0xD8 <= high <= 0xDF]
     singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
     parts = [*_parts("bfrange", ranges), *_parts("bfchar", singles)]

@@ -1,4 +1,4 @@
-"""The documents of a corpus, made of its tables one after the other, and the names of their files."""
+"""The documents of a corpus, made of its tables, and their file names."""
 
 import hashlib
 import pickle
@@ -36,7 +36,10 @@ _KNOWN = ["page_no", "width", "height", "sha256"]
 
 
 class PlannedPage(NamedTuple):
-    """A page before it is read: its number in its document, and pixels of the upright page, 0 without an image."""
+    """A page before it is read, with its number in its document.
+
+    Pixels are of the upright page, 0 without an image.
+    """
 
     page_id: str
     shard: str
@@ -47,7 +50,10 @@ class PlannedPage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedDocument:
-    """A document before its pages are read. They are in the order of the corpus, whatever their numbers."""
+    """A document before its pages are read.
+
+    They are in the order of the corpus, whatever their numbers.
+    """
 
     doc_id: str
     name: str
@@ -209,9 +215,10 @@ def _documents_of(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_Pa
 
 
 def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[int]]:
-    """Return the positions of the pages of each document among those of one name, by id and number.
+    """Return the positions of each document's pages among those of one name.
 
-    Two documents with the same page numbers are told apart by the ids of their pages, up to the last underscore.
+    Pages are given by id and number. Two documents with the same page numbers are told apart by the ids of their pages,
+    up to the last underscore.
     """
     every = {"": [*range(len(pages))]}
     if len({number for _, number in pages}) == len(pages):
@@ -225,13 +232,19 @@ def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[i
 
 
 def _names(keys: Sequence[_Key]) -> list[str]:
-    """Return names for the files of documents: the document's, or where two share it, their page ids' stem."""
+    """Return names for the files of documents.
+
+    A name is the document's, or where two share it, their page ids' stem.
+    """
     shared = Counter(doc_id for doc_id, _ in keys)
     return [doc_id if shared[doc_id] == 1 else f"{doc_id}/{stem}" for doc_id, stem in keys]
 
 
 def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
-    """Return the numbers of a document's pages: their own, or from 1 where one is missing or occurs twice."""
+    """Return the numbers of a document's pages, all different.
+
+    Their own, or from 1 where one is missing or occurs twice.
+    """
     if None in page_nos or len(set(page_nos)) < len(page_nos):
         return list(range(1, len(page_nos) + 1))
     return [number for number in page_nos if number is not None]
@@ -256,10 +269,11 @@ _HASH = 8
 
 
 def file_names(documents: Sequence[str]) -> list[str]:
-    """A name for each document, in their order, from what tells the documents apart; no two are the same anywhere.
+    """Return a file name for each document, in their order.
 
-    Letters, digits and `. _ + ~ = @ -` stay. Documents whose names would differ only by case, or as letters are
-    composed, all have a hash of what tells them apart, so that none depends on the order of the others.
+    No two are the same on any file system. Letters, digits and `. _ + ~ = @ -` stay. Documents whose names would differ
+    only by case, or as letters are composed, all have a hash of what tells them apart, so that none depends on the
+    order of the others.
     """
     names = [_safe(document) for document in documents]
     groups: dict[str, list[int]] = defaultdict(list)
@@ -290,7 +304,10 @@ def _safe(document: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a form of a name that is equal for names that some file system takes for one."""
+    """Return a form of a name, equal for names a system confuses.
+
+    Some file system takes such names for one.
+    """
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -48,7 +48,10 @@ class DocumentStructure:
 
 
 def structure_document(document: Document) -> DocumentStructure:
-    """Return the document as blocks. Running heads, feet and page numbers are blocks too, of their own kind."""
+    """Return the document as blocks.
+
+    Running heads, feet and page numbers are blocks too, of their own kind.
+    """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
     blocks = with_levels(join_pages(tie_footnotes(_whole_titles(blocks)), _whole(document.pages)))
@@ -141,7 +144,10 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 
 def _title(part: BlockPart) -> DocumentBlock:
-    """Return a title, or what layout took for one: an entry of a list, a caption, a sentence."""
+    """Return a title, or what layout took for one.
+
+    That is an entry of a list, a caption, a sentence.
+    """
     title = _HASHES.sub("", one_line(strip_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
@@ -153,7 +159,7 @@ def _title(part: BlockPart) -> DocumentBlock:
 
 
 def _whole_titles(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """Return the blocks with a number that stands alone and the title below it as one title."""
+    """Return the blocks with lone numbers joined to the titles below them."""
     whole: list[DocumentBlock] = []
     for block in blocks:
         before = whole[-1] if whole else None
@@ -206,7 +212,10 @@ class _Reference:
 
 
 def split_footnotes(text: str) -> list[str]:
-    """The notes of a region at the foot of a page: one begins where a line has the mark that follows the last one."""
+    """Return the footnotes of a region.
+
+    One begins where a line has the mark that follows the last one.
+    """
     notes: list[str] = []
     before: re.Match[str] | None = None
     for line in text.split("\n"):
@@ -221,11 +230,12 @@ def split_footnotes(text: str) -> list[str]:
 
 
 def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """The blocks, each note that one place of its page refers to with a mark of its own, and the place with the mark.
+    """Return the blocks with their notes tied to the places of marks.
 
-    The mark is the printed one where no other note of the document has it, else with the number of the page before it.
-    A superscript that names several notes is tied when all of them are. What is not referred to exactly once stays as
-    it is printed: a superscript may be an exponent. Blocks have one part each.
+    A note is tied where one place of its page alone has its mark. The mark is the printed one where no other note of
+    the document has it, else with the number of the page before it. A superscript that names several notes is tied when
+    all of them are. What is not referred to exactly once stays as it is printed: a superscript may be an exponent.
+    Blocks have one part each.
     """
     done = list(blocks)
     notes: dict[Place, list[int]] = defaultdict(list)

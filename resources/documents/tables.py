@@ -1,4 +1,4 @@
-"""Tables of documents: their HTML as cells with places and spans, and as rows and columns of data."""
+"""Tables of documents: HTML as cells with spans, and as data."""
 
 import csv
 import io
@@ -28,7 +28,10 @@ _MOST_SPANNED = 100
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A cell by the row and column of its upper left corner, from 0; what it takes beyond the table is left off."""
+    """A cell by the row and column of its upper left corner.
+
+    Both count from 0; what it takes beyond the table is left off.
+    """
 
     row: int
     column: int
@@ -40,7 +43,10 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableGrid:
-    """A table of `rows` times `columns`. A place that no cell takes is a gap: nothing is said of it."""
+    """A table of `rows` times `columns`.
+
+    A place that no cell takes is a gap: nothing is said of it.
+    """
 
     rows: int
     columns: int
@@ -87,7 +93,7 @@ def table_rows(table: str) -> list[TableRow]:
 
 
 def rows_of(table: str) -> str:
-    """Return the rows of a table, as they stand between its tags; its caption is left out."""
+    """Return the rows of a table with their tags, without caption."""
     return _CAPTION.sub("", table.removeprefix("<table>").removesuffix("</table>"))
 
 
@@ -140,11 +146,11 @@ def _span(cell: "Tag", name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DocumentTable:
-    """A table of a document as data: whole where it goes on over pages, with the text of a cell in all that it spans.
+    """A table of a document as data, whole where it spans pages.
 
-    `columns` are the texts of the heading rows, one name for each column and no name twice; numbers from 1 where no
-    row is marked as a heading. `number` counts from 1 in the document, `headings` are the titles above, `places` the
-    regions that it was read from, in their order.
+    The text of a cell is in all places that it spans. `columns` are the texts of the heading rows, one name for each
+    column and no name twice; numbers from 1 where no row is marked as a heading. `number` counts from 1 in the
+    document, `headings` are the titles above, `places` the regions that it was read from, in their order.
     """
 
     doc_id: str
@@ -156,7 +162,10 @@ class DocumentTable:
     places: tuple["RegionPlace", ...]
 
     def to_csv(self) -> str:
-        """Return the columns' names and the rows as RFC 4180 has them, with lines that end in a line feed."""
+        """Return the columns' names and the rows as CSV of RFC 4180.
+
+        Lines end in a line feed.
+        """
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
         return lines.getvalue()
@@ -182,7 +191,10 @@ class DocumentTable:
 
 @dataclass(frozen=True, slots=True)
 class RegionPlace:
-    """A region that text is of: its page, its index there and its box, in parts of 1,000 of the upright page."""
+    """A region that text is of: its page, index and box.
+
+    The box is in parts of 1,000 of the upright page.
+    """
 
     page_id: str
     page: int
@@ -217,7 +229,10 @@ def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iter
 
 
 def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
-    """Return for each block the titles that it stands below, the uppermost first; a title is not below itself."""
+    """Return the titles above each block, the uppermost first.
+
+    A title is not above itself.
+    """
     above: list[tuple[int, str]] = []
     found: list[tuple[str, ...]] = []
     for block in blocks:
@@ -230,7 +245,7 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
 
 
 def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
-    """Return the cells of a table row by row, how many of the rows are headings, and the caption."""
+    """Return a table's cells by row, how many rows are headings, its caption."""
     rows: list[list[str]] = []
     headings, caption = 0, ""
     for part in block.parts:
@@ -249,7 +264,10 @@ def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:
-    """Return the names of columns: a number where one is empty, and `(2)` behind one that is there already."""
+    """Return the names of columns, made unique.
+
+    An empty one becomes a number; one that is there already gets `(2)`.
+    """
     seen: Counter[str] = Counter()
     unique: list[str] = []
     for at, name in enumerate(names, 1):
@@ -269,7 +287,10 @@ _NEIGHBOURS = 4
 
 
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
-    """Return positions of pictures and tables with that of their caption: each the nearest above or below it."""
+    """Return pictures and tables by position, with the position of their caption.
+
+    It is the nearest one above or below.
+    """
     near: list[tuple[int, int, int]] = []
     for at, block in enumerate(blocks):
         if block.kind is not BlockKind.CAPTION:
@@ -286,7 +307,10 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
 
 
 def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
-    """Return the distance of a caption to the picture or table beside it, in parts of 1,000, if any."""
+    """Return the distance of a caption to a picture or table, if beside it.
+
+    It is in parts of 1,000.
+    """
     if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
         return None
     x1, y1, x2, y2 = caption.region.bbox_2d

@@ -171,7 +171,10 @@ class PageImage:
 
 
 def warm_up_resizer() -> None:
-    """Resize a small page, so that the first real one does not wait for what libraries do at their first call."""
+    """Resize a small page, so that the first real one does not wait.
+
+    Libraries do much at their first call.
+    """
     import numpy as np
 
     page_image(_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)

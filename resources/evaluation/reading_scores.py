@@ -1,4 +1,7 @@
-"""Reading scores of the tables, computed once for the same readings, answers and scorers, and their comparison."""
+"""Reading scores of the tables, computed once for equal inputs, and compared.
+
+Inputs are readings, answers and scorers.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +84,7 @@ def measure(
 
 
 def inputs_of(answers: Sequence[KnownAnswers], measured: Contents, cdm: Sequence[str]) -> str:
-    """Return the fingerprint of all that decides scores: the answers, the scorers and what was read."""
+    """Return the fingerprint of what decides scores: answers, scorers, readings."""
     return fingerprint([_kind(cdm), [known.identity for known in answers], measured])
 
 

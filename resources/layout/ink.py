@@ -78,7 +78,10 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
 
 
 def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
-    """Return why a page without writing should be looked at; None for one on light paper."""
+    """Return why a page without writing should be looked at.
+
+    None for one on light paper.
+    """
     return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
@@ -232,7 +235,10 @@ def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[
 
 
 def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArray[np.uint8]":
-    """Return the quadratic surface through the paper: inpainting would bend over a box half a page wide."""
+    """Return the quadratic surface through the paper.
+
+    Inpainting would bend over a box half a page wide.
+    """
     y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
     terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
     weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
@@ -240,7 +246,10 @@ def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArr
 
 
 def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDArray[np.bool_] | None":
-    """Return the tiles, (columns, rows) of them, of the largest part of a page without an edge, if it is most of it."""
+    """Return the tiles of the largest part of a page without an edge.
+
+    They are (columns, rows); None if it is not most of the page.
+    """
     import cv2
 
     level = cv2.morphologyEx(light, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) <= _EDGE

@@ -1,7 +1,7 @@
-"""The rows of one corpus file, Arrow or Parquet, memory-mapped; a row that cannot be read comes with a problem.
+"""The rows of one corpus file, Arrow or Parquet, memory-mapped.
 
-No file is trusted: every buffer is checked before it is touched, because Arrow itself follows
-offsets unchecked and a wrong one would end the process.
+A row that cannot be read comes with a problem. No file is trusted: every buffer is checked before it is touched,
+because Arrow itself follows offsets unchecked and a wrong one would end the process.
 """
 
 import math
@@ -48,10 +48,10 @@ _PARQUET_BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file; `problem` says why its image, or the whole row, cannot be read.
+    """A row of a file.
 
-    A `failed` one says so of a page that could not be made, for a reason that is not in its bytes. `damage` says what
-    its image lacks of the page.
+    `problem` says why its image, or the whole row, cannot be read. A `failed` one says so of a page that could not be
+    made, for a reason that is not in its bytes. `damage` says what its image lacks of the page.
     """
 
     id: str | None = None
@@ -84,7 +84,10 @@ class RowBatch(Protocol):
 
 
 class PageFile(ABC):
-    """An open corpus file. `problem` says why the rows after its last batch cannot be read."""
+    """An open corpus file.
+
+    `problem` says why the rows after its last batch cannot be read.
+    """
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -93,18 +96,30 @@ class PageFile(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[RowBatch]:
-        """Return the batches in their order, up to damage that hides the rest. `problem` is set when they end."""
+        """Yield the batches in order, up to damage that hides the rest.
+
+        `problem` is set when they end.
+        """
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """Return the row at `index` of the file, from 0; a row that is not there has a problem."""
+        """Return the row at `index` of the file, from 0.
+
+        A row that is not there has a problem.
+        """
 
     def text_layers(self) -> list[str | None]:
-        """Return the text layer of every row, as far as the file can be read; None for a row without one."""
+        """Return every row's text layer, None for a row without.
+
+        Rows end where the file cannot be read.
+        """
         return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
 
     def names(self) -> list[tuple[str | None, str | None]]:
-        """Return the id and the name of the document of every row, as far as the file can be read."""
+        """Return every row's id and its document's name.
+
+        Rows end where the file cannot be read.
+        """
         rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
         return [(row.id, row.file_name) for row in rows]
 
@@ -265,7 +280,10 @@ def _damage(error: Exception | str) -> str:
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:
-    """Raise `SourceError` unless the file has one id and one image column of the corpus schema."""
+    """Raise `SourceError` unless the file has one id and image column.
+
+    Both are of the corpus schema.
+    """
     for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
         if (count := schema.names.count(name)) > 1:
             raise SourceError(f"{place} has {count} columns named {name}: rename or drop all but one")
@@ -360,12 +378,15 @@ def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _is_gap(value: Any) -> bool:
-    """Return whether there is no value: null, the NaN that pandas writes for it, or an empty text."""
+    """Return whether there is no value: null, pandas' NaN, or an empty text."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _whole_number(value: Any) -> int:
-    """Return a number as it is, as a float without a fraction, or in digits. Raises `ValueError`, `TypeError`."""
+    """Return a whole number, also of a float or digits.
+
+    Raises `ValueError`, `TypeError`.
+    """
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -384,7 +405,10 @@ def _id(value: str | bytes | None) -> str | None:
 
 
 class _Values:
-    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` when they are damaged."""
+    """The values of a binary or string array, not copied.
+
+    Raises `pa.ArrowInvalid` when they are damaged.
+    """
 
     def __init__(self, array: pa.Array) -> None:
         values = array.view(_BINARY[array.type])

@@ -42,9 +42,10 @@ _MAX_PAGE_NO = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One row of a shard. A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None.
+    """One row of a shard.
 
-    `damage` says what its picture lacks of the page.
+    A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None. `damage` says what its picture
+    lacks of the page.
 
     `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
     cannot be used: that is `{shard_key}/row_{row}`.
@@ -65,7 +66,10 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question in Korean or English; `ground_truth` are the page ids that answer it, the first one first."""
+    """A question in Korean or English.
+
+    `ground_truth` are the page ids that answer it, the first one first.
+    """
 
     query_id: str
     query: str
@@ -76,7 +80,10 @@ class Query:
 
 
 class Corpus(Resource):
-    """The corpus that is indexed in `home`, or at `url`; the samples when nothing was indexed on this machine."""
+    """The corpus that is indexed in `home`, or at `url`.
+
+    It is the samples when nothing was indexed on this machine.
+    """
 
     home: ProfileOnly[str] = Field(
         description="Folder of this machine: the index, where it is not shared, and what was fetched."
@@ -101,12 +108,18 @@ class Corpus(Resource):
 
     @property
     def gold(self) -> Path | None:
-        """The file with the known answers of the pages, where there is one beside an index on this machine."""
+        """The file of known answers beside an index, where there is one.
+
+        The index is on this machine.
+        """
         place = self.manifest.place(GOLD)
         return Path(place) if not is_url(place) and Path(place).is_file() else None
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
-        """Yield every row of a shard in file order, as many as the manifest says. Raises `SourceError`."""
+        """Yield every row of a shard in file order.
+
+        There are as many as the manifest says. Raises `SourceError`.
+        """
         shard = self.manifest.shard(shard_key)
         source = Path(shard.file).name
         duplicates = set(shard.duplicates)
@@ -159,7 +172,10 @@ class Corpus(Resource):
 
 
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
-    """Why a row cannot keep its id, with its number and the id; None when it can."""
+    """Return why a row cannot keep its id; None when it can.
+
+    The reason has the row's number and the id.
+    """
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
     if (problem := folder.problem_with(row.id)) is not None:
@@ -170,7 +186,10 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
 
 
 def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
-    """Return the document and the page number, from the columns of the file, or else from the id."""
+    """Return a row's document and page number.
+
+    They are in columns of the file, or else in the id.
+    """
     doc_id, page_no = row.file_name, row.page_number
     if parts := _ID_PARTS.fullmatch(page_id):
         doc_id = parts["doc"] if doc_id is None else doc_id
@@ -179,14 +198,20 @@ def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
 
 
 def queries_source(manifest: Manifest, shard: str) -> str:
-    """Fingerprint of the queries of a shard as they were indexed; those of other shards do not count."""
+    """Return the fingerprint of a shard's queries as they were indexed.
+
+    Those of other shards do not count.
+    """
     queries = manifest.queries
     by_shard = shard_fingerprints(manifest.index, queries.file, queries.sha256) if queries else {}
     return by_shard.get(shard, fingerprint([]))
 
 
 def corpus_source(manifest: Manifest, other: "Callable[[], Source]") -> "Source":
-    """Return the readers of pages and queries of the corpus; `other` is asked once for those of further assets."""
+    """Return what reads the corpus's fingerprints: pages, queries and `other`.
+
+    `other` is asked once for those of further assets.
+    """
     known: list[Source] = []
 
     def source(asset: str, shard: str) -> str | None:
@@ -233,9 +258,10 @@ def read_table(path: Path) -> pa.Table:
 
 @cache
 def shard_fingerprints(index: CorpusPlace, file: str, sha256: str) -> dict[str, str]:
-    """Fingerprints of the indexed queries by shard, read once for all; `sha256` tells an index from the next.
+    """Return the fingerprints of the indexed queries by shard.
 
-    Raises `SourceError`, and `StoreError` where they are fetched.
+    They are read once for all; `sha256` tells an index from the next. Raises `SourceError`, and `StoreError` where they
+    are fetched.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with index.held(file) as path:
@@ -264,10 +290,10 @@ def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) 
 def assign(
     queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str], before: Mapping[str, str]
 ) -> list[str]:
-    """Return the partition key of each query: the shard of its first ground-truth page that is in the corpus.
+    """Return the partition key of each query.
 
-    A query without one stays in the shard where it was `before`, by its id, or goes to one by the hash of its id, the
-    same on every machine.
+    It is the shard of its first ground-truth page that is in the corpus. A query without one stays in the shard where
+    it was `before`, by its id, or goes to one by the hash of its id, the same on every machine.
     """
     return [
         next((shard_of[page] for page in query.ground_truth if page in shard_of), None)
@@ -284,7 +310,10 @@ def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
 
 
 def digest(table: pa.Table) -> str:
-    """SHA-256 of the indexed queries; unlike that of their file it does not depend on who wrote the Parquet."""
+    """Return the SHA-256 of the indexed queries.
+
+    Unlike that of their file it does not depend on who wrote the Parquet.
+    """
     content = json.dumps(table.to_pylist(), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -321,7 +350,10 @@ def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) ->
 
 
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
-    """Page id by page number in the corpus: pages of a file are numbered from 1 in the order of its indices."""
+    """Return the page ids by page number in the corpus.
+
+    Pages of a file are numbered from 1 in the order of its indices.
+    """
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
         found = ", ".join(annotations.column_names)
         raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")

@@ -18,7 +18,7 @@ _UNKNOWN_LENGTH = 0xFFFFFFFF
 
 
 def jpeg_damage(data: bytes | memoryview) -> str | None:
-    """Return what libjpeg says of the damaged parts of a JPEG, None for a sound one.
+    """Return libjpeg's words on a JPEG's damage, None for a sound one.
 
     Raises `ValueError` for one of which nothing can be drawn, or that is cut off before its end marker.
     """
@@ -48,7 +48,10 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
 
 def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
-    """Return what is wrong with the fax data of a TIFF's picture, of which Pillow raises nothing."""
+    """Return what is wrong with the fax data of a TIFF's picture.
+
+    Pillow raises nothing of it.
+    """
     from imagecodecs import TiffError, tiff_decode
 
     try:
@@ -67,7 +70,10 @@ def fax_as_tiff(data: bytes, width: int, height: int) -> bytes:
 
 
 def jbig2_damage(data: bytes) -> str | None:
-    """Return what is wrong with the segments of a PDF's JBIG2 data, which follow each other to its end."""
+    """Return what is wrong with the segments of a PDF's JBIG2 data.
+
+    They follow each other to its end.
+    """
     at = 0
     while len(data) - at >= _LEAST_SEGMENT:
         number, flags, references = struct.unpack_from(">IBB", data, at)

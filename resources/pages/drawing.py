@@ -47,10 +47,11 @@ _DATA_URI = "data:image/webp;base64,"
 
 
 def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_000) -> str:
-    """Return the page scaled down with its boxes, labels and reading order (from 1), as a WebP data URI.
+    """Return the page scaled down with its layout drawn on it.
 
-    `image` is RGB, uint8 (height, width, 3). The URI has at most `max_bytes` characters; the
-    largest picture that fits is taken. Raises `ValueError` when not even a thumbnail fits.
+    It has boxes, labels and reading order (from 1), as a WebP data URI. `image` is RGB, uint8 (height, width, 3). The
+    URI has at most `max_bytes` characters; the largest picture that fits is taken. Raises `ValueError` when not even a
+    thumbnail fits.
     """
     for encoded in _candidates(image, boxes):
         uri = _DATA_URI + base64.b64encode(encoded).decode()
@@ -82,7 +83,7 @@ def _fade(image: np.ndarray) -> "Image.Image":
 
 
 def _scale(image: np.ndarray, side: int) -> float:
-    """Return the factor that makes no side of the page longer than `side`, at most 1."""
+    """Return the factor, at most 1, that limits sides to `side`."""
     return min(1.0, side / max(image.shape[:2]))
 
 

@@ -33,14 +33,17 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The size of a file in bytes, and a mark that changes with its content, as the storage says."""
+    """The size of a file in bytes, and a mark of its content.
+
+    The storage says both; the mark changes with the content.
+    """
 
     size: int
     mark: str
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> "Stamp":
-        """Return the facts of an entry of a listing, or of the answer about one file."""
+        """Return the facts of a listing's entry, or of a file's answer."""
         size = info["size"]
         known = next(({key: info[key]} for key in _MARKS if info.get(key)), None)
         known = known or {key: info[key] for key in _TIMES if info.get(key)}
@@ -57,7 +60,10 @@ class FetchedFile:
 
 @dataclass
 class _Use:
-    """A file that threads of this process use; the first takes the lock among processes, the last gives it back."""
+    """A file that threads of this process use.
+
+    The first takes the lock among processes, the last gives it back.
+    """
 
     lock: FileLock
     users: int = 0
@@ -80,11 +86,11 @@ class FetchedFiles:
 
     @contextmanager
     def held(self, url: str, listed: Stamp | None = None) -> Iterator[FetchedFile]:
-        """Yield the file of a URL as it is now, or as it was `listed`. It stays while the context is open; one that is
-        mapped by then stays mapped.
+        """Yield the file of a URL as it is now, or as it was `listed`.
 
-        Raises `SourceError` for a file that is not there, or larger than all that may be kept, and `StoreError` where
-        the storage does not answer or the disk is full.
+        It stays while the context is open; one that is mapped by then stays mapped. Raises `SourceError` for a file
+        that is not there, or larger than all that may be kept, and `StoreError` where the storage does not answer or
+        the disk is full.
         """
         use = self._use(url)
         with use.alone:
@@ -106,7 +112,10 @@ class FetchedFiles:
                     use.lock.release()
 
     def take(self, url: str, made: Path) -> Stamp:
-        """Keep a file that this machine has just written to a URL, instead of fetching it. It is moved."""
+        """Keep a file that this machine has just written to a URL.
+
+        It is moved, and not fetched.
+        """
         use = self._use(url)
         with use.alone:
             if not use.users:
@@ -158,7 +167,10 @@ class FetchedFiles:
         raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
 
     def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
-        """Return the file, fetched whole; None where it is another one by now. `forget` what was kept of it before."""
+        """Return the file, fetched whole; None where it changed meanwhile.
+
+        `forget` what was kept of it before.
+        """
         if stamp.size > self._most:
             raise SourceError(
                 f"{url} has {stamp.size:,} bytes and corpus.cache_gb lets this machine keep {self._most / 1e9:g} GB: "
@@ -226,7 +238,7 @@ class FetchedFiles:
         return True
 
     def _forget(self, url: str) -> None:
-        """Remove other states of a file, and what a process that was killed left of it."""
+        """Remove other states of a file, and what a killed process left."""
         for path in self._folder.glob(f"{_prefix(url)}-*"):
             path.unlink(missing_ok=True)
 

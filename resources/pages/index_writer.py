@@ -1,4 +1,7 @@
-"""The writer of an index: shards and queries of all sources, and what is left out."""
+"""The writer of an index: shards, queries and what is left out.
+
+They are those of all sources.
+"""
 
 import itertools
 from collections import defaultdict
@@ -32,7 +35,7 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The contribution of a source to a corpus: its files of pages, and what is left out.
+    """A source's part of a corpus: files of pages, and files left out.
 
     `copies_of` are the sources that have some of its files already. `failed` counts pages that could not be made, and
     `dpi` is what they were drawn at. `left` counts those that a first look leaves for later.
@@ -47,7 +50,10 @@ class _Part:
 
 
 class IndexWriter:
-    """Writes the index at `place` anew, given the one there was `before`. One process at a time may."""
+    """Writes the index at `place` anew, from the one `before`.
+
+    One process at a time may.
+    """
 
     def __init__(self, place: CorpusPlace, before: Manifest | None, tell: Callable[[str], None]) -> None:
         self._place, self._before, self._tell = place, before, tell
@@ -55,10 +61,10 @@ class IndexWriter:
     def write(
         self, named: str, found: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
     ) -> Manifest:
-        """Return the index with what was `found` in a source, beside the other sources unless it is to `replace` them.
+        """Return the index with what was `found` in a source.
 
-        `most` is for a first look: so many pages of its documents. Raises `SourceError`, `StoreError`; the index before
-        stays then.
+        It is beside the other sources unless it is to `replace` them. `most` is for a first look: so many pages of its
+        documents. Raises `SourceError`, `StoreError`; the index before stays then.
         """
         before = self._before
         old = before.named(named) if before else None
@@ -115,7 +121,7 @@ class IndexWriter:
         return next(name for name in names if name not in taken)
 
     def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
-        """Return the shards of sources that stay as they are, with the ids that their files hold."""
+        """Return the shards of unchanged sources, with the ids they hold."""
         names, before = {source.name for source in kept}, self._before
         files: list[PageRows] = []
         if before is None:
@@ -305,7 +311,10 @@ class IndexWriter:
         return queries
 
     def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
-        """Return the queries of sources that stay as they are, by the source's name. Raises `SourceError`."""
+        """Return the queries of unchanged sources, by the source's name.
+
+        Raises `SourceError`.
+        """
         before = self._before
         if before is None or before.queries is None:
             return {}
@@ -348,7 +357,7 @@ class IndexWriter:
         return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
     def _shards_before(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return the shard of each query in the index before, as far as it is still there."""
+        """Return each query's shard in the index before, if still there."""
         if self._before is None or self._before.queries is None:
             return {}
         try:

@@ -33,17 +33,16 @@ def index(
     others: Others = Others.REFUSE,
     max_pages: int | None = None,
 ) -> Manifest:
-    """Write shards.json into a home, or into the place of a shared index, and queries.parquet when there are queries.
+    """Write the index of a source into a home, or a shared place.
 
-    `source` is a folder that `datasets` saved, a folder of .arrow or .parquet files (one file is
-    one shard, in natural order of their names), a folder with PDFs and images in it or below, any of
-    these named corpus/ with questions beside it, one such file, the URL of any of these, or the id of a Hub
-    dataset. A source of the corpus is indexed again; beside `others` a new one is refused, added, or replaces them.
-    Pages of PDFs are drawn at `dpi`, by default as before or at 300, and image files taken in, into shards in
-    rendered/ beside the index, once. `max_pages` is for a first look: so many pages of its documents, until it is
-    indexed without. Files that are left out are listed in left_out.txt beside it. `progress` gets a
-    line for every step. Raises `SourceError`, or `StoreError` when a file cannot be written; what was indexed before
-    stays.
+    That is shards.json, and queries.parquet when there are queries. `source` is a folder that `datasets` saved, a
+    folder of .arrow or .parquet files (one file is one shard, in natural order of their names), a folder with PDFs and
+    images in it or below, any of these named corpus/ with questions beside it, one such file, the URL of any of these,
+    or the id of a Hub dataset. A source of the corpus is indexed again; beside `others` a new one is refused, added, or
+    replaces them. Pages of PDFs are drawn at `dpi`, by default as before or at 300, and image files taken in, into
+    shards in rendered/ beside the index, once. `max_pages` is for a first look: so many pages of its documents, until
+    it is indexed without. Files that are left out are listed in left_out.txt beside it. `progress` gets a line for
+    every step. Raises `SourceError`, or `StoreError` when a file cannot be written; what was indexed before stays.
     """
     tell, place = progress or _say_nothing, place_of(where)
     if others is Others.REFUSE and (found := other_sources(source, place)):
@@ -63,13 +62,19 @@ def index(
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:
-    """Return the places of the sources of a corpus that lacks `source`; empty where it has it, or has none."""
+    """Return the places of a corpus's sources where it lacks `source`.
+
+    Empty where it has it, or has none.
+    """
     before = _before(place_of(where))
     return before.location if before and before.named(source) is None else ""
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:
-    """Take a source out of the corpus, by its name or place; its files stay where they are. Raises as `index` does."""
+    """Take a source out of the corpus, by its name or place.
+
+    Its files stay where they are. Raises as `index` does.
+    """
     tell, place = progress or _say_nothing, place_of(where)
     with _alone(place, tell):
         before = _before(place)
@@ -86,7 +91,10 @@ def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = Non
 
 
 def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
-    """Index the sources again of which pages could not be made, for a reason that may pass; whether there were any."""
+    """Index again the sources with failed pages; return whether there were any.
+
+    They failed for a reason that may pass.
+    """
     place = place_of(where)
     before = _before(place)
     failed = [source for source in before.sources if source.failed] if before else []
@@ -97,7 +105,10 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
 
 
 def _index_copies(known: Manifest, changed: PageSource, place: CorpusPlace, tell: Progress) -> None:
-    """Index the sources again that left out files which `changed` had: it may have lost them."""
+    """Index again the sources that left out copies of files in `changed`.
+
+    It may have lost them.
+    """
     for source in known.sources:
         if changed.name in source.copies_of:
             _index_again(known, source, place, tell)
@@ -112,7 +123,7 @@ def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: 
 
 
 def _before(place: CorpusPlace) -> Manifest | None:
-    """Return the index that is there; None where there is none, or none that can be used."""
+    """Return the index that is there, None without a usable one."""
     with suppress(SourceError):
         before = Manifest.load(place)
         return before if before.index == place else None
@@ -121,9 +132,9 @@ def _before(place: CorpusPlace) -> Manifest | None:
 
 @contextmanager
 def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
-    """One process at a time writes an index: of this machine, or of all nodes for one on object storage.
+    """Let one process at a time write an index.
 
-    Raises `StoreError`.
+    Of this machine, or of all nodes for one on object storage. Raises `StoreError`.
     """
     waits = f"another `kopub index` writes the index at {place}: waiting for it"
     if not place.remote:

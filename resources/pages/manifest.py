@@ -1,4 +1,4 @@
-"""The shard manifest: a small JSON file that says which files the corpus is made of.
+"""The shard manifest, a JSON file of what the corpus is made of.
 
 It is read whenever the definitions load, in every process, so it opens no corpus file, asks no
 network and imports nothing heavy; one that nodes share on object storage is one request.
@@ -100,7 +100,7 @@ class QueryFile(_FileEntry):
 
 
 class Manifest(_FileEntry):
-    """The sources, their shards in the order of their keys, and the queries, if there are any.
+    """The sources, their shards in the order of keys, and the queries.
 
     A shard keeps its key as long as its file is in the corpus. `retired` are the keys of shards that were taken out,
     with the SHA-256 of their files: no other file gets such a key, and the same file gets it back.
@@ -130,9 +130,10 @@ class Manifest(_FileEntry):
 
     @classmethod
     def load(cls, where: Path | CorpusPlace) -> Self:
-        """The manifest of a home or of the place of its index; of the samples when nothing was indexed on this machine.
+        """Return the manifest of a home or of its index's place.
 
-        Raises `SourceError`, and `StoreError` where a storage does not answer.
+        It is that of the samples when nothing was indexed on this machine. Raises `SourceError`, and `StoreError` where
+        a storage does not answer.
         """
         place = place_of(where)
         return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
@@ -200,7 +201,10 @@ class Manifest(_FileEntry):
         return {shard.key: shard for shard in self.shards}
 
     def source(self, name: str) -> PageSource:
-        """Return the source of a name, or of a place as a person writes it. Raises `SourceError`."""
+        """Return the source of a name or place.
+
+        The place is as a person writes it. Raises `SourceError`.
+        """
         found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not found:
             names = [source.name for source in self.sources]
@@ -210,7 +214,7 @@ class Manifest(_FileEntry):
         return found[0]
 
     def named(self, place: str) -> PageSource | None:
-        """Return the source that a person names by its path, URL or Hub id; None where there is none."""
+        """Return the source of a path, URL or Hub id, else None."""
         places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
         return next((each for each in self.sources if self.location_of(each) in places), None)
 
@@ -219,9 +223,9 @@ class Manifest(_FileEntry):
         return [shard for shard in self.shards if shard.source == source]
 
     def shards_to_search(self, shards: Collection[str], sources: Collection[str]) -> frozenset[str]:
-        """Return the keys of `shards` that are of any of the `sources`; empty where neither is named.
+        """Return the keys of `shards` that are of any of `sources`.
 
-        Raises `SourceError`.
+        Empty where neither is named. Raises `SourceError`.
         """
         if not sources:
             return frozenset(shards)
@@ -232,7 +236,10 @@ class Manifest(_FileEntry):
         return frozenset(of_sources & set(shards) if shards else of_sources)
 
     def location_of(self, source: PageSource) -> str:
-        """Return the place of a source: the id of a Hub dataset, a URL, or a folder or file on this machine."""
+        """Return the place of a source as it is kept.
+
+        That is the id of a Hub dataset, a URL, or a folder or file on this machine.
+        """
         if source.revision or is_url(source.place):
             return source.place
         place = self.place(source.place)
@@ -245,7 +252,10 @@ class Manifest(_FileEntry):
 
     @property
     def name(self) -> str:
-        """The name of the corpus in a release: its Hub datasets at their commits, and the names of its folders."""
+        """The name of the corpus in a release.
+
+        It has its Hub datasets at their commits, and the names of its folders.
+        """
         names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -260,9 +270,10 @@ class Manifest(_FileEntry):
 
     @contextmanager
     def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """Yield a file of the manifest on this disk, while the context is open; what is mapped by then stays mapped.
+        """Yield a file of the manifest on this disk, while open.
 
-        Raises `SourceError` for one at a URL that is not there, or has another SHA-256, and `StoreError`.
+        What is mapped by then stays mapped. Raises `SourceError` for one at a URL that is not there, or has another
+        SHA-256, and `StoreError`.
         """
         with self._place.held(file, sha256) as path:
             yield path
@@ -287,7 +298,10 @@ def name_of(location: str) -> str:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Return the value of a JSON file. Raises `ValueError` when it is no JSON or nested too deeply."""
+    """Return the value of a JSON file.
+
+    Raises `ValueError` when it is no JSON or nested too deeply.
+    """
     try:
         return json.loads(content)
     except RecursionError:
@@ -295,7 +309,7 @@ def parsed_json(content: bytes) -> Any:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Return the first error of a validation in one line, with the place in the value."""
+    """Return the first error of a validation in one line, with its place."""
     first = error.errors()[0]
     where = visible(".".join(map(str, first["loc"])), _SHOWN) or "it"
     return f"{where}: {visible(first['msg'])}"

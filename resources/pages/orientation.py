@@ -1,8 +1,8 @@
-"""The skew of a page and which way up it is, from its character-sized marks. Pure; no Dagster.
+"""A page's skew and which way up it is, from its marks.
 
-Skew: marks are projected along the lines. At the right angle the rows of a text fall into narrow peaks with white
-between them, so the profile changes most from bin to bin (Postl, 1986). Both directions are tried, since the page may
-lie on its side.
+Pure; no Dagster. Marks are of the size of characters. Skew: marks are projected along the lines. At the right angle the
+rows of a text fall into narrow peaks with white between them, so the profile changes most from bin to bin (Postl,
+1986). Both directions are tried, since the page may lie on its side.
 
 Quarter turns: a small network (`orientation.npz`, made by `tools/train_orientation.py`) scores how upright a window of
 two lines looks. Every window is scored in its four turns; the turn with the highest sum is the page's.
@@ -31,7 +31,10 @@ _MOST_ELONGATED = 5
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Boxes of marks, (n, 4) int32 `x, y, width, height` in pixels of `grey`, a copy of the page at `scale`."""
+    """The boxes of marks on a page, (n, 4) int32 `x, y, width, height`.
+
+    They are in pixels of `grey`, a copy of the page at `scale`.
+    """
 
     grey: "NDArray[np.uint8]"
     scale: float
@@ -66,9 +69,9 @@ _NEAR = 10
 
 
 def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    """Return corners, (n, 2), of the boxes of light print that stands in rows around a sheet: the title of a slide.
+    """Return box corners, (n, 2), of light print in rows around a sheet.
 
-    There are none where the sheet lies on a table, or on other paper.
+    It is the title of a slide. There are none where the sheet lies on a table, or on other paper.
     """
     import cv2
     import numpy as np
@@ -110,11 +113,11 @@ _CLEAREST = 1.25
 
 
 def find_skew(marks: Marks) -> tuple[float, float]:
-    """Return the degrees by which the lines fall to the right (clockwise), to 0.05, and how sure that is.
+    """Return the skew in degrees, to 0.05, and how sure it is.
 
-    Sureness is how much sharper the profile is than at three quarters of the angles. Both are 0.0 without a clear
-    answer.
-    The angle is that of the lines to the nearer axis: a page that lies on its side is measured like an upright one.
+    Lines that fall to the right (clockwise) have a positive one. Sureness is how much sharper the profile is than at
+    three quarters of the angles. Both are 0.0 without a clear answer. The angle is that of the lines to the nearer
+    axis: a page that lies on its side is measured like an upright one.
     """
     import numpy as np
 
@@ -149,9 +152,10 @@ class _Projection:
         self._along, self._across, self._height = along - along.mean(), across - across.min(), height
 
     def sharpness(self, degrees: "NDArray[np.float64]", bins: int) -> "NDArray[np.float64]":
-        """Return the sum of the squared changes from bin to bin for each angle; `bins` are a character high together.
+        """Return the sum of squared changes between bins for each angle.
 
-        All angles are one array: threads that measure pages side by side would wait for the interpreter otherwise.
+        `bins` are a character high together. All angles are one array: threads that measure pages side by side would
+        wait for the interpreter otherwise.
         """
         import numpy as np
 
@@ -187,10 +191,10 @@ _STRIDE = 2
 
 
 def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
-    """Return how many quarter turns to the left set the page upright (0 to 3), and how sure that is.
+    """Return the quarter turns that set the page upright, and the sureness.
 
-    `grey` is the page that `marks` were found on. Sureness is in nats a window above the next best turn, and above 0
-    turns at least `LEAST_MARGIN`.
+    They are 0 to 3, to the left. `grey` is the page that `marks` were found on. Sureness is in nats a window above the
+    next best turn, and above 0 turns at least `LEAST_MARGIN`.
     """
     import numpy as np
 
@@ -207,9 +211,10 @@ def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
 
 
 def cut_windows(marks: Marks, grey: "NDArray[np.uint8]") -> "NDArray[np.float32]":
-    """Return windows around marks, evenly chosen, as (n, WINDOW, WINDOW) float32 of mean 0 and deviation 1.
+    """Return windows around marks, as (n, WINDOW, WINDOW) float32.
 
-    The page is scaled so that its characters are `CHARACTER` pixels high.
+    Marks are evenly chosen; a window has mean 0 and deviation 1. The page is scaled so that its characters are
+    `CHARACTER` pixels high.
     """
     import cv2
     import numpy as np
@@ -231,7 +236,10 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]") -> "NDArray[np.float32]
 
 
 def turn_scores(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    """Return the mean log-probability of each number of quarter turns to the left, (4,), over the windows."""
+    """Return the mean log-probability of each number of turns, (4,).
+
+    Quarter turns are to the left; the mean is over the windows.
+    """
     import numpy as np
 
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)

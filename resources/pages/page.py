@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageBatch:
-    """Pages that an asset makes together: those of a shard that its table lacks, one after the other."""
+    """Pages of a shard that an asset makes together.
+
+    They are those that its table lacks, one after the other.
+    """
 
     shard: str
     pages: int
@@ -31,9 +34,10 @@ class PageBatch:
 
 @dataclass(frozen=True)
 class Page:
-    """One page image. `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF).
+    """One page image.
 
-    `batch` says with which others it is worked on, where that is known.
+    `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF). `batch` says with which others it is
+    worked on, where that is known.
     """
 
     page_id: str
@@ -74,7 +78,10 @@ _CHUNK_HEADER = 8
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """`width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts."""
+    """What `inspect` finds: size, format and damage.
+
+    `width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts.
+    """
 
     format: str
     width: int
@@ -83,11 +90,11 @@ class ImageInfo:
 
 
 def inspect(data: bytes | memoryview) -> ImageInfo:
-    """Format and size of an encoded page, after checking that the file is whole and one picture.
+    """Return the format and size of a page, after checks.
 
-    PNG chunks are checked against their CRCs; a JPEG must have its end marker, and is decoded to learn whether
-    parts of it are damaged; so is a TIFF, one of fax data twice. Raises `UndecodableImage` with a reason for a person,
-    and nothing else.
+    The file must be whole and one picture. PNG chunks are checked against their CRCs; a JPEG must have its end marker,
+    and is decoded to learn whether parts of it are damaged; so is a TIFF, one of fax data twice. Raises
+    `UndecodableImage` with a reason for a person, and nothing else.
     """
     with _open(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
@@ -103,9 +110,9 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
 
 
 def is_plain(data: bytes | memoryview) -> bool:
-    """Return whether the picture is upright, without alpha or palette, so that all decoders make the same page of it.
+    """Return whether all decoders make the same page of a picture.
 
-    Raises `UndecodableImage`.
+    It is upright then, without alpha or palette. Raises `UndecodableImage`.
     """
     with _open(data, "damaged") as image:
         upright = _orientation(image) == _UPRIGHT
@@ -141,7 +148,10 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
 
 def _on_paper(page: "Image.Image") -> "Image.Image":
-    """Return an RGBA page on white; where that shows nothing on black, or else without its transparency."""
+    """Return an RGBA page on white, else on black, else without transparency.
+
+    The next one is taken where nothing shows.
+    """
     import numpy as np
     from PIL import Image
 
@@ -153,9 +163,10 @@ def _on_paper(page: "Image.Image") -> "Image.Image":
 
 
 def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
-    """Return grey samples as uint8: of 16 bits the 8 highest that are used (scanners store 12 bits in 16), floats to 1.
+    """Return grey samples as uint8.
 
-    Floats above 1 count to 255, or to their maximum.
+    Of 16 bits the 8 highest that are used (scanners store 12 bits in 16), floats to 1. Floats above 1 count to 255, or
+    to their maximum.
     """
     import numpy as np
 
@@ -167,7 +178,10 @@ def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an upright page without alpha or palette; None where a decoder refuses or Pillow is needed."""
+    """Return the RGB pixels of a plain page, None where Pillow is needed.
+
+    So it is, too, where a decoder refuses. A plain page is upright, without alpha or palette.
+    """
     import cv2
     import imagecodecs
     import numpy as np
@@ -184,11 +198,11 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
 
 
 def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """RGB pixels of an 8-bit PNG in colour; None without pywuffs, and for pages that libspng must decide on.
+    """Return the RGB pixels of an 8-bit colour PNG, else None.
 
-    The result must not depend on whether pywuffs is installed. Wuffs is the stricter of the two for the
-    pixels, libspng for the chunks before them. So libspng reads those chunks here, around a single pixel.
-    Of an animation each may show another picture.
+    None without pywuffs, too, and for pages that libspng must decide on. The result must not depend on whether pywuffs
+    is installed. Wuffs is the stricter of the two for the pixels, libspng for the chunks before them. So libspng reads
+    those chunks here, around a single pixel. Of an animation each may show another picture.
     """
     import imagecodecs
 
@@ -213,7 +227,10 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarra
 
 @cache
 def _wuffs() -> "ImageDecoderConfig | None":
-    """Return the decoder of Wuffs; None when pywuffs, an extra that must be compiled, is not installed."""
+    """Return the decoder of Wuffs, None without pywuffs.
+
+    That is an extra that must be compiled.
+    """
     try:
         from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
         from pywuffs.aux import ImageDecoderConfig
@@ -275,7 +292,10 @@ def _format(image: "ImageFile") -> str:
 
 
 def _refuse_several(image: "ImageFile") -> None:
-    """Raise `UndecodableImage` when the file holds several pictures: all but the first would be lost unseen."""
+    """Raise `UndecodableImage` when the file holds several pictures.
+
+    All but the first would be lost unseen.
+    """
     name = _format(image)
     if name == "TIFF":
         # Pillow sets it when it has read the first directory; `n_frames` would read them all.
@@ -290,10 +310,11 @@ def _refuse_several(image: "ImageFile") -> None:
 
 
 def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
-    """The numbers of the pictures of a TIFF that are pages: its first, and all others but smaller copies and masks.
+    """Return the numbers of a TIFF's pictures that are pages.
 
-    One that says that it is a smaller copy and has more than half of the pixels is a page. Of its pictures `most` are
-    looked at. Raises what Pillow raises for a damaged file.
+    That is its first, and all others but smaller copies and masks. One that says that it is a smaller copy and has more
+    than half of the pixels is a page. Of its pictures `most` are looked at. Raises what Pillow raises for a damaged
+    file.
     """
     pages, at, largest = [0], 1, math.prod(image.size)
     while most is None or at < most:
@@ -311,18 +332,24 @@ def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
 
 
 def is_fax(image: "ImageFile") -> bool:
-    """Return whether the picture of a TIFF that is looked at is fax data of Group 4."""
+    """Return whether a TIFF's current picture is fax data of Group 4."""
     return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _jpeg_pictures(image: "ImageFile") -> int:
-    """Pictures of a JPEG: its first, and all further views; thumbnails and a phone's depth or gain maps are none."""
+    """Return a JPEG's pictures: the first, and all further views.
+
+    Thumbnails and a phone's depth or gain maps are none.
+    """
     entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
     return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
 
 
 def _upright_size(image: "ImageFile") -> tuple[int, int]:
-    """(width, height) after the rotation that EXIF asks for. Pillow gives those of a TIFF upright already."""
+    """Return (width, height) after the rotation that EXIF asks for.
+
+    Pillow gives those of a TIFF upright already.
+    """
     width, height = image.size
     sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
     return (height, width) if sideways else (width, height)
@@ -339,7 +366,10 @@ def _orientation(image: "Image.Image") -> int:
 
 
 def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """RGB pixels (height, width, 3) as one channel (height, width) where all three are equal, else as they are."""
+    """Return RGB pixels as one channel where all three are equal.
+
+    That is (height, width), else (height, width, 3) as they are.
+    """
     import cv2
 
     red, green, blue = cv2.split(pixels)
@@ -348,9 +378,10 @@ def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
 
 
 def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:
-    """(columns, rows) of patches of `patch` pixels a side: `least` to `most` of them, near the picture's own shape.
+    """Return (columns, rows) of patches near the picture's shape.
 
-    The rule of the Qwen-VL family's preprocessors ("smart resize", from Qwen2-VL).
+    They have `patch` pixels a side, and are `least` to `most`. The rule of the Qwen-VL family's preprocessors ("smart
+    resize", from Qwen2-VL).
     """
     columns, rows = max(1, round(width / patch)), max(1, round(height / patch))
     area = width * height / patch**2

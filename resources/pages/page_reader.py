@@ -1,4 +1,7 @@
-"""The page images of an indexed shard by row, checked against the index, and the file each page comes from."""
+"""The page images of a shard by row, and the files they are from.
+
+They are checked against the index.
+"""
 
 import hashlib
 import re
@@ -53,7 +56,10 @@ def _sha256(path: Path, size: int, written: int, inode: int) -> str:
 
 
 def changed_files(manifest: Manifest) -> Iterator[str]:
-    """Say, without reading them, which files on this machine are gone or were written since they were indexed."""
+    """Yield the files gone or written since indexing, without reading any.
+
+    Only files on this machine are looked at.
+    """
     gone: list[str] = []
     written: list[str] = []
     for shard in manifest.shards:
@@ -93,11 +99,11 @@ class PageReader:
         self._shard_key = shard_key
 
     def page(self, page_id: str, row: int, sha256: str | None, upright: Mapping[str, Any] | None = None) -> Page:
-        """Return the page at `row`, from 0, whose encoded image has this SHA-256, set upright by the column `upright`.
+        """Return the page at `row`, from 0, set upright.
 
-        `raw_pages` has all of them. A page that was set upright is a PNG, so that every engine sees the same.
-        Raises `SourceError` when the row cannot be read or holds other bytes, `UndecodableImage` when its picture
-        cannot be set upright.
+        Its encoded image must have this SHA-256; the column `upright` sets it upright. `raw_pages` has all of them. A
+        page that was set upright is a PNG, so that every engine sees the same. Raises `SourceError` when the row cannot
+        be read or holds other bytes, `UndecodableImage` when its picture cannot be set upright.
         """
         view = self._encoded(row)
         # Unlike `bytes`, Arrow lets other threads run Python while it copies.
@@ -132,11 +138,11 @@ _KEPT_FILES = 64
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that a page comes from: its path below its source, its SHA-256, and the number of the page in it.
+    """The file that a page comes from, and its number there.
 
-    `source` is the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; before it
-    stands what made the PDF of an office's file. An image has neither, and a page of an Arrow or Parquet file no
-    number either.
+    It has its path below its source and its SHA-256. `source` is the name of the source. A page of a PDF was drawn at
+    `dpi` by `renderer`, with its version; before it stands what made the PDF of an office's file. An image has neither,
+    and a page of an Arrow or Parquet file no number either.
     """
 
     source: str
@@ -148,7 +154,10 @@ class Origin:
 
 
 def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
-    """Return a function that names the origin of a row of a shard, from 0. Raises `SourceError`, and `StoreError`."""
+    """Return a function from a shard's row, from 0, to its origin.
+
+    Raises `SourceError`, and `StoreError`.
+    """
     shard = manifest.shard(shard_key)
     if not _RENDERED.fullmatch(shard.file):
         source = manifest.source(shard.source)
@@ -177,7 +186,10 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
 
 @lru_cache(_KEPT_FILES)
 def _ranges(place: str, sha256: str) -> "RenderedShard":
-    """Return the metadata of a shard of documents' pages; its SHA-256 tells it from another at the same place."""
+    """Return the metadata of a shard of documents' pages.
+
+    Its SHA-256 tells it from another at the same place.
+    """
     from resources.pages.documents.shards import RenderedShard
 
     try:

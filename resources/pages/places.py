@@ -1,4 +1,4 @@
-"""Places of the index of a corpus and its files: on this machine, or in object storage.
+"""Places of the index and its files: on this machine, or at URLs.
 
 It loads no Arrow, and the client of an object storage only where one is asked.
 """
@@ -25,7 +25,9 @@ FETCHED = "sources"
 
 @dataclass(frozen=True)
 class CorpusPlace:
-    """`url` is the folder or fsspec URL of the index; the home itself when empty. Of what lies at URLs, this node keeps
+    """The place of a corpus: its home, and where its index lies.
+
+    `url` is the folder or fsspec URL of the index; the home itself when empty. Of what lies at URLs, this node keeps
     `cache_gb` gigabytes in its home.
     """
 
@@ -61,17 +63,20 @@ class CorpusPlace:
         return FetchedFiles(self.home / FETCHED, int(self.cache_gb * 1e9))
 
     def location(self, file: str) -> str:
-        """Return the path or URL of a file that the index names: below the index, or anywhere."""
+        """Return the path or URL of a file that the index names.
+
+        It lies below the index, or anywhere.
+        """
         if is_url(file) or os.path.isabs(file):
             return file
         return f"{self.url}/{file}" if self.remote else str(self.folder / file)
 
     @contextmanager
     def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """A file that the index names, on this disk while the context is open; one that is mapped by then stays mapped.
+        """Yield a file of the index on this disk, while open.
 
-        Raises `SourceError` for one at a URL that is not there, or has another SHA-256, and `StoreError` where the
-        storage does not answer or the disk is full.
+        One that is mapped by then stays mapped. Raises `SourceError` for one at a URL that is not there, or has another
+        SHA-256, and `StoreError` where the storage does not answer or the disk is full.
         """
         location = self.location(file)
         if not is_url(location):
@@ -104,7 +109,10 @@ class CorpusPlace:
         return objects.has(f"{root}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file beside the index, whole or not at all. Raises `StoreError`, and `LockLost`."""
+        """Write a small file beside the index, whole or not at all.
+
+        Raises `StoreError`, and `LockLost`.
+        """
         if not self.remote:
             from resources.files import replace_bytes
 
@@ -129,7 +137,10 @@ class CorpusPlace:
             objects.remove(f"{root}/{name}")
 
     def relative(self, path: "SourcePath | str") -> str:
-        """Return the name of a file in the index: its place below the index, or else its path or URL."""
+        """Return the name of a file in the index.
+
+        That is its place below the index, or else its path or URL.
+        """
         text = str(path)
         if is_url(text):
             return text.removeprefix(f"{self.url}/") if self.remote else text
@@ -142,13 +153,16 @@ class CorpusPlace:
 
 
 def place_of(where: "Path | CorpusPlace") -> CorpusPlace:
-    """Return the place of a corpus that is indexed in a home, where a folder is given."""
+    """Return the place of a corpus, also of one indexed in a home."""
     return where if isinstance(where, CorpusPlace) else CorpusPlace(where)
 
 
 @dataclass
 class _Listing:
-    """Return the files at or below a URL by their place below it, each with its URL and facts of the storage."""
+    """Return the files at or below a URL by their place.
+
+    Each has its URL and facts of the storage.
+    """
 
     url: str
     fetched: "FetchedFiles"
@@ -165,14 +179,20 @@ class _Listing:
 
 @total_ordering
 class ObjectPath:
-    """A path of a listing: what indexing uses of `pathlib.Path`, answered without asking the storage again."""
+    """A path of a listing, answered without asking the storage again.
+
+    It has what indexing uses of `pathlib.Path`.
+    """
 
     def __init__(self, listing: _Listing, place: str = "") -> None:
         self._listing, self._place = listing, place
 
     @classmethod
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
-        """Return the file or folder at a URL, with all that is below it. Raises `StoreError`."""
+        """Return the file or folder at a URL, with all below it.
+
+        Raises `StoreError`.
+        """
         from resources.pages.fetched_files import Stamp
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
@@ -221,7 +241,10 @@ class ObjectPath:
             yield self / name
 
     def relative_to(self, other: "ObjectPath") -> PurePosixPath:
-        """Return the place of this file below `other`; a file that is the source itself has its name."""
+        """Return the place of this file below `other`.
+
+        A file that is the source itself has its name.
+        """
         return PurePosixPath(self._place or self.name).relative_to(other._place)
 
     def read_bytes(self) -> bytes:
@@ -230,7 +253,10 @@ class ObjectPath:
             return path.read_bytes()
 
     def open(self, mode: Literal["rb"]) -> Any:
-        """Return the file at the storage, for a few bytes of it. Raises `FileNotFoundError`, and `StoreError`."""
+        """Return the file opened at the storage, for a few bytes.
+
+        Raises `FileNotFoundError`, and `StoreError`.
+        """
         from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
@@ -238,7 +264,10 @@ class ObjectPath:
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """Yield the file on this disk, as it was when it was listed. Raises `SourceError` and `StoreError`."""
+        """Yield the file on this disk, as it was listed.
+
+        Raises `SourceError` and `StoreError`.
+        """
         with self._listing.fetched.held(*self._file) as fetched:
             yield fetched.path
 
@@ -253,7 +282,10 @@ class ObjectPath:
         return self._file[1].size
 
     def put(self, made: Path) -> None:
-        """Write the file whole from one of this disk, which is moved to what was fetched. Raises `StoreError`."""
+        """Write the file whole from one of this disk.
+
+        That one is moved to what was fetched. Raises `StoreError`.
+        """
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
 
@@ -305,7 +337,10 @@ def on_disk(path: SourcePath) -> AbstractContextManager[Path]:
 
 
 def sha256_of(path: SourcePath) -> str:
-    """Return the SHA-256 of a file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
+    """Return the SHA-256 of a file.
+
+    Raises `OSError`, or `SourceError` and `StoreError` where it is fetched.
+    """
     if not isinstance(path, Path):
         return path.sha256()
     from resources.files import file_sha256

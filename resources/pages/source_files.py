@@ -1,4 +1,7 @@
-"""Find the files of a source and read their rows: tables of pages and questions, documents, and what is left out."""
+"""Find a source's files and read their rows.
+
+They are tables of pages and questions, documents, and what is left out.
+"""
 
 import itertools
 import re
@@ -45,7 +48,10 @@ _READ_FROM = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The content of a source: `pages` are files of pages in their order; of these and `documents` one is empty."""
+    """The files of a source: `pages`, in order, or `documents`.
+
+    One of the two is empty.
+    """
 
     name: str
     pages: Sequence[SourcePath]
@@ -68,7 +74,7 @@ class _SavedFile(BaseModel):
 
 
 class _SavedState(BaseModel):
-    """The file that `datasets` writes beside the files of one split: what is used of it."""
+    """What is used of the file that `datasets` writes beside a split."""
 
     files: list[_SavedFile] = Field(alias="_data_files")
 
@@ -77,7 +83,10 @@ _Saved = TypeVar("_Saved", bound=BaseModel)
 
 
 def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
-    """Return the content of a source that is indexed at `place`. Raises `SourceError`, and `StoreError` for a URL."""
+    """Return the files of a source that is indexed at `place`.
+
+    Raises `SourceError`, and `StoreError` for a URL.
+    """
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
     if folder.is_dir():
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
@@ -101,12 +110,15 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
 
 
 def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
-    """Return the format of a file by its suffix; None for a file of another kind."""
+    """Return a file's format by its suffix, None for another kind."""
     return _FORMATS.get(path.suffix.lower())
 
 
 def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
-    """Return the files in a folder and below, without what the platform writes into a home."""
+    """Return the files in a folder and below.
+
+    What the platform writes into a home is left out.
+    """
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
     questions, annotations = beside.get("qa"), beside.get("annotations")
@@ -167,7 +179,10 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 def _beside_shards(
     files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
-    """Return the files around the files of pages in `folder`, above it and below, with the reason to leave them out."""
+    """Yield the files around those of pages, with reasons to leave them out.
+
+    They lie in `folder`, above it and below.
+    """
     taken = {str(path) for path in files}
     saved = (files[0].parent / "state.json").is_file()
     for each in others:
@@ -242,7 +257,10 @@ _BESIDE = frozenset({"qa", "annotations", "queries"})
 
 @dataclass(frozen=True, slots=True)
 class HubCorpus:
-    """`files` are the Arrow files of the pages, in order; `revision` is the commit they are of."""
+    """A corpus on the Hub: its Arrow `files` of pages at a `revision`.
+
+    The revision is a commit.
+    """
 
     revision: str
     files: list[Path]
@@ -251,7 +269,10 @@ class HubCorpus:
 
 
 def role(name: str) -> str:
-    """Return the kind of a file or configuration by the last word of its name: one of `_BESIDE`, or "corpus"."""
+    """Return the kind of a file or configuration by its last word.
+
+    It is one of `_BESIDE`, or "corpus".
+    """
     word = name.lower().replace("_", "-").rpartition("-")[2]
     return word if word in _BESIDE else "corpus"
 
@@ -300,9 +321,10 @@ Rows = Sequence[tuple[str | None, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class PageRows:
-    """A shard with its rows, None where its file cannot be read now; its key is empty until it has one.
+    """A shard with its rows, None where its file cannot be read.
 
-    `written` is when its file was last written, in nanoseconds; None for one at a URL.
+    Its key is empty until it has one. `written` is when its file was last written, in nanoseconds; None for one at a
+    URL.
     """
 
     shard: Shard
@@ -312,14 +334,17 @@ class PageRows:
 
 @dataclass(slots=True)
 class SeenIds:
-    """The page ids of the shards so far, and counts of rows that cannot keep their id."""
+    """The page ids of the shards so far, and counts of bad ids.
+
+    Those are rows that cannot keep their id.
+    """
 
     shard_of: dict[str, str] = field(default_factory=dict)
     duplicates: int = 0
     unusable: int = 0
 
     def take(self, file: PageRows) -> Shard:
-        """Return the entry of the next shard, with the ids in it that belong to a page of an earlier one."""
+        """Return the next shard's entry, with ids of earlier shards' pages."""
         if file.rows is None:
             return file.shard
         duplicates: set[str] = set()
@@ -336,7 +361,10 @@ class SeenIds:
 
 
 def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
-    """Return a file of pages, read as a whole; None when it has no rows. Raises `SourceError` for a damaged one."""
+    """Return a file of pages, read whole; None without rows.
+
+    Raises `SourceError` for a damaged one.
+    """
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
     # Before it is read: what is written meanwhile is noticed later.
@@ -372,10 +400,11 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
 def with_keys(
     files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
 ) -> tuple[list[PageRows], dict[str, str]]:
-    """Return the files, each with a key, and the keys of those that the source `had` and that nothing has any more.
+    """Return the files with their keys, and the source's former keys.
 
-    A file keeps the key that its bytes, or else its path, had, or gets the one back under which its bytes were
-    `retired`; the others get the lowest numbers that nothing has or had.
+    Those are the ones that it `had` and that nothing has any more. A file keeps the key that its bytes, or else its
+    path, had, or gets the one back under which its bytes were `retired`; the others get the lowest numbers that nothing
+    has or had.
     """
     keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
     free = {shard.key: shard for shard in had if shard.key not in keys.values()}

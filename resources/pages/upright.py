@@ -1,4 +1,7 @@
-"""The transform that sets a page upright: found once, stored as numbers, applied and undone. Pure; no Dagster."""
+"""The transform that sets a page upright: found, stored, applied and undone.
+
+Pure; no Dagster.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -57,7 +60,10 @@ class PageTransform:
         return ", ".join(done)
 
     def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-        """Return the upright page of a picture, RGB or grey. What lies outside of the picture is its edge, blurred."""
+        """Return the upright page of a picture, RGB or grey.
+
+        What lies outside of the picture is its edge, blurred.
+        """
         import cv2
         import numpy as np
 
@@ -82,7 +88,7 @@ class PageTransform:
         return cv2.imencode(".png", upright, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
 
     def to_original(self, points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-        """Return points (x, y) of the upright page as points of the picture as it came."""
+        """Return points (x, y) of the upright page on the original picture."""
         import cv2
         import numpy as np
 
@@ -95,12 +101,15 @@ class PageTransform:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any] | None) -> "PageTransform | None":
-        """Return the transform that a row of `raw_pages` keeps; None for a page that is upright as it came."""
+        """Return the transform of a row of `raw_pages`, None for an upright page."""
         return None if row is None else cls(**{**row, "matrix": tuple(row["matrix"])})
 
     @staticmethod
     def picture_of(row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what of a row decides how the upright page looks, and not how sure it is."""
+        """Return the parts of a row that decide how the page looks.
+
+        How sure it is does not count.
+        """
         return {name: value for name, value in row.items() if name not in ("skew_sharpness", "paper_levels")}
 
     @cached_property
@@ -111,7 +120,10 @@ class PageTransform:
 
 
 def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
-    """Return what sets a page (RGB) upright; None where it is, or where nothing says that it is not."""
+    """Return what sets a page (RGB) upright, None where nothing has to.
+
+    So it is, too, where nothing says that it is not upright.
+    """
     import cv2
     import numpy as np
 
@@ -152,9 +164,9 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
 
 
 def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
-    """Return what takes a sheet to a rectangle, and the size of the page: its longer sides, and what is written around.
+    """Return the transform of a sheet to a rectangle, and the page's size.
 
-    `around` are points of that writing, (n, 2).
+    That is the sheet's longer sides, and what is written around. `around` are points of that writing, (n, 2).
     """
     import cv2
     import numpy as np
@@ -177,7 +189,10 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
 
 
 def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":
-    """Return what takes off a skew, and the size of a page that holds all of the turned one."""
+    """Return the transform that removes a skew, and the page's new size.
+
+    The page holds all of the turned one.
+    """
     import cv2
     import numpy as np
 
@@ -223,7 +238,7 @@ _BRIGHTEST_SURROUNDINGS = 0.82
 
 
 def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float] | None":
-    """Return the corners of the sheet as (4, 2) float32, and by how many grey levels it stands out.
+    """Return a sheet's corners, (4, 2) float32, and its grey levels above.
 
     Corners are clockwise from the top left, in pixels of the RGB picture; see `_quality` for the levels. None where
     the picture shows nothing but the page.
@@ -262,7 +277,10 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
 
 
 def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
-    """Return the corners of the largest figure above the threshold, where it has four straight sides."""
+    """Return the four corners of the largest figure above a threshold.
+
+    None where it has not four straight sides.
+    """
     import cv2
     import numpy as np
 
@@ -290,7 +308,10 @@ def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
 
 
 def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
-    """Return the corners where lines through the middle of the outline's sides meet; None where sides are parallel."""
+    """Return the corners where lines through the outline's sides meet.
+
+    None where sides are parallel.
+    """
     import cv2
     import numpy as np
 
@@ -312,9 +333,9 @@ def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> 
 
 
 def _quality(white: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> float:
-    """Return by how many grey levels the sheet stands out at its weakest side; 0.0 where it is no sheet.
+    """Return how many grey levels a sheet stands out, 0.0 for none.
 
-    They count up to twice where it covers little of the picture.
+    They are those of its weakest side. They count up to twice where it covers little of the picture.
     """
     import numpy as np
 

@@ -175,7 +175,10 @@ class Observer:
         self.observed.no_gpu = self.observed.no_gpu or self._sampler.problem
 
     def now(self) -> float:
-        """Read the cards, so that a short time has a reading at its beginning and its end, and return the Unix time."""
+        """Read the cards, and return the Unix time.
+
+        So a short time has a reading at its beginning and its end.
+        """
         return self._sampler.take()
 
     def _watch_cores(self) -> None:

@@ -38,7 +38,10 @@ class Recognizer(Engine):
         return KOREAN
 
     def remedy(self, script: str) -> str:
-        """Return how pages in a script that is not expected are read; a sentence's last part."""
+        """Return how to read pages in an unexpected script.
+
+        It is the last part of a sentence.
+        """
         return "choose a reader and settings for it"
 
     @abstractmethod

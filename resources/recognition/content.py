@@ -23,7 +23,10 @@ def script_of(char: str) -> str:
 
 
 def main_script(text: str) -> str | None:
-    """Return the script of most letters of a text, named as by `script_of`; None where there is no letter."""
+    """Return the script of most letters, None without letters.
+
+    It is named as by `script_of`.
+    """
     counts = Counter[str]()
     for char, count in Counter(text).items():
         if char.isalpha():

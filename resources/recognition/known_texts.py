@@ -138,7 +138,7 @@ class _PageRouter:
 
     @property
     def has_doubted(self) -> bool:
-        """Return whether a page has to be read again: a sample of it says something else."""
+        """Return whether a sample contradicts a page, so it is read again."""
         return bool(self._doubted)
 
     def next_to_read(self) -> bool:

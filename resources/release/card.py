@@ -158,7 +158,10 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
 
 
 def _chunked(inventory: Inventory) -> dict[str, int]:
-    """Return the numbers of documents in chunks, and of those that lack pages or all of their chunks."""
+    """Return the numbers of documents in chunks, and of incomplete ones.
+
+    Those lack pages or all of their chunks.
+    """
     states: Counter[str] = Counter()
     for part in inventory[CHUNKS]:
         for of_table in part.summary["states"].values():

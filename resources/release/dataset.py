@@ -242,7 +242,10 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
 
 
 def _chunks(documents: pa.Table) -> Iterator[Row]:
-    """Yield the chunks of the documents that begin in a shard; each is named by the first page of its document."""
+    """Yield the chunks of the documents that begin in a shard.
+
+    Each is named by the first page of its document.
+    """
     for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
         for chunk in document["chunks"] or ():
             known = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
@@ -331,7 +334,10 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
 
 
 def _correction_counts(corrections: pa.Table) -> dict[str, int]:
-    """Return the numbers of corrections, of the pages they are on, and of pages that are checked as they are now."""
+    """Return the numbers of corrections, corrected pages and checked pages.
+
+    Checked as they are now.
+    """
     last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
     changes = corrections.filter(pc.field("action") != "checked")
     return {

@@ -1,4 +1,4 @@
-"""Describes a release, and pushes it to the Hub if it is whole and fit for others.
+"""Describes a release, and pushes a whole one to the Hub.
 
 It pushes only when a run or a person says so.
 """

@@ -353,9 +353,9 @@ class _ShardJoins:
             yield from self._problem(f"{config} has figures twice", twice)
 
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
-        """Check that each chunk comes once, and that its places are regions, as far as those are in the shard.
+        """Check that chunks come once, and that their places are regions.
 
-        Pages of other shards are checked only where they are known.
+        As far as those are in the shard. Pages of other shards are checked only where they are known.
         """
         if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
             return

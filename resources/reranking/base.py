@@ -1,4 +1,7 @@
-"""The protocol of engines that read a question and a page together, and the one that reads none."""
+"""The protocol of rerankers, and the one that reads nothing.
+
+They read a question and a page together.
+"""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -33,7 +36,10 @@ class Reranker(Engine):
     )
 
     def boot(self) -> None:
-        """Boot what the next question needs on this machine, the server aside; do not wait. Nothing by default."""
+        """Boot what the next question needs, without waiting.
+
+        On this machine, the server aside. Nothing by default.
+        """
 
     @abstractmethod
     def score(self, pairs: Iterable["Pair"]) -> Iterator["Relevance"]:

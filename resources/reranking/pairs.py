@@ -40,7 +40,7 @@ Figures = defaultdict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A question and what is seen of a page, as they travel to a client process."""
+    """A question and what is seen of a page, for client processes."""
 
     id: str
     question: str
@@ -50,7 +50,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """The score of a pair, from 0 to 1, or the reason why there is none."""
+    """The score of a pair, from 0 to 1, or why there is none.
+
+    It is the latter in `reason`.
+    """
 
     id: str
     score: float | None
@@ -68,7 +71,7 @@ class PairSettings:
 
 @dataclass(slots=True)
 class PreparedPair:
-    """A pair with its picture, the text of its page, and the tokens of its prompt."""
+    """A pair with its picture, page text and the prompt's tokens."""
 
     pair: Pair
     question: str = ""
@@ -170,7 +173,10 @@ class PairHandler:
 
 
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:
-    """Return the text of a turn before the picture and after it; without one all is before it."""
+    """Return the texts of a turn before and after the picture.
+
+    Without one all is before it.
+    """
     before = f"<Instruct>: {instruction}<Query>:{ready.question}\n<Document>:"
     said = ready.text or ("" if ready.image else "NULL")
     return (before, said) if ready.image else (before + said, "")

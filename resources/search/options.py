@@ -28,9 +28,10 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The filter of pages: of any of the `documents`, in any of the `shards`, mainly in any of the `scripts`.
+    """The filter of pages by documents, shards and scripts.
 
-    All where none is named.
+    A page is of any of the `documents`, in any of the `shards`, mainly in any of the `scripts`. All where none is
+    named.
     """
 
     documents: frozenset[str] = frozenset()

@@ -242,7 +242,7 @@ class PageViews:
         return table.select(columns).filter(wanted)["page_id"].combine_chunks()
 
     def values(self, shard: str, column: str) -> list[str]:
-        """Return the values of a column of the pages of a shard, such as their documents."""
+        """Return a column of a shard's pages, such as their documents."""
         return self.opened(shard)[0][column].drop_null().unique().to_pylist()
 
 

@@ -1,4 +1,7 @@
-"""The first pages of a search in the order of a reranker, which reads question and page together."""
+"""The first pages of a search in the order of a reranker.
+
+It reads question and page together.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,14 +34,20 @@ _STARTS = 3
 
 
 class SeenPages:
-    """Pages of a corpus as a reranker sees them: pictures as they were read, texts from the tables."""
+    """The pages of a corpus as a reranker sees them.
+
+    Pictures as they were read, texts from the tables.
+    """
 
     def __init__(self, store: SearchedTables, corpus: Corpus, sees: Seen) -> None:
         self._store, self._corpus, self._sees = store, corpus, sees
         self._tables: dict[str, tuple[object, dict[str, dict[str, Any]]]] = {}
 
     def keys(self, pages: Iterable[PageKey]) -> dict[PageKey, str]:
-        """Return for each page that can be seen the fingerprint of what is seen of it. Raises `StoreError`."""
+        """Return the fingerprint of what is seen of each page.
+
+        Only of pages that can be seen. Raises `StoreError`.
+        """
         found = {}
         for shard, page_id in pages:
             row = self._rows(shard).get(page_id)
@@ -87,9 +96,10 @@ class RankedQuestion:
 
 
 class Reranking:
-    """Puts the first pages of questions into the order of a reranker; threads may share it.
+    """Puts the first pages of questions into a reranker's order.
 
-    What has no score, as a page that cannot be decoded, keeps its place behind those that have one.
+    Threads may share it. What has no score, as a page that cannot be decoded, keeps its place behind those that have
+    one.
     """
 
     def __init__(self, engine: Reranker, pages: SeenPages) -> None:
@@ -182,7 +192,10 @@ def reranking_of(engine: Reranker, store: SearchedTables, corpus: Corpus) -> Rer
 
 
 def order(pages: Sequence[PageKey], scores: Mapping[PageKey, float]) -> list[PageKey]:
-    """Return the pages by their scores, the best first; those without one follow as they were."""
+    """Return the pages by their scores, the best first.
+
+    Those without one follow as they were.
+    """
     return sorted(pages, key=lambda page: -scores.get(page, -1.0))
 
 

@@ -375,7 +375,10 @@ def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
 
 
 def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
-    """Return the pages, those of one picture together at the place of the first of them."""
+    """Return the pages, those of one picture together.
+
+    They are at the place of the first of them.
+    """
     found: dict[object, list[Neighbour]] = {}
     for near in ranked:
         page = (near.shard, near.page_id)

@@ -1,4 +1,4 @@
-"""The store: one Parquet table per asset and shard, replaced whole, and the one that a profile configures."""
+"""The store: one Parquet table per asset and shard, replaced whole."""
 
 import hashlib
 import io

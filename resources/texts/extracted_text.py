@@ -1,4 +1,7 @@
-"""The texts of regions from a sound text layer, and its comparison with what was read."""
+"""Texts of regions from a text layer, compared with the reading.
+
+The layer is sound.
+"""
 
 import re
 import unicodedata
@@ -100,7 +103,10 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
 
 
 def _implausible(text: str) -> Iterator[str]:
-    """Characters that have a meaning, and mean another: a font whose map was made for another font."""
+    """Yield the signs of characters that mean others than they seem to.
+
+    Their font has a map that was made for another font.
+    """
     # Each word once: a page may repeat one that is no word of any language.
     latin = list("".join(sorted(set(_WORD.findall(text)))))
     hangul = [char for char in text if "가" <= char <= "힣"]
@@ -114,7 +120,7 @@ def _implausible(text: str) -> Iterator[str]:
 
 
 def _as_page(layer: TextLayer) -> str:
-    """Return the words with a blank between them, and line ends where the PDF has them."""
+    """Return the words with blanks, and line ends as in the PDF."""
     return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
 
 
@@ -158,18 +164,22 @@ _MARGIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ExtractedTexts:
-    """Texts from a layer by the index of their region, and lines to read as its proof."""
+    """Texts from a layer by region index, and lines to prove it.
+
+    The lines are to be read.
+    """
 
     texts: Mapping[int, str]
     samples: Sequence[LineSample] = ()
 
 
 def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
-    """Return the texts of the text regions whose words are sound and all that is printed there.
+    """Return the texts of the regions that the layer covers soundly.
 
-    None of a layer that is not sound. Lines are as printed, code stands between fences with its indents. The samples
-    are at most three lines in `scripts`, those that the reader knows: one of the body, one of another size, and the
-    one with most digits, for fonts map their characters one by one.
+    Their words are sound and all that is printed there. None of a layer that is not sound. Lines are as printed, code
+    stands between fences with its indents. The samples are at most three lines in `scripts`, those that the reader
+    knows: one of the body, one of another size, and the one with most digits, for fonts map their characters one by
+    one.
     """
     regions = list(regions)
     if unsound(layer, scripts) is not None:
@@ -217,7 +227,10 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
 
 
 def _readable(line: Line, scripts: Collection[str]) -> str:
-    """Return the text of a line that stands upright and is plain enough to be read; empty for another."""
+    """Return an upright, plain line's text; empty for another.
+
+    Plain enough to be read.
+    """
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)
@@ -310,7 +323,7 @@ def layer_figures(table: pa.Table) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class FromLayers:
-    """Counts of regions with text from the PDF itself, of all regions, and of their pages."""
+    """Counts of regions with text from the PDF, all regions, and pages."""
 
     regions: int = 0
     of: int = 0

@@ -1,4 +1,4 @@
-"""Words of a text layer by the region that they stand in, and as the lines that it prints. Pure."""
+"""A text layer's words by region, and its printed lines. Pure."""
 
 import re
 import unicodedata
@@ -30,7 +30,10 @@ _BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The words of a line from left to right, and the box around them in the direction of reading."""
+    """The words of a line from left to right, and their box.
+
+    The box is in the direction of reading.
+    """
 
     words: tuple[Word, ...]
 
@@ -41,9 +44,10 @@ class Line:
 
 
 def lines_of(words: Sequence[Word]) -> list[Line]:
-    """Return the lines in reading order: that of the PDF where it leads down the page, else from top to bottom.
+    """Return the lines in reading order.
 
-    Turned lines and vertical writing are turned upright first: their boxes are no places on the page any more.
+    That of the PDF where it leads down the page, else from top to bottom. Turned lines and vertical writing are turned
+    upright first: their boxes are no places on the page any more.
     """
     lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
     joined: list[Line] = []
@@ -56,9 +60,10 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
 
 
 def text_of(lines: Sequence[Line]) -> str:
-    """Lines as they are printed; a word that a hyphen divides stands whole on the line where it begins.
+    """Return the lines as they are printed.
 
-    The hyphen goes where small letters stand on both sides of it, and nowhere else.
+    A word that a hyphen divides stands whole on the line where it begins. The hyphen goes where small letters stand on
+    both sides of it, and nowhere else.
     """
     stacked = _is_stack(lines)
     texts: list[str] = []
@@ -103,7 +108,10 @@ def clean(text: str) -> str:
 
 
 def _upright(words: Sequence[Word]) -> list[Word]:
-    """Return the words with boxes as if their lines ran from left to right, each below the one before."""
+    """Return the words turned so that their lines run left to right.
+
+    Each line is below the one before.
+    """
     if not words:
         return []
     down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))
@@ -195,7 +203,10 @@ class RegionWords:
 
 
 def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
-    """For each box (x1, y1, x2, y2) in pixels, the words whose middle lies in it; of two boxes, in the smaller one."""
+    """Return the words whose middle lies in each box.
+
+    Boxes are (x1, y1, x2, y2) in pixels; of two the smaller one has the word.
+    """
     homes = _homes(layer, boxes)
     covered = np.zeros_like(layer.bare)
     for word in layer.words:

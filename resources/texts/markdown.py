@@ -1,4 +1,7 @@
-"""A page as markdown and as plain text. Pure; numbers, dates and words stay as they were read."""
+"""A page as markdown and as plain text. Pure.
+
+Numbers, dates and words stay as they were read.
+"""
 
 import html
 import re
@@ -49,9 +52,10 @@ def link_target(path: str) -> str:
 
 
 def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
-    """Positions of the formulas that have a number, with the position of the number: the next region or the last.
+    """Return the positions of numbered formulas and of their numbers.
 
-    `regions` are the label and content of each region of a page, in reading order.
+    A number is the next region or the last. `regions` are the label and content of each region of a page, in reading
+    order.
     """
     found: dict[int, int] = {}
     for position, (label, content) in enumerate(regions):
@@ -93,7 +97,10 @@ def formula_markdown(content: str, number: str | None) -> str:
 
 
 def line_markdown(line: str) -> str:
-    """Return a printed line: a bullet is `- `, and nothing at its beginning is taken for markup."""
+    """Return a printed line as markdown.
+
+    A bullet is `- `, and nothing at its beginning is taken for markup.
+    """
     bullet = _BULLET.match(line)
     if bullet:
         return "- " + inline_markdown(line[bullet.end() :])
@@ -113,10 +120,11 @@ def inline_markdown(text: str) -> str:
 
 
 def defuse(markdown: str) -> str:
-    """`markdown` in which no link or picture has another scheme than those of the web and of mail.
+    """Return markdown whose links lead to the web or mail alone.
 
-    What is printed on a page may be a link in markdown, also one to a script or to a file of whoever opens it. The
-    bracket before such a target is escaped, so that it shows as it is printed. Targets without a scheme stay.
+    So do its pictures. What is printed on a page may be a link in markdown, also one to a script or to a file of
+    whoever opens it. The bracket before such a target is escaped, so that it shows as it is printed. Targets without a
+    scheme stay.
     """
     unlinked = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], markdown)
     return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
@@ -130,7 +138,10 @@ _SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
 
 
 def _is_unsafe(link: re.Match[str]) -> bool:
-    """Return whether a link leads elsewhere than to the web, as markdown and browsers read it."""
+    """Return whether a link leads elsewhere than to the web.
+
+    It is read as markdown and browsers do.
+    """
     target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
     # Browsers leave out blanks and control characters.
     scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))

@@ -1,9 +1,9 @@
-"""Signs that the text of a page is not what is printed on it. Pure; no reference, no second reading.
+"""Signs that a text is not what is printed. Pure.
 
-Each sign has a share from which it counts and one from which it is certain; both lie beyond those
-of clean pages of manuals with code, tables, formulas and English (`benchmarks/reading/text_quality.py`). A
-doubt is a warning: it changes no state. Regions that failed are not part of a page's text, and the
-page's state reports them; leave their boxes out too.
+They need no reference and no second reading. Each sign has a share from which it counts and one from which it is
+certain; both lie beyond those of clean pages of manuals with code, tables, formulas and English
+(`benchmarks/reading/text_quality.py`). A doubt is a warning: it changes no state. Regions that failed are not part of a
+page's text, and the page's state reports them; leave their boxes out too.
 """
 
 import re
@@ -75,9 +75,10 @@ _MIXED = 0.03
 
 @dataclass(frozen=True, slots=True)
 class JudgedRegion:
-    """A region that was to be read: its label, its area in units of the 1000 x 1000 grid, what was read from it.
+    """A region that was to be read: label, area, letters read.
 
-    `cut` is a reading that was cut off, `unsure` one that its engine doubts. A `picture` was not read.
+    The area is in units of the 1000 x 1000 grid. `cut` is a reading that was cut off, `unsure` one that its engine
+    doubts. A `picture` was not read.
     """
 
     label: str
@@ -90,7 +91,10 @@ class JudgedRegion:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A sign of a bad text: its kind, how sure it is (0 to 1), and a sentence for a person."""
+    """A sign of a bad text: kind, sureness (0 to 1), sentence.
+
+    The sentence is for a person.
+    """
 
     kind: str
     weight: float
@@ -126,7 +130,10 @@ def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
 
 
 def total(found: Sequence[Doubt]) -> float:
-    """A page's doubt from 0, fine, to 1, certainly wrong: the chance that one of its independent signs is right."""
+    """Return a page's doubt from 0, fine, to 1, certainly wrong.
+
+    It is the chance that one of its independent signs is right.
+    """
     sound = 1.0
     for doubt in found:
         sound *= 1 - doubt.weight
@@ -142,7 +149,7 @@ def doubtful(table: pa.Table) -> list[DoubtfulPage]:
 
 
 def unexpected_scripts(scripts: Iterable[str | None], expected: Set[str]) -> Counter[str]:
-    """Count the pages by their main script, of those in a script that is not expected."""
+    """Count the pages of each unexpected main script."""
     known = _EVERYWHERE | expected
     return Counter(script for script in scripts if script and script not in known)
 
@@ -196,9 +203,10 @@ def _without_marks(text: str) -> Doubt:
 
 
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
-    """Lines whose Hangul was left out, or read as something else, are not like English, code or formulas.
+    """Yield doubts about lines whose Hangul seems to be lost.
 
-    `chinese` says that Chinese characters are expected by themselves.
+    It was left out, or read as something else; the lines are not like English, code or formulas. `chinese` says that
+    Chinese characters are expected by themselves.
     """
     lines = [line for line in text.splitlines() if _has_little_hangul(line)]
     plain = strip_fillers("\n".join(lines))
@@ -239,7 +247,10 @@ def _repetition(text: str) -> Iterator[Doubt]:
 
 
 def _repeated(text: str, letters: int) -> int:
-    """Stretches of the text, from each of its characters on, that were there before and have so many letters."""
+    """Return how many characters begin a stretch that was there before.
+
+    A stretch with fewer than so many `letters` does not count.
+    """
     if not _may_repeat(text):
         return 0
     seen: set[str] = set()
@@ -253,7 +264,10 @@ def _repeated(text: str, letters: int) -> int:
 
 
 def _may_repeat(text: str) -> bool:
-    """Return whether two stretches of the text have the same checksum; without that, none was there before."""
+    """Return whether two stretches of the text have one checksum.
+
+    Without that, none was there before.
+    """
     if len(text) <= _WINDOW:
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -284,7 +298,10 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
 
 
 def _is_dense(box: JudgedRegion) -> bool:
-    """Return whether text should fill a box: prose, or a box too large for a title."""
+    """Return whether text should fill a box.
+
+    That is prose, or a box too large for a title.
+    """
     return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 

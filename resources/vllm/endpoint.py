@@ -21,7 +21,10 @@ Samples = defaultdict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica to send requests to; `runner` is generate, pooling for vectors, or classify for scores."""
+    """One replica to send requests to, and its `runner`.
+
+    That is generate, pooling for vectors, or classify for scores.
+    """
 
     url: str
     api_key: str
@@ -138,9 +141,9 @@ def probe(target: Target, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequests:
-    """Requests of real size, `count` of each kind: a picture in pixels, (0, 0) for none, and a text in tokens.
+    """Requests of real size, `count` of each kind.
 
-    A text is for a pooling server alone.
+    A picture in pixels, (0, 0) for none, and a text in tokens. A text is for a pooling server alone.
     """
 
     picture: tuple[int, int]
@@ -153,10 +156,10 @@ _ANSWER = 16
 
 
 def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
-    """Have requests of real size answered, all of a kind at once, so that kernels are compiled before the first page.
+    """Warm the server up by requests of real size.
 
-    Each process that answers HTTP probably gets one of either kind: it loads its image processor with it. Raises as
-    `probe` does.
+    All of a kind come at once, so that kernels are compiled before the first page. Each process that answers HTTP
+    probably gets one of either kind: it loads its image processor with it. Raises as `probe` does.
     """
     with ThreadPoolExecutor(max(1, requests.count)) as pool:
         for of_kind in zip(*(_first_bodies(target, requests, number) for number in range(requests.count)), strict=True):
@@ -164,7 +167,10 @@ def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
 
 
 def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return paths and bodies, one of each kind; those of another `number` have other pictures and texts."""
+    """Return paths and bodies of requests, one of each kind.
+
+    Those of another `number` have other pictures and texts.
+    """
     bodies: list[tuple[str, dict[str, Any]]] = []
     if all(requests.picture):
         picture = {"type": "image_url", "image_url": {"url": _draw_stripes(*requests.picture, number)}}
@@ -185,7 +191,10 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def _draw_stripes(width: int, height: int, number: int) -> str:
-    """Return a grey PNG of upright stripes as a data URL. A supervisor has no library for pictures."""
+    """Return a grey PNG of upright stripes as a data URL.
+
+    A supervisor has no library for pictures.
+    """
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

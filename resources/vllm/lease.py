@@ -1,4 +1,7 @@
-"""The lease on a managed server, shared by processes, and the list of the servers that run on this machine."""
+"""The lease on a managed server, shared by processes.
+
+And the list of the servers that run on this machine.
+"""
 
 import fcntl
 import logging

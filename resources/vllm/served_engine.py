@@ -27,9 +27,10 @@ _IN_FLIGHT = 1.5
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """The bytes that a model takes of a card: its weights, and those of a token in the KV cache and in a step.
+    """The bytes that a model takes of a card.
 
-    `picture` are those of one picture's encoder pass that do not grow with the step. All but the weights are estimates.
+    They are its weights, and those of a token in the KV cache and in a step. `picture` are those of one picture's
+    encoder pass that do not grow with the step. All but the weights are estimates.
     """
 
     weights: int
@@ -128,7 +129,7 @@ class ServedEngine(Engine):
 
     @property
     def memory(self) -> ModelMemory | None:
-        """Return the memory that the model takes of a card, None where it is not known."""
+        """Return the model's memory on a card, None where unknown."""
         return self.large_memory if self.large_memory and "8B" in self.server.model else self.model_memory
 
     def take_figures(self) -> Figures:

@@ -1,4 +1,4 @@
-"""PubTabNet and UniMER-Test, pictures of one table or formula each, and the scores of tables and formulas.
+"""PubTabNet and UniMER-Test: pictures of one table or formula, and scores.
 
 Pure but for the tools and the reading of files.
 """

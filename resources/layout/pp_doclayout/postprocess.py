@@ -1,4 +1,4 @@
-"""Post-processing of the model's raw boxes into detections of a page, every rule on whole arrays.
+"""Turns the model's raw boxes into detections, by whole arrays.
 
 The rules are those of PaddleX's layout post-processing as the GLM-OCR SDK configures them.
 Ties are broken the same way everywhere: reading order, then score, then label.

@@ -1,4 +1,4 @@
-"""Documents that become PDFs before they become pages, each in a process of its own with limits.
+"""Documents that become PDFs first, each in a limited process.
 
 The process converts one file, compares the text of the PDF with the text that the file itself holds, and ends. With
 its parent it ends too, and with it all that it started.
@@ -64,7 +64,10 @@ def is_converted(path: "os.PathLike[str] | str") -> bool:
 
 
 def lacks(suffix: str) -> str | None:
-    """Say what this machine lacks to convert files of a suffix, with the package; None when nothing."""
+    """Return what this machine lacks to convert files of a suffix.
+
+    It names the package; None when nothing is lacking.
+    """
     return office.lacks(suffix) if suffix in office.SUFFIXES else hwp.lacks()
 
 
@@ -74,9 +77,10 @@ def all_lacking() -> list[str]:
 
 
 def converter(suffix: str) -> str | None:
-    """Return what converts files of a suffix here, with its version; None for those that are not converted.
+    """Return what converts files of a suffix here, with its version.
 
-    A change of it converts the documents again, as new fonts do where there was no Korean one.
+    None for those that are not converted. A change of it converts the documents again, as new fonts do where there was
+    no Korean one.
     """
     if suffix not in suffixes():
         return None
@@ -108,7 +112,10 @@ def _format(suffix: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedDocument:
-    """The PDF of a document, and by page, counted from 0, what the PDF lacks of the document's text."""
+    """The PDF of a document, and what it lacks of its text.
+
+    The latter is by page, counted from 0.
+    """
 
     pdf: Path
     lost: Mapping[int, str]
@@ -123,7 +130,7 @@ class _Task:
 
 
 class Conversions:
-    """The PDFs of documents, each made when it is first asked for and kept until `end`."""
+    """The PDFs of documents, made when first asked for, kept until `end`."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -147,7 +154,10 @@ class Conversions:
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:
-        """Wait for every other LibreOffice of this user: one takes as much memory as all else together."""
+        """Wait for every other LibreOffice of this user.
+
+        One takes as much memory as all else together.
+        """
         user = os.getuid() if hasattr(os, "getuid") else ""
         lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
         while not self._cancelled:
@@ -258,7 +268,7 @@ def _text_of(document: "object", at: int) -> str:
 
 
 def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
-    """Say by page, from 0, what of the paragraphs that a file holds is not on the pages of its PDF.
+    """Return by page, from 0, the file's paragraphs that its PDF lacks.
 
     What is lost between a paragraph of page 2 and one of page 4 may have stood on any of the three. Only letters and
     digits are compared: blanks, bullets and quotation marks are drawn in many ways.
@@ -306,7 +316,10 @@ def _groups(letters: str) -> Iterator[str]:
 
 
 def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
-    """Return the page, from one on if there is such, on which all groups of letters stand."""
+    """Return the page on which all groups of letters stand.
+
+    One from `from_page` on comes first.
+    """
     pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
     return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
 

@@ -1,4 +1,7 @@
-"""The documents of a folder in natural order, and the ids of pages. No file is opened."""
+"""The documents of a folder in natural order, and ids of pages.
+
+No file is opened.
+"""
 
 import hashlib
 import os
@@ -39,13 +42,19 @@ class DocumentFile:
     id: str
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the file. Raises `OSError`, or `SourceError` and `StoreError` where it is fetched."""
+        """Return the SHA-256 of the file.
+
+        Raises `OSError`, or `SourceError` and `StoreError` where it is fetched.
+        """
         return sha256_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file, or a hidden folder, that is no document, and why. `name` is its path below the folder, for people."""
+    """A file or hidden folder that is no document, and why.
+
+    `name` is its path below the folder, for people.
+    """
 
     path: SourcePath
     name: str
@@ -54,7 +63,10 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The documents of a folder and the files left out, both in natural order of folders and names."""
+    """The documents of a folder and the files left out.
+
+    Both are in natural order of folders and names.
+    """
 
     documents: list[DocumentFile]
     left_out: list[LeftOut]
@@ -85,7 +97,10 @@ def find_documents(source: SourcePath) -> Found:
 
 
 def _no_document(path: SourcePath) -> str | None:
-    """Why a file or folder is no document; None when it is one. A broken link is one: it is reported as unreadable."""
+    """Return why a file or folder is no document, else None.
+
+    A broken link is one: it is reported as unreadable.
+    """
     suffix = path.suffix.lower()
     if path.name[0] == ".":
         return "hidden"
@@ -101,7 +116,10 @@ def _no_document(path: SourcePath) -> str | None:
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
-    """Yield all files below a folder, or the one that `source` is, each with its place."""
+    """Yield all files below a folder, each with its place.
+
+    `source` may be a file.
+    """
     if isinstance(source, ObjectPath):
         paths = [source] if source.is_file() else _walk_listed(source)
         yield from ((path, path.relative_to(source)) for path in paths)
@@ -138,12 +156,18 @@ def _refuse(error: OSError) -> None:
 
 
 def _id(stem: str, place: str, shared: bool) -> str:
-    """Return the stem; when it is too long or `shared`, as much of its end as fits and a hash of the place."""
+    """Return the stem as an id, with a hash when too long or `shared`.
+
+    Then it has as much of the stem's end as fits, and a hash of the place.
+    """
     return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
 
 
 def marked(stem: str, place: str) -> str:
-    """Return as much of the end of a stem as fits into an id, with a hash that tells equal stems apart."""
+    """Return the end of a stem that fits into an id, with a hash.
+
+    The hash tells equal stems apart.
+    """
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
@@ -165,7 +189,10 @@ def _compose(text: str) -> str:
 
 
 def problem_with(page_id: str) -> str | None:
-    """Why `page_id` cannot be used, as the end of a sentence that begins with the id; None when it can."""
+    """Return why `page_id` cannot be used; None when it can.
+
+    It is the end of a sentence that begins with the id.
+    """
     tests = (
         (not page_id, "is empty"),
         (len(page_id.encode("utf-8", "surrogatepass")) > MAX_BYTES, f"is longer than {MAX_BYTES} bytes"),
@@ -178,7 +205,10 @@ def problem_with(page_id: str) -> str | None:
 
 
 def stand_in(shard_key: str, row: int) -> str:
-    """Return the id of a row without a usable one. It holds a slash, so no usable id is equal to it."""
+    """Return the id of a row without a usable one.
+
+    It holds a slash, so no usable id is equal to it.
+    """
     return f"{shard_key}/row_{row}"
 
 

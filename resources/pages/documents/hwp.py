@@ -1,6 +1,7 @@
-"""HWP 5 and HWPX, the formats of Korean offices: their text, and their PDF by hwp-ingest and rsvg-convert.
+"""HWP 5 and HWPX, the formats of Korean offices: text and PDF.
 
-hwp-ingest was measured against rhwp-python on 35 HWP files: docs/documents.md has the figures.
+The PDF is made by hwp-ingest and rsvg-convert. hwp-ingest was measured against rhwp-python on 35 HWP files:
+docs/documents.md has the figures.
 """
 
 import re
@@ -97,7 +98,10 @@ def paragraphs(path: Path) -> list[str]:
 
 
 def _in_hwp5(file: Any) -> Iterator[str]:
-    """Yield the paragraphs of an HWP 5 file, which is a compound file of streams of records."""
+    """Yield the paragraphs of an HWP 5 file.
+
+    It is a compound file of streams of records.
+    """
     header = _stream(file, ["FileHeader"])
     if len(header) < _HEADER_SIZE or not header.startswith(b"HWP Document File"):
         raise UndecodableImage("the file is damaged or no HWP document: it has no header")
@@ -150,7 +154,10 @@ def _of_records(section: bytes) -> Iterator[str]:
 
 
 def _text(content: bytes) -> str:
-    """Return the letters of a paragraph, cut by a line end where an object as a table stands in it."""
+    """Return the letters of a paragraph, with line ends for objects.
+
+    An object is a table, for one.
+    """
     units = struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])
     letters = bytearray()
     at = 0
@@ -188,10 +195,11 @@ def require_bounded(archive: zipfile.ZipFile) -> None:
 def xml_paragraphs(
     xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset(), hides: str | None = None
 ) -> Iterator[str]:
-    """Yield the text of an XML file: of its elements called `text`, joined within each element called `paragraph`.
+    """Yield the text of an XML file by element `paragraph`.
 
-    A paragraph is cut where another stands within it. Names have no namespaces. No entity is resolved and nothing is
-    fetched. What is `unprinted` is left out, and texts whose element holds one that `hides` them.
+    It is that of the elements `text` within. A paragraph is cut where another stands within it. Names have no
+    namespaces. No entity is resolved and nothing is fetched. What is `unprinted` is left out, and texts whose element
+    holds one that `hides` them.
     """
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 

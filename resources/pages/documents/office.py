@@ -1,4 +1,4 @@
-"""Files of Word, PowerPoint, Excel and OpenDocument, and HTML: their text, and their PDF by LibreOffice."""
+"""Office files, OpenDocument and HTML: their text, and LibreOffice's PDF."""
 
 import ctypes
 import os
@@ -82,7 +82,10 @@ def _program() -> Path | None:
 
 @cache
 def converter() -> str:
-    """Return the name and the version of what makes the PDF. Raises `SourceError` when LibreOffice does not start."""
+    """Return the name and version of the converter.
+
+    Raises `SourceError` when LibreOffice does not start.
+    """
     with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
         try:
             said = subprocess.run(
@@ -122,7 +125,10 @@ def convert(path: Path, pdf: Path) -> None:
 
 
 def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
-    """Convert a document into a folder by LibreOffice with a new profile, and return the errors that it names."""
+    """Convert a document into a folder by LibreOffice; return its errors.
+
+    It has a new profile.
+    """
     (profile / "user").mkdir(parents=True)
     (profile / "user" / "registrymodifications.xcu").write_text(_registry())
     done = subprocess.run(
@@ -142,7 +148,10 @@ def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
 
 
 def _filters(suffix: str) -> tuple[str, ...]:
-    """Return the options of the conversion; pages of the web lose their first line when they are printed as such."""
+    """Return the options of the conversion.
+
+    Pages of the web lose their first line when they are printed as such.
+    """
     if suffix in _HTML:
         return "--infilter=HTML (StarWriter)", "--convert-to", "pdf:writer_pdf_Export"
     return "--convert-to", "pdf"
@@ -165,10 +174,10 @@ def _leave_network() -> None:
 
 
 def paragraphs(path: Path) -> list[str]:
-    """Return the text that a document prints by paragraph; none of DOC, XLS, PPT, RTF and HTML.
+    """Return the text that a document prints by paragraph.
 
-    Headers and footers are left out, as which of them print depends on the pages. Raises `UndecodableImage`, one
-    line, for a file that is locked, damaged or too large.
+    None of DOC, XLS, PPT, RTF and HTML. Headers and footers are left out, as which of them print depends on the pages.
+    Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
     """
     suffix = path.suffix.lower()
     with path.open("rb") as file:
@@ -253,7 +262,7 @@ def _in_pptx(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[tuple[str, str]]:
-    """Yield the slides or sheets by the names of their parts, in their order, each with its state."""
+    """Yield the slides or sheets by part, in order, each with its state."""
     names = set(archive.namelist())
     folder, _, name = listed_in.rpartition("/")
     links = f"{folder}/_rels/{name}.rels"
@@ -272,7 +281,10 @@ def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[t
 
 
 def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the texts in the cells of the sheets that are shown, in their order; numbers print in many formats."""
+    """Yield the texts in the cells of shown sheets, in order.
+
+    Numbers print in many formats.
+    """
     shared: list[str] = []
     if "xl/sharedStrings.xml" in archive.namelist():
         with archive.open("xl/sharedStrings.xml") as xml:
@@ -300,7 +312,10 @@ def _texts(element: Any) -> Iterator[str]:
 
 
 def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the paragraphs and headings of an ODT, ODS or ODP, without comments and what is deleted."""
+    """Yield the paragraphs and headings of an ODT, ODS or ODP.
+
+    Comments and what is deleted are left out.
+    """
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
     skipped = 0
     with archive.open("content.xml") as xml:
@@ -322,7 +337,10 @@ def _elements(xml: IO[bytes], wanted: str) -> Iterator[Any]:
 
 
 def _events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
-    """Yield the events of an XML file with names without namespaces; nothing is fetched or resolved."""
+    """Yield an XML file's events, without namespaces.
+
+    Nothing is fetched or resolved.
+    """
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}

@@ -1,4 +1,7 @@
-"""Pages of a PDF as PNGs, rendered by PDFium, which only one thread of a process may use."""
+"""Pages of a PDF as PNGs, rendered by PDFium.
+
+Only one thread of a process may use it.
+"""
 
 import io
 import math
@@ -68,7 +71,10 @@ CODE = CodeVersion(
 
 
 def version() -> str:
-    """Return the versions that pixels depend on, besides the PDF, the resolution, and fonts that are not embedded."""
+    """Return the versions that pixels depend on.
+
+    They also depend on the PDF, the resolution, and fonts that are not embedded.
+    """
     from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
 
     return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
@@ -91,7 +97,10 @@ class Pdfs:
         self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
-        """Return the number of pages of a PDF. Raises `UndecodableImage` when it cannot be opened or has none."""
+        """Return the number of pages of a PDF.
+
+        Raises `UndecodableImage` when it cannot be opened or has none.
+        """
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
@@ -109,9 +118,10 @@ class Pdfs:
         return PageCount(pages, document.count_attachments(), len(document) - pages)
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
-        """The page, counted from 0, as a PNG in grey or RGB: its crop box, upright, with annotations and form fields.
+        """Return the page, counted from 0, as a PNG in grey or RGB.
 
-        `dpi` is lowered for a page that would have more than `MAX_PIXELS`. Raises `UndecodableImage`.
+        It shows the crop box, upright, with annotations and form fields. `dpi` is lowered for a page that would have
+        more than `MAX_PIXELS`. Raises `UndecodableImage`.
         """
         return self._made(path, page, dpi, with_text=False).data
 
@@ -138,7 +148,10 @@ class Pdfs:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
-        """Return what PDFium left out of a page without a word. Raises `UndecodableImage` where that is all of it."""
+        """Return what PDFium left out of a page without a word.
+
+        Raises `UndecodableImage` where that is all of it.
+        """
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = _stream_damage([*contents, *forms])
@@ -184,17 +197,21 @@ class Pdfs:
 
 
 def _require_readable(path: Path) -> None:
-    """Read a file of which PDFium could make nothing. Raises `OSError`: then it is not the bytes that are to blame."""
+    """Read a file that PDFium could not open.
+
+    Raises `OSError`: then it is not the bytes that are to blame.
+    """
     from resources.files import file_sha256
 
     file_sha256(path)
 
 
 def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
-    """Return what is wrong with the first damaged picture of a page, which PDFium leaves out or draws in part.
+    """Return what is wrong with the first damaged picture of a page.
 
-    JPEGs and deflated pictures say it themselves, and JBIG2 where it ends. Others are tried where nothing was drawn in
-    their place: of JBIG2 and JPEG 2000 data that goes on after its damage, nobody tells.
+    PDFium leaves it out or draws it in part. JPEGs and deflated pictures say it themselves, and JBIG2 where it ends.
+    Others are tried where nothing was drawn in their place: of JBIG2 and JPEG 2000 data that goes on after its damage,
+    nobody tells.
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
@@ -221,7 +238,10 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
 
 
 def _last_page(document: "PdfDocument") -> int:
-    """Return the number of the last page that can be found, from 1; 0 where there is none."""
+    """Return the number of the last page that can be found.
+
+    It counts from 1; 0 where there is none.
+    """
     from pypdfium2 import raw
 
     for number in range(len(document), 0, -1):
@@ -236,9 +256,10 @@ _Stream = tuple[bytes, bytes]
 
 
 def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
-    """Return the content streams of a page, those of the forms that it draws, and its pictures of fax data.
+    """Return a page's content streams, forms' streams, and fax pictures.
 
-    PDFium hands out none: they are looked up in a copy of the page, which it writes in a plain form.
+    Forms are those that it draws. PDFium hands out none: they are looked up in a copy of the page, which it writes in a
+    plain form.
     """
     from pypdfium2 import PdfDocument
 
@@ -270,7 +291,10 @@ def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
 
 
 def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged picture of Group 4; PDFium draws it without a word."""
+    """Return what is wrong with the first damaged picture of Group 4.
+
+    PDFium draws it without a word.
+    """
     for said, data in faxes[:_MOST_PICTURES]:
         columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
         width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
@@ -281,7 +305,10 @@ def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
 
 
 def _stream_damage(streams: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first deflated stream that is damaged; nothing is known of other filters."""
+    """Return what is wrong with the first damaged deflated stream.
+
+    Nothing is known of other filters.
+    """
     return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
 
 
@@ -290,7 +317,10 @@ def _is_deflated(stream: _Stream) -> bool:
 
 
 def _inflate(data: bytes) -> tuple[bytes, str | None]:
-    """Inflate a stream as far as it goes: its content, and what is wrong with it. One without its checksum is whole."""
+    """Inflate a stream as far as possible; return content and problem.
+
+    A stream without its checksum is whole.
+    """
     inflated = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = inflated.decompress(data[_ZLIB_HEADER:], _MOST_INFLATED)
@@ -304,7 +334,10 @@ def _inflate(data: bytes) -> tuple[bytes, str | None]:
 
 
 def _why_nothing(contents: Sequence[_Stream]) -> str | None:
-    """Return why sound content streams draw nothing; None where they may well do so, or their filter is another."""
+    """Return why sound content streams draw nothing.
+
+    None where they may well do so, or their filter is another.
+    """
     whole = b""
     for stream in contents:
         if _FILTER.search(stream[0]) and not _is_deflated(stream):
@@ -324,7 +357,10 @@ def _lacks_contents(path: Path) -> bool:
 
 
 def _is_empty(pixels: "np.ndarray") -> bool:
-    """Return whether all pixels have one colour; for nearly every page a few of them show that they do not."""
+    """Return whether all pixels have one colour.
+
+    For nearly every page a few of them show that they do not.
+    """
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
@@ -340,9 +376,9 @@ def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
 
 
 def _scale(width: float, height: float, dpi: int) -> float:
-    """Pixels to the point: those of `dpi`, or as many as fit into `MAX_PIXELS` with both sides rounded up.
+    """Return the pixels per point: `dpi`, or as many as fit `MAX_PIXELS`.
 
-    Raises `UndecodableImage` for a page so long that no PNG holds it.
+    Both sides are rounded up. Raises `UndecodableImage` for a page so long that no PNG holds it.
     """
     scale = _largest_scale(width, height, dpi)
     if max(width, height) * scale > _MAX_SIDE:
@@ -362,10 +398,10 @@ def _largest_scale(width: float, height: float, dpi: int) -> float:
 
 
 def _png(page: "np.ndarray") -> bytes:
-    """BGR pixels as a PNG, of one channel when all three are equal: it decodes to the same page.
+    """Return BGR pixels as a PNG, grey when all channels are equal.
 
-    OpenCV is the fastest of the installed encoders for rendered pages, which are no larger unfiltered.
-    Raises `UndecodableImage`.
+    It decodes to the same page. OpenCV is the fastest of the installed encoders for rendered pages, which are no larger
+    unfiltered. Raises `UndecodableImage`.
     """
     import cv2
     import numpy as np

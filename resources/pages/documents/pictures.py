@@ -1,4 +1,7 @@
-"""Pages of image files: the file's own bytes where they are one page, else each picture in it as a PNG."""
+"""Pages of image files: their own bytes, or PNGs of each picture.
+
+The former where the file is one page.
+"""
 
 import io
 import warnings
@@ -47,9 +50,10 @@ _LONGEST_REASON = 200
 
 
 class Pictures:
-    """Image files as documents. Keeps the last TIFF open, because its pages come one after another.
+    """Image files as documents.
 
-    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
+    The last TIFF stays open, because its pages come one after another. All methods raise `OSError` for a file that
+    cannot be read now, and `MemoryError`.
     """
 
     def __init__(self) -> None:

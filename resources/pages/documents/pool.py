@@ -1,4 +1,4 @@
-"""A pool of processes that make the pages of documents, and the ranges of pages that it is given.
+"""A pool of processes that make the pages of documents, in ranges.
 
 A file that crashes its process costs one page. `concurrent.futures` has no such pool: a crash breaks all of it, and a
 task has no time limit. Here every process has a pipe of its own, and one thread waits for one answer.
@@ -39,7 +39,10 @@ _AHEAD = 2
 
 
 class DocumentPool:
-    """A context manager. 0 `processes` are one for each core, at most 16; each starts with its first task."""
+    """A context manager of processes that make pages.
+
+    0 `processes` are one for each core, at most 16; each starts with its first task.
+    """
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
@@ -69,7 +72,10 @@ class DocumentPool:
         return self._answers(("count", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
-        """Return each page, counted from 0, in order; those of PDFs are drawn at `dpi`. Raises the same."""
+        """Yield each page, counted from 0, in order.
+
+        Those of PDFs are drawn at `dpi`. Raises the same.
+        """
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -105,7 +111,10 @@ class DocumentPool:
 
 
 class _Worker:
-    """One process, seen from the parent. It starts with its first task, and again after a crash."""
+    """One process, seen from the parent.
+
+    It starts with its first task, and again after a crash.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -198,7 +207,10 @@ class PageRange:
         return self.id, self.first
 
     def as_json(self) -> dict[str, Any]:
-        """Return the range as it is stored; what the first release did not know is there where it says something."""
+        """Return the range as it is stored.
+
+        What the first release did not know is there where it says something.
+        """
         later = {
             field.name: field.default
             for field in fields(self)
@@ -217,11 +229,11 @@ def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
 
 
 def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
-    """Return the ranges of every shard, given those that the shards had `before`. No range has more than `most` pages.
+    """Return the ranges of every shard, given those `before`.
 
-    A range stays in its shard, also when its document changed, unless the shard grows beyond twice
-    `most` pages. All others fill new shards of at most `most` pages, in their order. A new shard takes the place of one
-    that lost all ranges, or else comes last; one that nothing takes the place of is empty.
+    No range has more than `most` pages. A range stays in its shard, also when its document changed, unless the shard
+    grows beyond twice `most` pages. All others fill new shards of at most `most` pages, in their order. A new shard
+    takes the place of one that lost all ranges, or else comes last; one that nothing takes the place of is empty.
     """
     wanted = {each.key: each for each in ranges}
     shards = [_keep(old, wanted, 2 * most) for old in before]
@@ -261,7 +273,7 @@ _FETCHED_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class TakenNames:
-    """The names of documents, and the beginnings of page ids, that other sources of the corpus have."""
+    """The names of documents, and id prefixes, that other sources have."""
 
     names: Collection[str] = ()
     ids: Collection[str] = ()
@@ -269,7 +281,10 @@ class TakenNames:
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """The ranges of a source's documents, and what is left out; `copies_of` are the sources that have some of it."""
+    """The ranges of a source's documents, and what is left out.
+
+    `copies_of` are the sources that have some of it.
+    """
 
     ranges: list[PageRange] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -278,7 +293,10 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Facts about a document's file; one that cannot be opened has a `problem` and no `pages`."""
+    """Facts about a document's file.
+
+    One that cannot be opened has a `problem` and no `pages`.
+    """
 
     sha256: str
     pages: int
@@ -299,11 +317,11 @@ def ranges_of(
     pool: DocumentPool,
     most: int,
 ) -> SourceRanges:
-    """Return the ranges of all documents of a source, in order and of at most `most` pages, and what is left out.
+    """Return the ranges of a source's documents, and what is left out.
 
-    Left out are documents that are `elsewhere`, by SHA-256 their source and name there, and files that are attached to
-    one. A document keeps the id that it had `before`, also when its file was renamed. Of a document in a `known` range
-    the file is hashed and not opened.
+    They are in order, each of at most `most` pages. Left out are documents that are `elsewhere`, by SHA-256 their
+    source and name there, and files that are attached to one. A document keeps the id that it had `before`, also when
+    its file was renamed. Of a document in a `known` range the file is hashed and not opened.
     """
     result = SourceRanges()
     ranges, left_out = result.ranges, result.left_out
@@ -348,7 +366,10 @@ def _ids(
     sha256: Mapping[str, str],
     taken: TakenNames,
 ) -> dict[str, str]:
-    """Return the prefix of the ids of each document's pages: as before, or else its stem, or with a hash."""
+    """Return the prefix of each document's page ids.
+
+    It is as before, or else its stem, or with a hash.
+    """
     had = {each.place: each for each in before}
     ids = {each.place: had[each.place].id for each in documents if each.place in had}
     gone: dict[str, deque[str]] = defaultdict(deque)

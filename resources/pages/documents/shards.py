@@ -1,7 +1,7 @@
-"""A folder of documents as Parquet shards of page images, made once and kept beside the index.
+"""A folder of documents as Parquet shards of page images.
 
-A shard is named by the fingerprint of what its pages are made from, which its metadata spells
-out. So no shard is ever overwritten, no page is made twice, and an `index` that was killed
+They are made once and kept beside the index. A shard is named by the fingerprint of what its pages are made from, which
+its metadata spells out. So no shard is ever overwritten, no page is made twice, and an `index` that was killed
 continues at the first shard that is missing.
 """
 
@@ -45,9 +45,10 @@ class ShardFolder:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Yield a lock: one process at a time renders, and at its end removes the shards that are not needed.
+        """Yield a lock under which one process at a time renders.
 
-        Raises `SourceError` when another process has it, and `StoreError` when the folder cannot be written.
+        At its end, shards that are not needed are removed. Raises `SourceError` when another process has it, and
+        `StoreError` when the folder cannot be written.
         """
         lock = FileLock(self._own / ".lock", timeout=0)
         try:
@@ -70,7 +71,10 @@ class ShardFolder:
         return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
 
     def write(self, write: Callable[[Path], str]) -> SourcePath:
-        """Let `write` make a shard and say its name; it is there whole or not at all. Raises `StoreError`."""
+        """Let `write` make a shard and return its name.
+
+        It is there whole or not at all. Raises `StoreError`.
+        """
         names: list[str] = []
         made = self._own / _MADE
         try:
@@ -118,10 +122,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RenderedShard:
-    """The content of a file; `renderer` is the resolution and the versions that its pages were made with.
+    """The content of a file, and the `renderer` of its pages.
 
-    `failed` are the rows of pages that could not be made and are to be tried again, `quarantined` those whose bytes
-    cannot be used.
+    That is the resolution and the versions that they were made with. `failed` are the rows of pages that could not be
+    made and are to be tried again, `quarantined` those whose bytes cannot be used.
     """
 
     renderer: str
@@ -138,13 +142,16 @@ class RenderedShard:
         return sum(each.count for each in self.ranges)
 
     def metadata(self) -> str:
-        """Return it as JSON in ASCII, because names of files may hold bytes that are not UTF-8."""
+        """Return it as JSON in ASCII.
+
+        Names of files may hold bytes that are not UTF-8.
+        """
         lost = {"failed": self.failed, "quarantined": self.quarantined}
         said = {name: rows for name, rows in lost.items() if rows}
         return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
 
     def failed_in(self, pages: PageRange) -> set[int]:
-        """Return the rows of a range that are to be tried again, counted from its first."""
+        """Return the rows of a range to try again, from its first."""
         start = self.start_of(pages)
         return {row - start for row in self.failed if start <= row < start + pages.count}
 
@@ -163,7 +170,10 @@ class RenderedShard:
 
     @classmethod
     def read(cls, opened: BinaryIO) -> "RenderedShard | None":
-        """Return the shard in an opened file; None when it is no such file, or damaged. Raises `OSError`."""
+        """Return the shard in an opened file; None for another, or damaged.
+
+        Raises `OSError`.
+        """
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
@@ -181,9 +191,10 @@ class RenderedShard:
 
 @dataclass(frozen=True, slots=True)
 class RenderedShards:
-    """The shards of a source's documents, each with the key that it had before, if any, and what was lost.
+    """The shards of a source's documents, and what was lost.
 
-    `failed` counts pages that could not be made for a reason that may pass, `left` those that nobody wanted yet.
+    Each has the key that it had before, if any. `failed` counts pages that could not be made for a reason that may
+    pass, `left` those that nobody wanted yet.
     """
 
     files: Sequence[tuple[SourcePath, str | None]]
@@ -252,7 +263,10 @@ def render(
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
-    """Return a line for each page that a shard lacks; of those that may still be made the first few."""
+    """Yield a line for each page that a shard lacks.
+
+    Of those that may still be made, the first few.
+    """
     if not (shard.failed or shard.quarantined):
         return
     with on_disk(path) as file:
@@ -265,7 +279,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
 
 @dataclass
 class _Lost:
-    """Counts of a shard's rows while they are written: pages that were made, and rows that were lost."""
+    """Counts of a shard's rows while written: made pages, lost rows."""
 
     made: int = 0
     failed: list[int] = field(default_factory=list)
@@ -301,7 +315,7 @@ class _ShardMaker:
         self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
 
     def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
-        """Return the file of the ranges, and how many of its pages were made for it.
+        """Return the file of the ranges, and how many pages were made.
 
         None where it was there already.
         """
@@ -329,7 +343,10 @@ class _ShardMaker:
         return sorted(self._made[pages][1].failed_in(pages))
 
     def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
-        """The rows of a shard: of a document that cannot be opened, copied from a shard that has them, or made now."""
+        """Yield the rows of a shard, copied from another, or made now.
+
+        Those of a document that cannot be opened say so.
+        """
         asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
         pages = lost.counted(self._pool.render(asked, self._dpi))
         for each in ranges:
@@ -344,7 +361,7 @@ class _ShardMaker:
 
 
 def _numbers(pages: PageRange) -> list[int | None]:
-    """Return the numbers of the pages, from 1; that of a document which cannot be opened is None."""
+    """Return the page numbers, from 1; None for an unopened document."""
     return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
 
 
@@ -366,7 +383,10 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
 
 
 def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
-    """Yield the rows of a range in another shard. Raises `SourceError` unless they are there under their ids."""
+    """Yield the rows of a range in another shard.
+
+    Raises `SourceError` unless they are there under their ids.
+    """
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:

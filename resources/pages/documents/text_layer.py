@@ -1,4 +1,4 @@
-"""The text layer of a page, word by word with its places, and how it is read from a PDF.
+"""The text layer of a PDF's page: words and their places.
 
 It holds facts alone; whoever reads them judges whether they can be believed, so another judgement needs no PDF.
 The types load nothing of a PDF's library.
@@ -60,11 +60,11 @@ class Word:
 
 @dataclass(frozen=True)
 class TextLayer:
-    """The words of a page in the order of its PDF, on a page of `width` by `height` pixels.
+    """The words of a page in the PDF's order.
 
-    `words` leaves out what the page's crop box cuts away; `outside` counts the characters that lie beyond the whole
-    sheet. `bare` is the ink that no word covers: true for each square of `cell` pixels that has some. `failure` says
-    why a layer that there is could not be read; it has no words then.
+    The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts away; `outside` counts the
+    characters that lie beyond the whole sheet. `bare` is the ink that no word covers: true for each square of `cell`
+    pixels that has some. `failure` says why a layer that there is could not be read; it has no words then.
     """
 
     width: int
@@ -148,7 +148,7 @@ def layer_id(stored: str | None) -> str | None:
 
 
 class StoredLayers:
-    """The text layers of one shard, by row; `stored` are those that its file holds now."""
+    """The text layers of one shard, by row, `stored` as its file holds them."""
 
     def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
         self._place = place
@@ -156,9 +156,9 @@ class StoredLayers:
         self._stored = stored
 
     def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
-        """Return the layer at `row`, from 0, of which `raw_pages` has the id; None where that is None.
+        """Return the layer at `row`, from 0; None where there is none.
 
-        Raises `SourceError` when the row holds another one.
+        `raw_pages` has its id, which is None then. Raises `SourceError` when the row holds another one.
         """
         if text_layer_id is None:
             return None
@@ -173,9 +173,9 @@ class StoredLayers:
 
 @dataclass(frozen=True, slots=True)
 class MadePage:
-    """The encoded image, and the text layer of a PDF's page as it is stored; None where there is none.
+    """The encoded image, and the text layer as it is stored.
 
-    `damage` says what of the page could not be drawn.
+    The layer is None where there is none, as of pages of no PDF. `damage` says what of the page could not be drawn.
     """
 
     data: bytes
@@ -185,7 +185,7 @@ class MadePage:
 
 @dataclass(frozen=True, slots=True)
 class PageCount:
-    """The pages of a document, its attached files, and the pages that it only claims to have."""
+    """A document's pages, attached files, and pages it only claims."""
 
     pages: int
     attachments: int = 0
@@ -194,7 +194,7 @@ class PageCount:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task without a result, and why; a reason that `may_pass` says nothing about the bytes."""
+    """A task without a result; a reason that `may_pass` blames no bytes."""
 
     reason: str
     may_pass: bool = False
@@ -235,7 +235,7 @@ _MOST_CLEAR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """The transform from points of a PDF to pixels of the upright page, by its rotation and crop box."""
+    """The transform from a PDF's points to the upright page's pixels."""
 
     matrix: "NDArray[np.float64]"
     offset: "NDArray[np.float64]"
@@ -263,9 +263,9 @@ class _Placement:
 
 
 def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
-    """The layer of an open page, drawn as `pixels` (height, width) or (height, width, BGR); None where it has no text.
+    """Return the layer of an open page; None where it has no text.
 
-    Raises `PdfiumError`.
+    `pixels` are the drawn page: (height, width) or (height, width, BGR). Raises `PdfiumError`.
     """
     import cv2
 
@@ -313,7 +313,7 @@ class _OpenWord:
         return Word(self.text, (round(x1), round(y1), round(x2), round(y2)), self.marks | self._direction())
 
     def _direction(self) -> Mark:
-        """Return the vector from the first character to the last; one character alone has no direction."""
+        """Return whether the text runs up or down the page; `NO_MARK` if across it."""
         first, last = self.boxes[0], self.boxes[-1]
         across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
         if abs(down) <= abs(across):
@@ -322,7 +322,7 @@ class _OpenWord:
 
 
 class _Pictures:
-    """The pictures of a page, which hide the text that was drawn before them, as scanners write their reading."""
+    """The pictures of a page, which hide text drawn before, as scanners do."""
 
     def __init__(self, page: "PdfPage", placement: _Placement) -> None:
         from pypdfium2 import raw
@@ -339,7 +339,7 @@ class _Pictures:
                 self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
-        """Return whether a picture that is drawn later covers the middle of a word of a text object."""
+        """Return whether a later picture covers the middle of an object's word."""
         if not self._found or (drawn := self._order.get(_address(text))) is None:
             return False
         return any(
@@ -358,7 +358,10 @@ def _address(drawn: object) -> int:
 
 
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
-    """(left, bottom, right, top) on the page: PDFium says where an object of a form stands in the form."""
+    """Return (left, bottom, right, top) on the page.
+
+    PDFium says where an object of a form stands in the form.
+    """
     left, bottom, right, top = drawn.get_bounds()
     corners = [(x, y) for x in (left, right) for y in (bottom, top)]
     form = drawn.container
@@ -371,7 +374,7 @@ def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
 
 
 def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Return the part of a drawn page in which one of its objects stands; it is empty beyond the sheet."""
+    """Return the part of a drawn page where an object stands, if any."""
     height, width = pixels.shape[:2]
     left, top, right, bottom = _Placement.of(page, width, height).box(*_bounds(drawn))
     return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
@@ -390,7 +393,10 @@ def _clear_share(picture: "PdfObject") -> float:
 
 
 def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
-    """Yield the words in the order of the PDF; PDFium adds the blanks and line ends that the print shows."""
+    """Yield the words in the PDF's order.
+
+    PDFium adds the blanks and line ends that the print shows.
+    """
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))

@@ -1,4 +1,7 @@
-"""The recognizers' models without a server: the same prompts, pictures and answers, by transformers in this process."""
+"""The recognizers' models in this process, without a server.
+
+Prompts, pictures and answers are the same, by transformers.
+"""
 
 import asyncio
 import base64
@@ -41,10 +44,11 @@ _GATHER_SECONDS = 0.02
 
 
 class TransformersRecognizer(Recognizer):
-    """Reads regions with GLM-OCR or PaddleOCR-VL in this process, in batches, on CUDA, Apple's GPU or a CPU.
+    """Reads regions with GLM-OCR or PaddleOCR-VL in this process.
 
-    For machines on which vLLM does not run, and as the plain way that a server is compared with. Prompts, pictures, the
-    retry plan and the cleaning of answers are those of the reader that has a server.
+    In batches, on CUDA, Apple's GPU or a CPU. For machines on which vLLM does not run, and as the plain way that a
+    server is compared with. Prompts, pictures, the retry plan and the cleaning of answers are those of the reader that
+    has a server.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.transformers", {1: "the first release"})
@@ -163,7 +167,7 @@ class TransformersRecognizer(Recognizer):
 
 @dataclass(slots=True)
 class LocalRequest:
-    """A region to be read: its picture and prompt, the room for its answer, and the sampling."""
+    """A region to be read: picture, prompt, room for tokens, sampling."""
 
     picture: "Image"
     prompt: str
@@ -242,7 +246,7 @@ class LocalModel:
         self._waiting.put(request)
 
     def close(self) -> None:
-        """End the thread after the batch that it is at, and give the model's memory back."""
+        """End the thread after its batch, and free the model's memory."""
         self._waiting.put(None)
         self._thread.join()
         self._model = None
@@ -264,7 +268,7 @@ class LocalModel:
                 return
 
     def _gather(self, pending: list[LocalRequest]) -> bool:
-        """Add requests to those pending until a batch is full, and return whether none will come."""
+        """Gather requests to a full batch; return whether none will come."""
         deadline = None if not pending else time.monotonic()
         while len(pending) < self._batch_size:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -323,7 +327,10 @@ class LocalModel:
         return map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))
 
     def _inputs(self, batch: Sequence[LocalRequest]) -> dict[str, Any]:
-        """Return what the model takes: padded prompts with a token for each patch, and the pictures."""
+        """Return the model's inputs: padded prompts, and the pictures.
+
+        A prompt has a token for each patch.
+        """
         mark = self._tokenizer.convert_ids_to_tokens(self._image_token)
         pictures = self._pictures(images=[request.picture for request in batch], return_tensors="pt")
         patches = pictures["image_grid_thw"].prod(dim=1) // self._pictures.merge_size**2
@@ -340,7 +347,10 @@ class LocalModel:
         return {**made, "pixel_values": pictures["pixel_values"].to(self._device, self._model.dtype)}
 
     def _completion(self, request: LocalRequest, row: list[int], prompt: int, skip_special: bool) -> dict[str, Any]:
-        """Return the answer in a row of tokens, which ends at its end token or with its room."""
+        """Return the answer in a row of tokens.
+
+        It ends at its end token or with its room.
+        """
         end = self._model.generation_config.eos_token_id
         ends = {end} if isinstance(end, int) else set(end or ())
         at = next((index for index, token in enumerate(row) if token in ends), None)

@@ -1,8 +1,8 @@
-"""One `vllm serve` with everything it starts, and NVIDIA's Multi-Process Service that replicas of a server share.
+"""One `vllm serve` with its processes, and NVIDIA's MPS.
 
-Standard library only. Without MPS, processes take turns on a GPU. With it, their kernels run there at the same time:
-what a replica's step leaves free, the other's takes. The control daemon is the supervisor's own: it ends with the
-server, and no other process of the machine is its client.
+Replicas of a server share the Multi-Process Service. Standard library only. Without MPS, processes take turns on a GPU.
+With it, their kernels run there at the same time: what a replica's step leaves free, the other's takes. The control
+daemon is the supervisor's own: it ends with the server, and no other process of the machine is its client.
 """
 
 import os
@@ -166,7 +166,10 @@ class Replica:
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
 
     def _warm_up(self, seconds: float) -> None:
-        """Have requests of real size answered. One that is refused costs the first page some seconds, not the start."""
+        """Warm the server up; a refusal costs the first page some seconds.
+
+        It does not cost the start.
+        """
         wanted = self._specification
         requests = FirstRequests(wanted.first_picture, wanted.first_text, wanted.first_count)
         with suppress(BadProbe):
