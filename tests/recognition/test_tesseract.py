@@ -200,9 +200,14 @@ def test_missing_data_names_what_to_install(tmp_path: Path, monkeypatch: pytest.
         next(recognizer.read([]))
 
 
-def test_latin_read_as_digits_is_doubted_and_hangul_and_numbers_are_not() -> None:
-    line = words(("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 2024", 93), (" 년", 91))
+def test_latin_read_as_digits_is_doubted_and_hangul_is_not() -> None:
+    line = words(("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 년", 91))
     assert uncertain_runs(line) == [(1, 3)]
+
+
+def test_a_sure_number_is_read_again_by_itself() -> None:
+    line = words(("8109", 88), (" 설정", 93), (" 2024", 93), ("년", 91), (" ㆍ", 93))
+    assert uncertain_runs(line) == [(0, 1), (2, 3)]
 
 
 def test_a_number_between_latin_words_may_be_a_word() -> None:
@@ -212,11 +217,11 @@ def test_a_number_between_latin_words_may_be_a_word() -> None:
 
 def test_an_unsure_syllable_inside_a_latin_word_goes_with_it() -> None:
     assert uncertain_runs(words(("41", 40), ("타", 65), ("2", 90))) == [(0, 3)]
-    assert uncertain_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1)]
+    assert uncertain_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1), (2, 3)]
 
 
 def test_a_leader_is_never_doubted() -> None:
-    assert uncertain_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1)]
+    assert uncertain_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +234,10 @@ def test_a_leader_is_never_doubted() -> None:
         (("폴더", 10), ("Zc", 30), False),
         (("뺘", 10), ("Latin", 92), True),
         (("058", 70), ("", 0), False),
+        (("8109", 88), ("BIOS", 97), True),
+        (("2009", 93), ("2oo9", 92), False),
+        (("0", 85), ("go", 90), False),
+        (("2024", 93), ("2024", 97), False),
     ],
 )
 def test_english_is_believed_where_korean_has_no_hangul(

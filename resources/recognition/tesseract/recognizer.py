@@ -75,7 +75,11 @@ class TesseractRecognizer(Recognizer):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.tesseract",
-        {1: "the first release", 2: "faint print is read; regions that Tesseract is unsure of say so"},
+        {
+            1: "the first release",
+            2: "faint print is read; regions that Tesseract is unsure of say so",
+            3: "Latin words that were surely read as numbers are read in English",
+        },
     )
     typical_seconds: ClassVar[float] = 0.03
     typical_seconds_per_megabyte: ClassVar[float] = 0.84

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SURE = 84
-"""Confidence from which a word without Hangul is taken as read: real numbers reach 90, Latin read as digits 75."""
+"""Confidence from which a word without Hangul is mostly read right: real numbers reach 90, Latin read as digits 75."""
+SURE_LATIN = 92
+"""Confidence that a Latin reading needs to replace a sure one, which it must exceed: "BIOS" is read as 8109 with 88."""
 SURE_HANGUL = 45
 """Confidence from which Hangul syllables are taken as read: real ones are above 50, made-up ones mostly at 0."""
 
@@ -59,9 +61,10 @@ def count_syllables(text: str) -> int:
 
 
 def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
-    """Return ranges (start, end) of words that may be Latin and are read again.
+    """Return ranges (start, end) of words that may be Latin and are read again, in their order.
 
-    Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is".
+    Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is". All others
+    without Hangul are ranges by themselves: the Korean model can be sure of the digits that it reads for letters.
     """
     marks = [_is_uncertain(word) for word in line]
     for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
@@ -84,7 +87,12 @@ def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
             runs[-1] = (runs[-1][0], end)
         else:
             runs.append((start, end))
-    return runs
+    alone = [(here, here + 1) for here, word in enumerate(line) if not marks[here] and _may_be_digits_for_latin(word)]
+    return sorted([*runs, *alone])
+
+
+def _may_be_digits_for_latin(word: OcrWord) -> bool:
+    return _may_be_latin(word) and any(char.isascii() and char.isalnum() for char in word.text)
 
 
 def _is_enclosed(line: Sequence[OcrWord], here: int) -> bool:
@@ -135,6 +143,8 @@ def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> 
             and sure_english >= 70
             and sure_korean < NONSENSE
         )
+    if not any(_is_uncertain(word) for word in korean):
+        return latin > 0 and sure_english >= SURE_LATIN and sure_english > sure_korean
     return bool(english) and (sure_english >= NONSENSE or sure_korean < HALF_SURE)
 
 
