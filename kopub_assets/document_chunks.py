@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kopub_assets.asset import Metadata, RowTable
 from kopub_assets.ocr_and_texts import OcrResults
@@ -145,7 +144,7 @@ class DocumentChunks(RowTable):
             yield RowResult(spec.id, {"chunks": chunks, **ended})
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        chunks = pc.list_flatten(table["chunks"])
+        chunks = table["chunks"].combine_chunks().flatten()
         return {"chunks": len(chunks), "text": chunks[0]["text"].as_py() if len(chunks) else ""}
 
     @cached_property

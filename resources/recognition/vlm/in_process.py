@@ -44,9 +44,9 @@ _GATHER_SECONDS = 0.02
 
 
 class TransformersRecognizer(Recognizer):
-    """Reads regions with GLM-OCR or PaddleOCR-VL in this process.
+    """Reads regions with GLM-OCR or PaddleOCR-VL here, on CUDA, Apple's GPU or a CPU.
 
-    In batches, on CUDA, Apple's GPU or a CPU. For machines on which vLLM does not run, and as the plain way that a
+    The model runs in this process, in batches. For machines on which vLLM does not run, and as the plain way that a
     server is compared with. Prompts, pictures, the retry plan and the cleaning of answers are those of the reader that
     has a server.
     """
