@@ -210,7 +210,7 @@ class Corpus:
         return self.pages.to_arrow(table)
 
     def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
-        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        """Return `to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
         return self.pages.to_pandas(table)
 
     def table(self, name: TableName, ids: Sequence[str]) -> pa.Table:
@@ -230,7 +230,7 @@ class Corpus:
         return self._positions.get(page_id)
 
     def value(self, column: str, at: int) -> Any:
-        """One value of the catalogue."""
+        """Return one value of the catalogue."""
         return self.catalogue[column][at].as_py()
 
     def document_of(self, at: int) -> Document:

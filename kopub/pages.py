@@ -338,7 +338,7 @@ class Pages(Sequence[Page]):
         return self._corpus.table(known(table), self.ids)
 
     def to_pandas(self, table: TableName = "pages") -> "pd.DataFrame":
-        """`to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
+        """Return `to_arrow` as a DataFrame; boxes and vectors are NumPy arrays."""
         return self.to_arrow(table).to_pandas()
 
     @cached_property

@@ -295,4 +295,4 @@ def _run(asset: ShardAsset) -> RunContext:
 
 
 def _unsaid(line: str) -> None:
-    """The result says what became of each page."""
+    """Say nothing: the result tells what became of each page."""

@@ -134,7 +134,7 @@ def _cache_folder(release: ReleaseSource) -> Path:
 
 
 def _unsaid(line: str) -> None:
-    """A caller of Python waits for the answer."""
+    """Say nothing: a caller of Python waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Answer(Sequence[Hit]):
         return self.hits[key]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """rank, score, page_id, doc_id, page_no and passage of every hit."""
+        """Return rank, score, page_id, doc_id, page_no and passage of every hit."""
         import pandas as pd
 
         rows = [

@@ -333,7 +333,7 @@ class RowTable(ShardAsset):
         return PublishedShard(stamp.recipe, counts | self.describe(shard, table))
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """`nothing_lost` speaks for every shard of the corpus, made in this run or before."""
+        """Count what is lost in every shard of the corpus, for `nothing_lost`."""
         run.problems.count_losses(self.store, self.name, self.table.key, self.corpus.manifest.keys)
 
     def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:

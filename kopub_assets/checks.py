@@ -236,6 +236,6 @@ def _unsound(values: pa.Array, dim: int) -> str | None:
 
 
 def _empty(table: pa.Table) -> int:
-    """Pages without regions."""
+    """Count the pages without regions."""
     lengths = table["regions"].combine_chunks().value_lengths()
     return sum(not length for length in lengths.to_pylist())

@@ -125,7 +125,7 @@ def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
 
 @cache
 def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
-    """File and line, looked up once: to find a line, Python parses the module."""
+    """Return file and line, looked up once: Python parses the module for it."""
     return inspect.getfile(asset), inspect.getsourcelines(asset)[1]
 
 

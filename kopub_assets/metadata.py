@@ -143,7 +143,7 @@ def first_markdown(table: pa.Table, column: str) -> Markdown:
 
 
 def _fence(text: str) -> str:
-    """Markdown that shows `text` as it is: nothing that a page says is rendered."""
+    """Return markdown that shows `text` as it is, with nothing rendered."""
     fence = "`" * 3
     while fence in text:
         fence += "`"

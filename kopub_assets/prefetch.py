@@ -30,7 +30,7 @@ class EnginePrefetcher:
     def __init__(
         self, run: str, waits_for: Mapping[str, Set[str]], names: Iterable[str], wanted: Sequence[ShardAsset]
     ) -> None:
-        """`waits_for` has every step and those before it, `names` the assets among them.
+        """Take the steps: `waits_for` has those before each, `names` the assets.
 
         `wanted` are those with rows to make, in the order they are executed: of two servers that do not fit side by
         side, the first one asked for is had.

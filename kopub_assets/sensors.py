@@ -69,7 +69,7 @@ def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
 
 
 def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
-    """Once a night, for shards neither requested nor made by hand since.
+    """Return the condition: nightly, unless requested or made by hand since.
 
     A sensor that remembers nothing, because it is new or its daemon was killed, begins as with a new
     night: asking twice for what failed is better than letting a night go by.

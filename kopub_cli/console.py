@@ -64,7 +64,7 @@ def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING)
 
 
 def tell(line: str | Text, style: str = "", err: bool = False) -> None:
-    """`say` a line on standard output, or on standard error."""
+    """Call `say` with a line, on standard output or error."""
     say(Console(stderr=True) if err else table_console(), line, style)
 
 
@@ -90,7 +90,7 @@ def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence
 
 
 def right(*names: str) -> list[Column]:
-    """Columns of numbers."""
+    """Return columns of numbers, aligned to the right."""
     return [Column(name, justify="right") for name in names]
 
 
@@ -174,7 +174,7 @@ def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, Hangul as it is."""
+    """Print one JSON value, Hangul as it is."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
 
 

@@ -53,7 +53,7 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
 def as_json_values(
     asked: "EvaluationRequest", known: "KnownAnswers", evaluated: "Sequence[Evaluation]"
 ) -> dict[str, Any]:
-    """Everything the tables say, and the paired changes of every profile against the first."""
+    """Return all that the tables say, and each profile's paired changes."""
     benchmark = known.benchmark
     return {
         "benchmark": benchmark.name,
@@ -160,7 +160,7 @@ def _values(row: Mapping[str, Any]) -> list[str | Text]:
 
 
 def _change_cells(change: "PairedChange | None") -> list[str | Text]:
-    """Red where the readings are significantly worse than those of the first profile."""
+    """Return cells, red where readings are significantly worse than the first profile's."""
     if change is None:
         return ["", ""]
     style = "red" if change.worse else ""

@@ -119,7 +119,7 @@ def open_located() -> "Location":
 
 
 def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
-    """Tells tables of the indexed corpus from those of another one."""
+    """Return what tells tables of the indexed corpus from others."""
     from resources.pages.corpus import corpus_source
     from resources.store.table_source import CorpusCheck
 

@@ -214,7 +214,7 @@ def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str,
 
 
 def _regions(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
-    """(page and region, label, seconds) of every region that was read."""
+    """Yield (page and region, label, seconds) of every region that was read."""
     for shard in shards:
         for row in store.read(TABLES.readings.name, shard).select(["page_id", "regions"]).to_pylist():
             for region in row["regions"] or ():

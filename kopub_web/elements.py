@@ -209,7 +209,7 @@ _HUES = {
 
 
 def hue(label: str) -> str:
-    """One of text, title, table, formula, picture, margin and other."""
+    """Return text, title, table, formula, picture, margin or other."""
     return _HUES.get(label, "other")
 
 

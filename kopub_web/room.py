@@ -261,7 +261,7 @@ def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCor
 
 
 def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """nDCG@10 of every retriever; none where they are not of the tables as they are."""
+    """Return every retriever's nDCG@10; none where tables have changed since."""
     from resources.search.metrics import HISTORY, headline
     from resources.search.scores import ALL
 

@@ -74,7 +74,10 @@ class Engine(Resource, ABC):
     """Sentences that whoever uses the results must know; a release's card carries them."""
 
     def recipe(self) -> dict[str, Any]:
-        """Everything that determines a result, as JSON values. Two equal recipes give equal results."""
+        """Return everything that determines a result, as JSON values.
+
+        Two equal recipes give equal results.
+        """
         parameters = self.model_dump(mode="json", exclude=set(self.speed_only))
         return {
             "engine": self.code_version.name.rpartition(".")[2],
@@ -149,7 +152,10 @@ class Engine(Resource, ABC):
         self.release()
 
     def weights(self) -> dict[str, str]:
-        """Identity of every model file or engine build behind the results: revision, hash or version."""
+        """Return the identity of every model file and engine build.
+
+        It is a revision, hash or version.
+        """
         return {}
 
 

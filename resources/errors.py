@@ -172,7 +172,7 @@ def blanked(text: str) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 page`, `2 pages`, `1,000 pages`; `many` where it is no plain plural."""
+    """Return `1 page`, `2 pages` or `1,000 pages`; `many` is an irregular plural."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 

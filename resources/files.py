@@ -44,7 +44,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
 
 
 def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tuple[str, int]:
-    """`replace_file` with content that is in memory."""
+    """Do as `replace_file` with content in memory."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:

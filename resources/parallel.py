@@ -62,7 +62,7 @@ def bounded_map(
 
 
 def ordered_map(function: Callable[[In], Out], items: Iterable[In], threads: int = 0) -> Generator[Out, None, None]:
-    """`bounded_map` in the order of the items."""
+    """Do as `bounded_map`, in the order of the items."""
     threads = threads or os.cpu_count() or 1
     stream = iter(items)
     with ThreadPoolExecutor(threads) as pool:

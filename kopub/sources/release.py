@@ -263,7 +263,7 @@ class ReleaseTables:
         return {shard: stamp for shard, stamp in stamps.items() if stamp is not None}
 
     def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """`columns` of a table. Raises `StoreError`."""
+        """Return `columns` of a table. Raises `StoreError`."""
         if asset not in _CONFIG_OF_ASSET or columns is None:
             raise StoreError(f"a release does not hold all of {asset}")
         if asset == TABLES.readings.name:

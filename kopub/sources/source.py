@@ -59,7 +59,7 @@ class Source(Protocol):
         ...
 
     def catalogue(self, shard: str) -> pa.Table:
-        """page_id, doc_id, page_no, state and doubt of every page of a shard, in its order."""
+        """Return page_id, doc_id, page_no, state and doubt of a shard's pages, in order."""
         ...
 
     def table(self, shard: str, name: TableName) -> pa.Table | None:
@@ -79,7 +79,7 @@ class Source(Protocol):
         ...
 
     def texts(self, place: Place) -> tuple[str, str]:
-        """(plain text, markdown); both are empty where nothing was read."""
+        """Return (plain text, markdown), both empty where nothing was read."""
         ...
 
     def regions(self, place: Place) -> tuple[Region, ...]: ...
@@ -130,7 +130,7 @@ class ParquetRows:
         return self._file.schema_arrow.names
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Whole columns. Raises `StoreError`."""
+        """Return whole columns. Raises `StoreError`."""
         self._require(columns)
         with self._told(), self._lock:
             return self._file.read(list(columns))
@@ -250,7 +250,7 @@ def steps(lineage: pa.Table) -> Iterator[Step]:
 
 
 def vector(values: Iterable[Any] | None) -> np.ndarray | None:
-    """float16 of shape (dim,)."""
+    """Return a vector, float16 of shape (dim,)."""
     return None if values is None else np.array(values, np.float16)
 
 

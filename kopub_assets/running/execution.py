@@ -278,7 +278,7 @@ def tells_of_interrupt(event: dg.DagsterEvent) -> bool:
 
 
 def _chain(error: Any) -> Iterator[tuple[str, str]]:
-    """(class, message) of a serialized error and of its causes."""
+    """Yield (class, message) of a serialized error and of its causes."""
     while error is not None:
         yield error.cls_name, error.message.partition(": ")[2].strip()
         error = error.cause

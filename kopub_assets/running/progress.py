@@ -13,25 +13,25 @@ class Watcher(Protocol):
     """Called from the threads that make shards; a call must be short."""
 
     def began(self, asset: str) -> None:
-        """An asset's first shard is about to be made."""
+        """Note that an asset's first shard is about to be made."""
 
     def planned(self, asset: str, shard: str, rows: int) -> None:
-        """Rows that are to be computed of a shard, once they are known."""
+        """Note how many rows of a shard are to be computed, once known."""
 
     def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
-        """One row more of a shard has ended, in this state."""
+        """Note that one more row of a shard has ended, in this state."""
 
     def published(self, asset: str, shard: str) -> None:
-        """A shard's table is in place."""
+        """Note that a shard's table is in place."""
 
     def judged(self, closed: Sequence[str]) -> None:
-        """The release is in place; `closed` are the gates that this corpus does not pass."""
+        """Note that the release is in place, and which gates are closed."""
 
     def warned(self, asset: str, message: str) -> None:
-        """The run goes on, but a person should know."""
+        """Note what a person should know while the run goes on."""
 
     def ended(self, asset: str) -> None:
-        """All shards of an asset are through."""
+        """Note that all shards of an asset are through."""
 
 
 class _Nobody(Watcher):
@@ -149,17 +149,17 @@ class Stage:
         self.last = now
 
     def watching(self, now: float) -> float:
-        """Seconds that the `watched` work took."""
+        """Return the seconds that the `watched` work took."""
         if self.first is None or self.last is None:
             return 0.0
         return (now if self.ended is None and self.work_to_come else self.last) - self.first
 
     def elapsed(self, now: float) -> float:
-        """Seconds since it began, until it ended."""
+        """Return the seconds since it began, until it ended."""
         return 0.0 if self.began is None else (now if self.ended is None else self.ended) - self.began
 
     def rate(self, now: float) -> float | None:
-        """Rows a second so far; None before the first."""
+        """Return the rows a second so far; None before the first."""
         seconds = self.elapsed(now)
         return self.done / seconds if self.done and seconds else None
 
@@ -174,7 +174,7 @@ class Forecast:
         self.stages = {stage.asset: stage for stage in stages}
 
     def remaining(self, now: float) -> float:
-        """Seconds until the run's end."""
+        """Return the seconds until the run's end."""
         pace = self._pace(now)
         return sum(_remaining(stage, now, 1.0 if stage.measured else pace) for stage in self.stages.values())
 

@@ -149,7 +149,7 @@ def _write_predictions(
 
 @contextmanager
 def _report_stop() -> Iterator[None]:
-    """Ctrl-C ends a run as it ends a command: what is finished is kept."""
+    """End a run on Ctrl-C as a command ends: what is finished is kept."""
     try:
         yield
     except KeyboardInterrupt:

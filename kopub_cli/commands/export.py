@@ -101,7 +101,7 @@ def _shown(folder: str) -> str:
 
 
 def _page_images(settings: "Settings") -> "OpenImages":
-    """Opens the pictures of the pages of a shard."""
+    """Return what opens the pictures of a shard's pages."""
     from resources.release.base import page_images
     from resources.store.corpus_tables import TABLES
 

@@ -270,7 +270,7 @@ def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
 
 
 def about(forecast: Forecast) -> str:
-    """`about 20 s, by what rows cost so far`."""
+    """Return words such as `about 20 s, by what rows cost so far`."""
     seconds = forecast.seconds_to_start
     starts = f", of which {duration(seconds)} for models to start" if seconds else ""
     return f"about {duration(forecast.remaining(0.0))}{starts}, by what rows cost {so_far(is_measured(forecast))}"

@@ -48,7 +48,7 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
 
 
 def _questions(room: Room) -> Sequence[str]:
-    """Questions that came with the corpus, of its first shards that have some."""
+    """Return questions that came with the corpus, of its first shards with some."""
     corpus = room.settings.corpus
     found: list[str] = []
     try:

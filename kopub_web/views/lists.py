@@ -173,7 +173,7 @@ def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Capitals and the way that Hangul is written count for nothing."""
+    """Return a form in which capitals and the writing of Hangul do not count."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

@@ -75,7 +75,7 @@ def one_line(content: str) -> str:
 
 
 def glue_lines(left: str, right: str) -> str:
-    """Two lines of one paragraph as one: a word that was broken is whole again."""
+    """Join two lines of one paragraph; a broken word is whole again."""
     if is_broken_word(left, right):
         return left[:-1] + right
     return left + joint(left, right) + right
@@ -116,7 +116,7 @@ def _gain_of_blank(left: str, right: str) -> float:
 
 
 def columns(line: str) -> int:
-    """Width of a line in columns of half a syllable."""
+    """Return the width of a line in columns of half a syllable."""
     return sum(map(_WIDTHS.__getitem__, line.strip()))
 
 
@@ -373,7 +373,7 @@ def _is_full(region: RegionRecord, end: str) -> bool:
 
 
 def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
-    """Two tables of equal columns and edges as one."""
+    """Join two tables of equal columns and edges."""
     upper, lower = tables_and_text(first.parts[-1].text), tables_and_text(second.parts[0].text)
     if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
         return None

@@ -118,7 +118,7 @@ def _why(reason: str | None) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that ends no comment."""
+    """Return text that ends no comment."""
     return visible(text).replace("--", "- -").replace(">", "&gt;")
 
 

@@ -124,7 +124,7 @@ class PageFile(ABC):
         return [(row.id, row.file_name) for row in rows]
 
     def rows(self, count: int) -> Iterator[Row]:
-        """Exactly `count` rows, as many as the file had when it was indexed.
+        """Yield exactly `count` rows, as many as were indexed.
 
         Rows that a damaged file lost come with a problem. Raises `SourceError` when the file is
         whole and has another number of rows: it is another file.
@@ -394,7 +394,7 @@ def _whole_number(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Text, or a whole number in digits. Raises `ValueError`."""
+    """Return text, or a whole number in digits. Raises `ValueError`."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
     return str(value)

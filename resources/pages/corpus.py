@@ -145,7 +145,7 @@ class Corpus(Resource):
 
     @contextmanager
     def reader(self, shard_key: str) -> Iterator[PageReader]:
-        """Random access to the page images of a shard. Raises `SourceError`."""
+        """Return random access to a shard's page images. Raises `SourceError`."""
         yield PageReader(open_shard(self.manifest, shard_key), shard_key)
 
     def text_layers(self, shard_key: str) -> StoredLayers:

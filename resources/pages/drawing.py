@@ -88,7 +88,7 @@ def _scale(image: np.ndarray, side: int) -> float:
 
 
 def _size(image: np.ndarray, side: int) -> tuple[int, int]:
-    """Width and height at that scale."""
+    """Return width and height at that scale."""
     scale = _scale(image, side)
     return max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
 

@@ -203,7 +203,7 @@ class FetchedFiles:
 
     @contextmanager
     def _room(self, size: int, url: str) -> Iterator[None]:
-        """Room for `size` bytes of a URL, which nobody else takes meanwhile."""
+        """Reserve room for `size` bytes of a URL, which nobody else takes."""
         with FileLock(self._folder / _ROOM):
             known = []
             for path in self._folder.iterdir():

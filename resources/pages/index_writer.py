@@ -288,7 +288,7 @@ class IndexWriter:
                 self._tell(f"left out: {more}")
 
     def _left_out_before(self) -> list[tuple[str, str, str]]:
-        """Name, reason and source of the files that the index before left out."""
+        """Return name, reason and source of the files left out before."""
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []

@@ -120,7 +120,7 @@ def is_plain(data: bytes | memoryview) -> bool:
 
 
 def decode(data: bytes | memoryview) -> "np.ndarray":
-    """RGB pixels, uint8 (height, width, 3), upright, transparency on white.
+    """Return RGB pixels, uint8 (height, width, 3), upright, transparency on white.
 
     Plain 8-bit pages go through libspng (PNG; for colour Wuffs where pywuffs is installed: the same pixels
     in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha, palette, CMYK,
@@ -287,7 +287,7 @@ def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
 
 
 def _format(image: "ImageFile") -> str:
-    """One of `FORMATS`; Pillow calls a JPEG that lists further pictures MPO."""
+    """Return one of `FORMATS`; Pillow calls a JPEG with further pictures MPO."""
     return "JPEG" if image.format == "MPO" else image.format or ""
 
 

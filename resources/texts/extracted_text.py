@@ -291,7 +291,7 @@ class Comparison:
 
 
 def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
-    """`boxes` are those of the readings, in pixels.
+    """Compare a layer with readings, whose `boxes` are in pixels.
 
     Failed regions, formulas and pictures are left out. Regions are compared one by one, so the order of reading plays
     no part. A table's cells may stand in another order: of it the letters count that only one of the two has.

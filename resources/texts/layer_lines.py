@@ -82,7 +82,7 @@ def text_of(lines: Sequence[Line]) -> str:
 
 
 def code_of(lines: Sequence[Line]) -> str:
-    """Lines of code: their indents are as many blanks as characters would fill them."""
+    """Return lines of code, indented by as many blanks as fit."""
     widths = [(word.box[2] - word.box[0]) / len(word.text) for line in lines for word in line.words]
     width = max(1.0, median(widths)) if widths else 1.0
     left = min((line.box[0] for line in lines), default=0)
@@ -139,7 +139,7 @@ def _is_stack(lines: Sequence[Line]) -> bool:
 
 
 def _runs(words: Iterable[Word]) -> Iterable[list[Word]]:
-    """Words that follow each other on a line, in the order of the PDF."""
+    """Return words that follow each other on a line, in PDF order."""
     run: list[Word] = []
     for word in words:
         if run and (not _on_one_line(run[-1].box, word.box) or word.box[0] < run[-1].box[0]):
@@ -164,7 +164,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
 
 
 def _from_the_top(lines: Iterable[Line]) -> list[Line]:
-    """Lines from top to bottom, and those on one line from left to right."""
+    """Return lines from top to bottom, and from left to right within one."""
     ordered: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: line.box[1] + line.box[3]):
         if ordered and _on_one_line(ordered[-1][0].box, line.box):
@@ -225,7 +225,7 @@ def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]
 
 
 def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.intp]":
-    """(words,) the box that each word stands in, -1 where there is none."""
+    """Return the box that each word stands in, (words,), -1 for none."""
     if not layer.words or not boxes:
         return np.full(len(layer.words), -1)
     words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)

@@ -108,7 +108,7 @@ def line_markdown(line: str) -> str:
 
 
 def inline_markdown(text: str) -> str:
-    """Printed angle brackets that markdown would take for HTML, as entities; nothing else changes.
+    """Return text whose angle brackets markdown would take for HTML as entities.
 
     Between backticks markdown takes nothing for HTML, and would show the entity.
     """

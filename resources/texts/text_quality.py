@@ -188,7 +188,7 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
 
 
 def _without_marks(text: str) -> Doubt:
-    """Sentences that end without a full stop: blur takes the smallest marks first.
+    """Return a doubt about missing full stops: blur takes small marks first.
 
     A list, a table or a slide may leave out those at the ends of its lines, so they count only where commas have
     become full stops too.
@@ -316,13 +316,16 @@ def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, fl
 
 
 def ramp(value: float, fine: float, sure: float) -> float:
-    """0 up to `fine`, 1 from `sure` on, and in proportion between."""
+    """Return 0 up to `fine`, 1 from `sure` on, proportional between."""
     return min(1.0, max(0.0, (value - fine) / (sure - fine)))
 
 
 @lru_cache(maxsize=16_384)
 def _is_common(syllable: str) -> bool:
-    """One of the 2,350 syllables of KS X 1001, which Korean print almost never leaves."""
+    """Return whether a syllable is among the 2,350 of KS X 1001.
+
+    Korean print almost never leaves them.
+    """
     try:
         return len(syllable.encode("euc_kr")) == 2
     except UnicodeEncodeError:

@@ -184,7 +184,7 @@ def _name(place: str) -> str:
 
 
 def _compose(text: str) -> str:
-    """`text` in NFC: macOS, and archives made there, store Hangul syllables as single letters."""
+    """Return `text` in NFC: macOS stores Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
 
 

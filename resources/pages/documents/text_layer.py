@@ -477,7 +477,10 @@ def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
 
 
 def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
-    """(rows, columns) of squares of `cell` pixels: those with ink that no word covers."""
+    """Return the squares of `cell` pixels with ink that no word covers.
+
+    They are bool of shape (rows, columns).
+    """
     height, width = grey.shape
     rows, columns = -(-height // cell), -(-width // cell)
     # A stroke of print is wider than the pixels that are passed over.
