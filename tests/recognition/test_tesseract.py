@@ -335,6 +335,15 @@ def read_in(sheet: Sheet, *languages: str) -> str:
     return reading.regions[0].content
 
 
+@needs_data
+@pytest.mark.parametrize("printed", ["OS", "info", "2026", "512", "19.8"])
+def test_a_latin_word_is_read_where_the_korean_model_is_sure_of_a_number(printed: str):
+    """It reads the first two as 05 and 1010, with more confidence than real numbers have."""
+    sheet = Sheet()
+    sheet.text(100, 120, printed, 40)
+    assert read_in(sheet, "kor", "eng") == printed
+
+
 @needs_english
 def test_an_english_page_needs_english_data_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (english,) = data_files(["eng"]).values()
