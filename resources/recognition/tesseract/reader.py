@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ from resources.recognition.tesseract.words import (
     erase_leaders,
     find_leaders,
     insert_leaders,
+    is_latin_word,
     join_words,
     run_span,
     uncertain_runs,
+    unsure_words,
 )
 
 if TYPE_CHECKING:
@@ -111,7 +113,19 @@ class Reader:
 
     def _corrected(self, gray: "NDArray[np.uint8]", line: list[OcrWord]) -> list[OcrWord]:
         """Read the uncertain words of a Korean line again in English, if possible."""
-        runs = uncertain_runs(line) if self._english is not None else []
+        if self._english is None:
+            return line
+        line = self._replaced(gray, line, unsure_words(line), is_latin_word)
+        return self._replaced(gray, line, uncertain_runs(line), english_is_better)
+
+    def _replaced(
+        self,
+        gray: "NDArray[np.uint8]",
+        line: list[OcrWord],
+        runs: Sequence[tuple[int, int]],
+        is_better: Callable[[Sequence[OcrWord], Sequence[OcrWord]], bool],
+    ) -> list[OcrWord]:
+        """Return the line with the English reading of those of the `runs` where it is better."""
         if not runs:
             return line
         words = list(line)
@@ -123,7 +137,7 @@ class Reader:
             if right - left < _NARROWEST:
                 continue
             english = self._words(self._english, gray, InkBox(left, top, right, min(bottom, gray.shape[0])))
-            if english_is_better(line[start:end], english):
+            if is_better(line[start:end], english):
                 first = english[0]
                 english[0] = OcrWord(first.text, first.confidence, first.box, line[start].after_blank)
                 words[start:end] = english
@@ -155,7 +169,9 @@ class Reader:
             across, down = row.x1 - _BORDER, row.y1 - _BORDER
             text, confidence = item.GetUTF8Text(tesserocr.RIL.WORD), item.Confidence(tesserocr.RIL.WORD)
             blank = bool(words) and item.BlanksBeforeWord() > 0
-            words.append(OcrWord(text, confidence, (x1 + across, y1 + down, x2 + across, y2 + down), blank))
+            # A box may reach into the border, where the lines above and below stand in the block.
+            top, bottom = max(row.y1, y1 + down), min(row.y2, y2 + down)
+            words.append(OcrWord(text, confidence, (x1 + across, top, x2 + across, bottom), blank))
         return words
 
 

@@ -60,6 +60,26 @@ def count_syllables(text: str) -> int:
     return sum(map(is_syllable, text))
 
 
+def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
+    """Return ranges (start, end) of printed words whose Hangul is unsure, and may be Latin as a whole.
+
+    The Korean model reads "NTFS" as 지18. A word of several syllables and nothing else is Hangul, if badly printed.
+    """
+    return [(start, end) for start, end in _printed_words(line) if _may_be_latin_word(line[start:end])]
+
+
+def _may_be_latin_word(words: Sequence[OcrWord]) -> bool:
+    text = "".join(word.text for word in words)
+    syllables = count_syllables(text)
+    hangul = [word.confidence for word in words if count_syllables(word.text)]
+    return bool(hangul) and max(hangul) < SURE and (syllables == 1 or syllables < len(text))
+
+
+def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
+    """Return whether the English reading of an unsure word replaces the Korean one."""
+    return _count_latin(english) > 1 and mean_confidence(english) >= SURE_LATIN
+
+
 def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     """Return ranges (start, end) of words that may be Latin and are read again, in their order.
 
@@ -135,7 +155,7 @@ def mean_confidence(words: Sequence[OcrWord]) -> float:
 
 def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
     """Return whether the English reading of an uncertain run replaces the Korean one."""
-    latin = sum(char.isascii() and char.isalpha() for word in english for char in word.text)
+    latin = _count_latin(english)
     sure_english, sure_korean = mean_confidence(english), mean_confidence(korean)
     if _mostly_hangul(korean):
         return (
@@ -148,6 +168,10 @@ def english_is_better(korean: Sequence[OcrWord], english: Sequence[OcrWord]) -> 
     return bool(english) and (sure_english >= NONSENSE or sure_korean < HALF_SURE)
 
 
+def _count_latin(words: Sequence[OcrWord]) -> int:
+    return sum(char.isascii() and char.isalpha() for word in words for char in word.text)
+
+
 def syllable_width(line: Sequence[OcrWord]) -> float:
     """Return the width of a Hangul syllable in pixels, the median over the line.
 
@@ -155,7 +179,7 @@ def syllable_width(line: Sequence[OcrWord]) -> float:
     """
     widths = sorted(
         (words[-1].box[2] - words[0].box[0]) / sum(len(word.text) for word in words)
-        for words in _printed_words(line)
+        for words in (line[start:end] for start, end in _printed_words(line))
         if (text := "".join(word.text for word in words)) and len(text) == count_syllables(text) > 1
     )
     if widths:
@@ -163,9 +187,10 @@ def syllable_width(line: Sequence[OcrWord]) -> float:
     return float(max(word.box[3] for word in line) - min(word.box[1] for word in line))
 
 
-def _printed_words(line: Sequence[OcrWord]) -> list[Sequence[OcrWord]]:
+def _printed_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
+    """Return the ranges (start, end) of words without a blank between them."""
     starts = [i for i, word in enumerate(line) if word.after_blank or i == 0]
-    return [line[start:end] for start, end in pairwise([*starts, len(line)])]
+    return list(pairwise([*starts, len(line)]))
 
 
 def run_span(line: Sequence[OcrWord], run: tuple[int, int], gaps: Sequence[tuple[int, int]]) -> tuple[int, int]:
