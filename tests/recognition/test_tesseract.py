@@ -24,9 +24,11 @@ from resources.recognition.tesseract.words import (
     OcrWord,
     english_is_better,
     find_leaders,
+    is_latin_word,
     join_words,
     run_span,
     uncertain_runs,
+    unsure_words,
 )
 from resources.states import State
 from resources.texts.markdown import page_text
@@ -113,6 +115,20 @@ def sample(page_id: str) -> dict:
             if row["id"] == page_id:
                 return row
     raise AssertionError(f"{page_id} is no sample")
+
+
+@needs_data
+def test_a_word_does_not_reach_into_other_lines() -> None:
+    """What is read again in English would be two lines otherwise, of which Tesseract reads none."""
+    page = np.asarray(Image.open(io.BytesIO(sample("lshort-ko_57")["image"]["bytes"])).convert("L"))
+    paragraph = page[2960:3086, 354:1890]
+    (korean, _) = data_files().values()
+    assert korean is not None
+    engines = reader.Reader(str(korean.parent))
+    rows = find_rows(paragraph)
+    for word in engines.block(paragraph).words:
+        assert len([row for row in rows if word.box[1] < row.y2 and word.box[3] > row.y1]) == 1
+    engines.close()
 
 
 @needs_data
@@ -208,6 +224,33 @@ def test_latin_read_as_digits_is_doubted_and_hangul_is_not() -> None:
 def test_a_sure_number_is_read_again_by_itself() -> None:
     line = words(("8109", 88), (" 설정", 93), (" 2024", 93), ("년", 91), (" ㆍ", 93))
     assert uncertain_runs(line) == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "unsure"),
+    [
+        ((("지", 56), ("18", 17), ("입", 92), ("니다.", 97)), [(0, 2)]),
+        ((("에", 39), ("키", 67), ("09", 92), (" 를", 97)), [(0, 3)]),
+        ((("애", 84), ("42565005", 0), (" 및", 93)), [(0, 2)]),
+        ((("설정", 93), (" 아", 48)), [(1, 2)]),
+        ((("데이", 93), ("터", 60)), []),
+        ((("저음", 53), (" 으로", 97)), []),
+        ((("제", 93), ("12", 50), ("조", 93)), []),
+    ],
+)
+def test_what_has_unsure_hangul_may_be_latin_as_a_whole(
+    line: Sequence[tuple[str, float]], unsure: list[tuple[int, int]]
+) -> None:
+    assert unsure_words(words(*line)) == unsure
+
+
+def test_only_sure_latin_replaces_hangul() -> None:
+    korean = words(("지", 56), ("18", 17))
+    assert is_latin_word(korean, words(("NTFS", 95)))
+    assert not is_latin_word(korean, words(("NTFS", 90)))
+    assert not is_latin_word(korean, words(("fontspec", 97), (" 4", 60)))
+    assert not is_latin_word(korean, words(("=", 96)))
+    assert not is_latin_word(korean, words())
 
 
 def test_a_number_between_latin_words_may_be_a_word() -> None:

@@ -78,7 +78,7 @@ class TesseractRecognizer(Recognizer):
         {
             1: "the first release",
             2: "faint print is read; regions that Tesseract is unsure of say so",
-            3: "Latin words that were surely read as numbers are read in English",
+            3: "Latin words that were read as sure numbers or unsure Hangul are read in English",
         },
     )
     typical_seconds: ClassVar[float] = 0.03

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 SURE = 84
 """Confidence from which a word without Hangul is mostly read right: real numbers reach 90, Latin read as digits 75."""
 SURE_LATIN = 92
-"""Confidence that a Latin reading needs to replace a sure one, which it must exceed: "BIOS" is read as 8109 with 88."""
+"""Confidence from which Latin replaces unsure Hangul, or a number that is less sure: "BIOS" is read as 8109 with 88."""
+SURE_SYLLABLE = 90
+"""Confidence from which Hangul is no Latin word: most syllables have 93."""
 SURE_HANGUL = 45
 """Confidence from which Hangul syllables are taken as read: real ones are above 50, made-up ones mostly at 0."""
 
@@ -61,23 +63,29 @@ def count_syllables(text: str) -> int:
 
 
 def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
-    """Return ranges (start, end) of printed words whose Hangul is unsure, and may be Latin as a whole.
+    """Return ranges (start, end) of what is printed without a blank, has unsure Hangul and no other: it may be Latin.
 
-    The Korean model reads "NTFS" as 지18. A word of several syllables and nothing else is Hangul, if badly printed.
+    The Korean model reads "NTFS" as 지18. Syllables and nothing else are Hangul, if badly printed, unless there is one
+    alone between blanks.
     """
-    return [(start, end) for start, end in _printed_words(line) if _may_be_latin_word(line[start:end])]
+    found = []
+    for first, last in _printed_words(line):
+        sure = [here for here in range(first, last) if _is_sure_hangul(line[here])]
+        for start, end in pairwise([first - 1, *sure, last]):
+            text = "".join(word.text for word in line[start + 1 : end])
+            syllables = count_syllables(text)
+            if 0 < syllables < len(text) or (text and syllables == 1 and not sure):
+                found.append((start + 1, end))
+    return found
 
 
-def _may_be_latin_word(words: Sequence[OcrWord]) -> bool:
-    text = "".join(word.text for word in words)
-    syllables = count_syllables(text)
-    hangul = [word.confidence for word in words if count_syllables(word.text)]
-    return bool(hangul) and max(hangul) < SURE and (syllables == 1 or syllables < len(text))
+def _is_sure_hangul(word: OcrWord) -> bool:
+    return count_syllables(word.text) > 0 and word.confidence >= SURE_SYLLABLE
 
 
 def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
-    """Return whether the English reading of an unsure word replaces the Korean one."""
-    return _count_latin(english) > 1 and mean_confidence(english) >= SURE_LATIN
+    """Return whether the English reading of an unsure word replaces the Korean one, whatever that is."""
+    return _count_latin(english) > 1 and min(word.confidence for word in english) >= SURE_LATIN
 
 
 def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
