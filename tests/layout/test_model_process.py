@@ -168,17 +168,24 @@ def test_what_keeps_the_model_from_loading_is_told_here(make: Callable[..., PPDo
             list(make(device="cuda").detect(some_pages(1)))
 
 
-@pytest.mark.parametrize("moment", ["starting", "loaded"])
+def test_nobody_waits_for_one_that_is_not_needed_after_all(
+    make: Callable[..., PPDocLayout], begins_with: Callable[[str], None]
+) -> None:
+    begins_with("import time\ntime.sleep(5)\n")
+    resource = make()
+    resource.prepare()
+    until(workers)
+    resource.release()
+    assert workers()
+    until(lambda: not workers())
+
+
 def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
-    moment: str, make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "STOP_SECONDS", 2.0)
     resource = make()
-    if moment == "starting":
-        resource.prepare()
-        until(workers)
-    else:
-        assert len(by_id(resource.detect(some_pages(1)))) == 1
+    assert len(by_id(resource.detect(some_pages(1)))) == 1
     (process,) = workers()
     process.suspend()
     resource.release()

@@ -244,6 +244,11 @@ def test_what_has_unsure_hangul_may_be_latin_as_a_whole(
     assert unsure_words(words(*line)) == unsure
 
 
+def test_a_particle_is_not_read_with_the_latin_word_it_is_glued_to() -> None:
+    assert uncertain_runs(words(("6001", 20), ("를", 10), (" 시작", 93))) == [(0, 1)]
+    assert uncertain_runs(words(("6001", 20), ("다", 10), (" 시작", 93))) == [(0, 2)]
+
+
 def test_only_sure_latin_replaces_hangul() -> None:
     korean = words(("지", 56), ("18", 17))
     assert is_latin_word(korean, words(("NTFS", 95)))

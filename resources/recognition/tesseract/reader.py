@@ -125,7 +125,7 @@ class Reader:
         runs: Sequence[tuple[int, int]],
         is_better: Callable[[Sequence[OcrWord], Sequence[OcrWord]], bool],
     ) -> list[OcrWord]:
-        """Return the line with the English reading of those of the `runs` where it is better."""
+        """Return the line with the English reading of `runs` where it is better."""
         if not runs:
             return line
         words = list(line)

@@ -34,6 +34,8 @@ CERTAIN = 100
 """Confidence of a word that was not read but measured (dot leaders); it is never read again."""
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
 """Misreadings of a bullet; none of them starts a Korean line by itself."""
+PARTICLES = frozenset("은는을를의에와과로도")
+"""Syllables that begin what a Latin word ends in, and that hardly any letter is read for: C is read as 다, e as 아."""
 BLANK = 0.17
 """Narrowest white space between words in widths of a Hangul syllable; between letters it is a third of that."""
 
@@ -63,10 +65,10 @@ def count_syllables(text: str) -> int:
 
 
 def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
-    """Return ranges (start, end) of what is printed without a blank, has unsure Hangul and no other: it may be Latin.
+    """Return ranges (start, end) of words with unsure Hangul that may be Latin.
 
-    The Korean model reads "NTFS" as 지18. Syllables and nothing else are Hangul, if badly printed, unless there is one
-    alone between blanks.
+    They hold no blank and no sure Hangul: the Korean model reads "NTFS" as 지18. Syllables and nothing else are Hangul,
+    if badly printed, unless there is one alone between blanks.
     """
     found = []
     for first, last in _printed_words(line):
@@ -84,12 +86,12 @@ def _is_sure_hangul(word: OcrWord) -> bool:
 
 
 def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
-    """Return whether the English reading of an unsure word replaces the Korean one, whatever that is."""
+    """Return whether the English reading of an unsure word is surely Latin."""
     return _count_latin(english) > 1 and min(word.confidence for word in english) >= SURE_LATIN
 
 
 def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
-    """Return ranges (start, end) of words that may be Latin and are read again, in their order.
+    """Return ranges (start, end) of words that may be Latin and are read again.
 
     Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is". All others
     without Hangul are ranges by themselves: the Korean model can be sure of the digits that it reads for letters.
@@ -116,7 +118,17 @@ def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
         else:
             runs.append((start, end))
     alone = [(here, here + 1) for here, word in enumerate(line) if not marks[here] and _may_be_digits_for_latin(word)]
-    return sorted([*runs, *alone])
+    return sorted([*(_without_particle(line, run) for run in runs), *alone])
+
+
+def _without_particle(line: Sequence[OcrWord], run: tuple[int, int]) -> tuple[int, int]:
+    """Return a run without a particle that is glued to its end.
+
+    English makes "brlttyS" of "brltty를".
+    """
+    start, last = run[0], run[1] - 1
+    glued = last > start and not line[last].after_blank and not count_syllables(line[last - 1].text)
+    return (start, last) if glued and line[last].text[0] in PARTICLES else run
 
 
 def _may_be_digits_for_latin(word: OcrWord) -> bool:
