@@ -35,8 +35,8 @@ _SECONDS = 0.2
 class DocumentChunks(RowTable):
     """The documents that begin in a shard, cut into chunks by their structure.
 
-    Chunks fit a model, and have their pages and boxes. Their pages in other shards count too. While those are not read,
-    the document is `failed`, and made when they are. Made where the profile sets `documents.chunks`.
+    Chunks fit a model, and have their pages and boxes. Pages of a document in other shards count too. While those are
+    not read, the document is `failed`, and made when they are. Made where the profile sets `documents.chunks`.
     """
 
     table: ClassVar[Table] = DOCUMENT_CHUNKS

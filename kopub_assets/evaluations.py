@@ -146,7 +146,7 @@ _READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING
 
 @dataclass(frozen=True, slots=True)
 class GuardStanding:
-    """How one benchmark stands.
+    """The standing of one benchmark against the profile as it is now.
 
     It says whether it must be read again, why and at what cost, and what its last scores forbid.
     """

@@ -51,7 +51,7 @@ _NOT_READ = "not_read"
 
 @dataclass(frozen=True, slots=True)
 class _OcrInputs:
-    """What a page's reading needs: its row, its regions, and a preferred text layer."""
+    """The input of a page's reading: its row, regions and preferred text layer."""
 
     page: Row
     regions: Sequence[Row]

@@ -42,7 +42,7 @@ def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
 
 
 def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, and yield what became of each."""
+    """Make the shards of a run, and yield what became of each, once known."""
     current = dict(_current(asset, run))
     yield from current.items()
     stale = replace(run, shards=tuple(shard for shard in run.shards if shard not in current))

@@ -151,7 +151,7 @@ def cookie_of(choice: str) -> str:
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """What a view is asked: an address's values, the language, and links."""
+    """The request to a view: an address's values, the language, and links."""
 
     values: Mapping[str, str]
     t: Texts

@@ -1,1 +1,1 @@
-"""Where an opened corpus is read: a home, a release folder, the Hub."""
+"""The sources of an opened corpus: a home, a release folder, the Hub."""

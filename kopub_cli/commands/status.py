@@ -73,7 +73,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _StatusValues:
-    """What the store holds: tables by asset, unfinished shards, the last run."""
+    """The tables of a store by asset, its unfinished shards and last run."""
 
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_UnfinishedShard]"

@@ -78,7 +78,7 @@ _CHUNK_HEADER = 8
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What `inspect` finds: size, format and damage.
+    """The size, format and damage of an encoded page.
 
     `width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts.
     """

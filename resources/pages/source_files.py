@@ -74,7 +74,7 @@ class _SavedFile(BaseModel):
 
 
 class _SavedState(BaseModel):
-    """What is used of the file that `datasets` writes beside a split."""
+    """The used part of the file that `datasets` writes beside a split."""
 
     files: list[_SavedFile] = Field(alias="_data_files")
 

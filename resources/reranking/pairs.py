@@ -52,7 +52,7 @@ class Pair:
 class Relevance:
     """The score of a pair, from 0 to 1, or why there is none.
 
-    It is the latter in `reason`.
+    `reason` says the latter.
     """
 
     id: str

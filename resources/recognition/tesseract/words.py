@@ -128,11 +128,13 @@ def _without_particle(line: Sequence[OcrWord], run: tuple[int, int]) -> tuple[in
     """
     start, last = run[0], run[1] - 1
     glued = last > start and not line[last].after_blank and not count_syllables(line[last - 1].text)
-    return (start, last) if glued and line[last].text[0] in PARTICLES else run
+    return (start, last) if glued and line[last].text[:1] in PARTICLES else run
 
 
 def _may_be_digits_for_latin(word: OcrWord) -> bool:
-    return _may_be_latin(word) and any(char.isascii() and char.isalnum() for char in word.text)
+    """Return whether a word may be letters, of which the Korean model has none."""
+    has_digits = any(char.isascii() and char.isdigit() for char in word.text)
+    return _may_be_latin(word) and has_digits and not _count_latin([word])
 
 
 def _is_enclosed(line: Sequence[OcrWord], here: int) -> bool:
