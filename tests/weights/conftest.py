@@ -1,14 +1,14 @@
 """A Hub with one model, and a profile that pins it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.doubles.hubs.model_hub import ModelHub
 
-CONTENT = os.urandom(300_000)
+CONTENT = np.random.default_rng(11).bytes(300_000)
 
 
 @pytest.fixture
