@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from resources.pages.orientation import WINDOW, cut_windows, find_marks
+from resources.pages.orientation import WINDOW, WINDOWS, cut_windows, find_marks
 
 PAGES = 4500
 WINDOWS_A_PAGE = 20
@@ -82,7 +82,7 @@ def _page(number: int, faces: Sequence[tuple[Path, bool]], words: Sequence[str])
     marks = find_marks(grey)
     if len(marks.boxes) < 40:
         return None
-    windows = cut_windows(marks, grey)
+    windows = cut_windows(marks, grey, WINDOWS)
     return windows[noise.permutation(len(windows))[:WINDOWS_A_PAGE]]
 
 
