@@ -32,20 +32,18 @@ _MOST_ELONGATED = 5
 def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
     """Return a picture whose longer side has `side` pixels, or a smaller picture itself.
 
-    It is halved by means, then smoothed and sampled: a quarter of the time of OpenCV's means at any other scale.
+    It is halved first: OpenCV takes a fifth of the time for that which it takes for means at any other scale.
     """
     import cv2
     import numpy as np
 
-    longer = max(picture.shape[:2])
-    if longer <= side:
+    if max(picture.shape[:2]) <= side:
         return picture
-    size = round(picture.shape[1] * side / longer), round(picture.shape[0] * side / longer)
     while max(picture.shape[:2]) >= 2 * side:
         picture = np.asarray(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
-    # Without it, strokes would be thick and thin in turn, which looks like a skew where there are few.
-    smooth = cv2.GaussianBlur(picture, (3, 3), 0)
-    return np.asarray(cv2.resize(smooth, size, interpolation=cv2.INTER_LINEAR), np.uint8)
+    scale = side / max(picture.shape[:2])
+    # Sampled between pixels, strokes would be thick and thin in turn, which looks like a skew where there are few.
+    return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 @dataclass(frozen=True)
