@@ -59,7 +59,7 @@ class RawPages(RowTable):
             4: "it is kept how sure a skew and a sheet of paper are",
             5: "a TIFF whose fax data is damaged is partial",
             6: "a photo of a slide keeps the title on its frame",
-            7: "pages are looked at in half the time, which moves a skew by some hundredths of a degree",
+            7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
