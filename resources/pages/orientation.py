@@ -29,6 +29,14 @@ _SMALLEST, _LARGEST = 5, 60
 _MOST_ELONGATED = 5
 
 
+def halve(picture: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Return a picture at half the size, each pixel the mean of four."""
+    import cv2
+    import numpy as np
+
+    return np.asarray(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+
+
 def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
     """Return a picture whose longer side has `side` pixels, or a smaller picture itself.
 
@@ -40,7 +48,7 @@ def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
     if max(picture.shape[:2]) <= side:
         return picture
     while max(picture.shape[:2]) >= 2 * side:
-        picture = np.asarray(cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+        picture = halve(picture)
     scale = side / max(picture.shape[:2])
     # Sampled between pixels, strokes would be thick and thin in turn, which looks like a skew where there are few.
     return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
@@ -238,8 +246,7 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[
     step, placed = CHARACTER / marks.height * marks.scale, 1 / marks.scale
     # Sampling between pixels leaves none out as long as there are not twice as many.
     while step < 0.5:
-        grey = np.asarray(cv2.resize(grey, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
-        step, placed = 2 * step, placed / 2
+        grey, step, placed = halve(grey), 2 * step, placed / 2
     # Small marks are dots and commas; a third of the height leaves the parts of syllables.
     large = marks.boxes[marks.boxes[:, 2:].max(axis=1) * 3 >= marks.height]
     order = np.lexsort((large[:, 0], large[:, 1]))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from resources.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, shrink
+from resources.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, halve, shrink
 from resources.pages.page import MAX_PIXELS, decode
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     # Angles and turns are those of a copy with characters of 15 to 40 pixels; corners are scaled.
     small = pixels
     while max(small.shape) >= 2 * _COPY_SIDE:
-        small = cv2.resize(small, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    corners, levels = find_paper(np.asarray(small, np.uint8)) or (None, 0.0)
+        small = halve(small)
+    corners, levels = find_paper(small) or (None, 0.0)
     grey = np.asarray(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), np.uint8)
     matrix = np.eye(3)
     if corners is not None:
@@ -256,6 +256,7 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
     white = cv2.morphologyEx(darkest, cv2.MORPH_CLOSE, np.ones((9, 9), np.uint8))
     white = np.asarray(cv2.GaussianBlur(white, (3, 3), 0), np.uint8)
     border = np.concatenate([white[0], white[-1], white[:, 0], white[:, -1]])
+    # One pixel of sixteen tells how bright it is as well as all, which would have to be sorted.
     low, high = np.percentile(white[::4, ::4], (5, 95)).tolist()
     if np.median(border) > _BRIGHTEST_SURROUNDINGS * high:
         return None

@@ -1,4 +1,4 @@
-"""`kopub browse` and `kopub export` give freed memory back; threads that decode pages keep theirs for the next page."""
+"""The commands and the analyser give freed memory back; threads that decode pages keep theirs for the next page."""
 
 import platform
 import re
@@ -118,3 +118,12 @@ def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
     first, *others = map(int, ran(BLOCKS.replace("ENCODED", str(encoded))).stdout.split())
     assert first > 100
     assert max(others) < first / 10
+
+
+def test_the_analyser_of_korean_keeps_nothing_where_nobody_asked_for_it():
+    """A run's process, whose Arrow is loaded long before, is not told to keep little."""
+    code = "from resources.search.words import korean_analyser; korean_analyser()"
+    environment = {"PATH": "/usr/bin:/bin", "MIMALLOC_VERBOSE": "1"}
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stderr
+    assert re.findall(r"'purge_delay': (\S+)", said)[-1] == "0"
