@@ -14,10 +14,10 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import ValidationError, create_model
 
+from kopub_assets.ahead import EnginePrefetcher, priority
 from kopub_assets.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
 from kopub_assets.checks import Check, Problems
 from kopub_assets.metadata import Link, Markdown, gpu_watch
-from kopub_assets.prefetch import EnginePrefetcher, priority
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG

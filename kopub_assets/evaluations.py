@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from kopub_assets.ahead import EnginePrefetcher
 from kopub_assets.asset import RunContext, ShardAsset
 from kopub_assets.checks import Problems
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.plan import AssetPlan, survey
-from kopub_assets.prefetch import EnginePrefetcher
 from kopub_assets.running.progress import watcher
 from kopub_assets.shard_loop import make_shards
 from kopub_assets.staleness import assets_to_make
