@@ -1,10 +1,19 @@
-"""Engines that start before the steps that need them."""
+"""What a run does before its turn: engines that start, and shards that are made beside earlier steps."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from kopub_assets.asset import ShardAsset
+from kopub_assets.asset import PublishedShard, RunContext, ShardAsset, StoppedAhead
+from kopub_assets.checks import Problems
+from kopub_assets.metadata import gpu_watch
+from kopub_assets.running.progress import watcher
+from kopub_assets.shard_loop import Outcome, make_shards
 from kopub_assets.staleness import assets_to_make
 from resources.engine import Engine
 from resources.store.table_source import FooterCache
@@ -15,13 +24,16 @@ if TYPE_CHECKING:
     from resources.config.settings import Resources
 
 _PRIORITY_TAG = "dagster/priority"
+_TO_STOP = 2.0
+"""Seconds for a thread to end at the next result of its engine; then the engine is taken from it."""
 
 
 class EnginePrefetcher:
-    """Prepares the engines of later steps, and keeps what they hold.
+    """Prepares the engines of later steps, keeps what they hold, and has them work ahead.
 
     What comes next is prepared twice: at the beginning of each step, so that servers and models are up when their turn
-    comes, and when a step has handed out its last row, so that the next one finds client processes up.
+    comes, and when a step has handed out its last row, so that the next one finds client processes up. What a card or
+    a server makes, it makes as soon as the shard's parents are there, whichever step has its turn.
     """
 
     _current: "ClassVar[EnginePrefetcher | None]" = None
@@ -37,13 +49,21 @@ class EnginePrefetcher:
         """
         self._run, self._waits_for, self._wanted = run, waits_for, wanted
         self._to_come = set(names)
+        self._steps = StepsOver()
+        self._ahead: dict[str, StepAhead] = {}
+        self._preparing = threading.Lock()
 
     @classmethod
-    def of(cls, context: "dg.AssetExecutionContext", graph: Sequence[type[ShardAsset]]) -> "EnginePrefetcher":
+    def of(
+        cls,
+        context: "dg.AssetExecutionContext",
+        graph: Sequence[type[ShardAsset]],
+        run_of: Callable[[ShardAsset], RunContext | None],
+    ) -> "EnginePrefetcher":
         """Return the prefetcher of the run of `context` in this process.
 
-        `graph` has every asset after its parents. Raises `KopubError` where one of the steps cannot be made, whose turn
-        would come after hours.
+        `graph` has every asset after its parents. `run_of` gives the run of an asset that works ahead, None for one
+        that must not. Raises `KopubError` where one of the steps cannot be made, whose turn would come after hours.
         """
         step, run = context.get_step_execution_context(), context.run.run_id
         if cls._current is None or cls._current._run != run:
@@ -61,7 +81,9 @@ class EnginePrefetcher:
                 wanted = assets_to_make(assets, tuple(context.partition_keys), footers)
             wanted.sort(key=lambda name: (-_urgency(assets[name], graph), order.index(name)))
             deps = plan.get_executable_step_deps()
-            cls._current = cls(run, deps, assets, [assets[name] for name in wanted])
+            cls._current = current = cls(run, deps, assets, [assets[name] for name in wanted])
+            configured = cast("Mapping[str, object]", context.run.run_config.get("ops", {}))
+            current._begin_ahead(run_of, besides={step.step.key, *configured})
         return cls._current
 
     @contextmanager
@@ -71,40 +93,110 @@ class EnginePrefetcher:
         What no later step needs is released in the end. A step that fails takes along those that wait for it, and an
         interrupt takes all.
         """
+        self._make_room(asset)
         self.prepare(asset)
         needed = _engines_of([asset, *self._coming])
         self._to_come.discard(asset.name)
         try:
             yield
         except Exception:
-            self._to_come -= self._after(asset.name)
+            self._drop(self._after(asset.name))
             raise
         except BaseException:
-            self._to_come.clear()
+            self._drop({*self._to_come, asset.name})
             raise
         finally:
+            self._steps.end(asset.name)
             still_needed = _engines_of(self._coming)
             for engine in needed:
                 if not any(engine is other for other in still_needed):
                     engine.release()
+            for each in self._ahead.values():
+                each.join()
             if not self._to_come and EnginePrefetcher._current is self:
                 EnginePrefetcher._current = None
 
-    def prepare(self, now: ShardAsset | None = None) -> None:
+    def problems(self, asset: ShardAsset) -> Problems | None:
+        """Return what the checks found in the shards of `asset` that were made ahead of its step."""
+        return self._ahead[asset.name].run.problems if asset.name in self._ahead else None
+
+    def outcomes(self, asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
+        """Make the shards of `asset` in its step; those that were made ahead of it, or are being made, are taken.
+
+        What became of each is yielded as soon as it is known.
+        """
+        if asset.name in self._ahead:
+            left = dict.fromkeys(run.shards)
+            with closing(self._ahead[asset.name].outcomes(run)) as made_ahead:
+                for shard, outcome in made_ahead:
+                    left.pop(shard, None)
+                    yield shard, outcome
+            if not left:
+                return
+            run = replace(run, shards=tuple(left))
+        yield from watched_shards(asset, run)
+
+    def hand_over(self, asset: ShardAsset) -> None:
+        """Have the next ones begin: the engine of `asset` has been given its last row."""
+        self.prepare(using=asset)
+        self._steps.drain(asset.name)
+
+    def prepare(self, now: ShardAsset | None = None, using: ShardAsset | None = None) -> None:
         """Prepare the engines of coming steps, `now` before the others.
 
         Where a step has several engines, the first one is prepared. Servers are asked for before anything else: a model
-        may be imported here, which takes seconds.
+        may be imported here, which takes seconds. An engine at work is left alone, unless it is what `using` has given
+        its last row.
         """
-        prepared: list[Engine] = []
 
         def turn(asset: ShardAsset) -> tuple[bool, bool]:
-            return not any(engine.needs_server for engine in asset.engines), now is None or asset.name != now.name
+            return not _needs_server(asset), now is None or asset.name != now.name
 
-        for asset in sorted(self._coming, key=turn):
-            if not any(engine is other for engine in asset.engines for other in prepared):
-                asset.prepare()
-                prepared += asset.engines
+        with self._preparing:
+            at_work = _engines_of([each.asset for each in self._ahead.values() if each.is_at_work])
+            own = () if using is None else using.engines
+            prepared = [engine for engine in at_work if not any(engine is each for each in own)]
+            for asset in sorted(self._coming, key=turn):
+                if not any(engine is other for engine in asset.engines for other in prepared):
+                    asset.prepare()
+                    prepared += asset.engines
+
+    def _begin_ahead(self, run_of: Callable[[ShardAsset], RunContext | None], besides: Set[str]) -> None:
+        """Start a thread for each asset of a server, `besides` the first one and what the Launchpad asks of a step.
+
+        Only where the servers of a run work side by side: one that has the card to itself keeps it to its step's end.
+        """
+        served = [asset for asset in self._wanted if _needs_server(asset)]
+        if not all(engine.serves_beside_others for engine in _engines_of(served) if engine.needs_server):
+            return
+        for asset in served:
+            if asset.name not in besides and (given := run_of(asset)) is not None:
+                given = replace(given, inputs_exhausted=partial(self.hand_over, asset))
+                self._ahead[asset.name] = StepAhead(
+                    asset, given, self._steps, *self._steps_before(asset), self._preparing
+                )
+
+    def _steps_before(self, asset: ShardAsset) -> tuple[set[str], set[str]]:
+        """Return the steps that must be over before `asset` is made, and those that must have given out their rows."""
+        before = self._wanted[: self._wanted.index(asset)]
+        over = {other.name for other in before if _share_engine(asset, other)}
+        return over | self._waits_for[asset.name], {other.name for other in before if _needs_server(other)}
+
+    def _make_room(self, asset: ShardAsset) -> None:
+        """Stop what works ahead with an engine that the step of `asset` needs; its own step makes what is left."""
+        for other in self._ahead.values():
+            if other.asset.name != asset.name and other.is_at_work and _share_engine(asset, other.asset):
+                other.stop()
+                other.join()
+
+    def _drop(self, names: Set[str]) -> None:
+        """Let go of steps that will not come, and of what was begun for them."""
+        self._to_come -= names
+        dropped = [self._ahead[name] for name in names if name in self._ahead]
+        for each in dropped:
+            each.stop()
+        for each in dropped:
+            each.join()
 
     @property
     def _coming(self) -> list[ShardAsset]:
@@ -130,10 +222,151 @@ def _urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
     for other in graph:
         if waiting.intersection(other.parents):
             waiting.add(other)
-    needs_server = any(engine.needs_server for engine in asset.engines)
-    return len(waiting) if needs_server else len(waiting) + len(graph)
+    return len(waiting) if _needs_server(asset) else len(waiting) + len(graph)
 
 
 def _engines_of(assets: Iterable[ShardAsset]) -> list[Engine]:
     """Return the engines of some assets, each once."""
     return list({id(engine): engine for asset in assets for engine in asset.engines}.values())
+
+
+def _needs_server(asset: ShardAsset) -> bool:
+    return any(engine.needs_server for engine in asset.engines)
+
+
+def _share_engine(one: ShardAsset, other: ShardAsset) -> bool:
+    return any(engine is another for engine in one.engines for another in other.engines)
+
+
+def watched_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
+    """Make the shards of a run, with the figures of the cards they are made on."""
+    watcher().began(asset.name)
+    with gpu_watch(asset.engines, run.warn) as gpu, closing(make_shards(asset, replace(run, gpu=gpu))) as outcomes:
+        for shard, outcome in outcomes:
+            if isinstance(outcome, PublishedShard):
+                watcher().published(asset.name, shard)
+            yield shard, outcome
+
+
+class StepsOver:
+    """The steps of a run that are over, and those whose engines have been given their last rows."""
+
+    def __init__(self) -> None:
+        self._over: set[str] = set()
+        self._draining: set[str] = set()
+        self._changed = threading.Condition()
+
+    def drain(self, asset: str) -> None:
+        """Note that the engine of an asset has been given its last row."""
+        with self._changed:
+            self._draining.add(asset)
+            self._changed.notify_all()
+
+    def end(self, asset: str) -> None:
+        """Note that the tables of an asset are made."""
+        with self._changed:
+            self._over.add(asset)
+            self._changed.notify_all()
+
+    def wait_for(self, over: Collection[str], draining: Collection[str], unless: Callable[[], bool]) -> None:
+        """Wait until some assets are `over`, and others at least `draining`; `unless` ends it too."""
+
+        def have_come() -> bool:
+            return self._over.issuperset(over) and (self._over | self._draining).issuperset(draining)
+
+        with self._changed:
+            self._changed.wait_for(lambda: unless() or have_come())
+
+    def wake(self) -> None:
+        """Have everyone who waits look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+
+class StepAhead:
+    """Makes the shards of an asset in a thread, before the turn of its step if that comes late.
+
+    The thread begins when the tables that the asset reads are made, and the server is free of those before it. What it
+    has to tell is told in the step.
+    """
+
+    def __init__(
+        self,
+        asset: ShardAsset,
+        run: RunContext,
+        steps: StepsOver,
+        over: Collection[str],
+        draining: Collection[str],
+        preparing: threading.Lock,
+    ) -> None:
+        """Start the thread, which waits for the steps `over` and `draining`.
+
+        It takes up its engine while nobody is `preparing` one.
+        """
+        self.asset, self._steps, self._over, self._draining = asset, steps, over, draining
+        self._preparing = preparing
+        self._told: SimpleQueue[Outcome | Callable[[RunContext], None] | BaseException | None] = SimpleQueue()
+        self.run = replace(
+            run,
+            log=lambda line: self._told.put(lambda step: step.log(line)),
+            warn=lambda line: self._told.put(lambda step: step.warn(line)),
+            require_going_on=self._require_going_on,
+        )
+        self._began, self._has_turn, self._stopped = 0.0, False, False
+        self._thread = threading.Thread(target=self._make, name=f"ahead-{asset.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._began > 0 and self._thread.is_alive()
+
+    def outcomes(self, run: RunContext) -> Generator[Outcome, None, None]:
+        """Yield what became of the shards, as soon as it is known; log in `run`, which is that of the step."""
+        # The step of one that it waits for may have been left out.
+        self._has_turn = True
+        self._steps.wake()
+        if self._began:
+            run.log(f"{self.asset.name}: begun {time.monotonic() - self._began:.1f} s before its step")
+        try:
+            while (told := self._told.get()) is not None:
+                match told:
+                    case BaseException():
+                        raise told
+                    case tuple():
+                        yield told
+                    case _:
+                        told(run)
+        finally:
+            self.stop()
+            self.join()
+
+    def stop(self) -> None:
+        """Have the thread stop at the next result of the engine; what is finished is kept."""
+        self._stopped = True
+        self._steps.wake()
+
+    def join(self) -> None:
+        """Wait a little for a thread that is to stop: it may wait for an engine."""
+        if self._stopped:
+            self._thread.join(_TO_STOP)
+
+    def _require_going_on(self) -> None:
+        if self._stopped:
+            raise StoppedAhead
+
+    def _make(self) -> None:
+        try:
+            self._steps.wait_for(self._over, self._draining, lambda: self._has_turn or self._stopped)
+            with self._preparing:
+                self._require_going_on()
+                self._began = time.monotonic()
+            with closing(watched_shards(self.asset, self.run)) as outcomes:
+                for outcome in outcomes:
+                    self._told.put(outcome)
+            self._steps.end(self.asset.name)
+        except StoppedAhead:
+            pass
+        except BaseException as error:  # it is raised in the step
+            self._told.put(error)
+        finally:
+            self._told.put(None)

@@ -35,6 +35,10 @@ class PublishedShard:
     metadata: Metadata
 
 
+class StoppedAhead(BaseException):
+    """Ends the making of shards as an interrupt does: no failure, and what is finished is kept."""
+
+
 @dataclass(frozen=True)
 class RunContext:
     """One run of one asset: its shards, requests, findings and use of GPUs."""
@@ -49,6 +53,8 @@ class RunContext:
     gpu: GpuWatch = field(default_factory=GpuWatch)
     inputs_exhausted: Callable[[], None] = lambda: None
     """To be called when the engine has been given its last row, and works on what is in flight."""
+    require_going_on: Callable[[], None] = lambda: None
+    """Raises `StoppedAhead` where the shards are not wanted any more."""
 
     def has_tag(self, tag: str) -> bool:
         """Return whether the run carries `tag` with the value true."""

@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, cast
 
 import dagster as dg
@@ -17,11 +16,10 @@ from pydantic import ValidationError, create_model
 from kopub_assets.ahead import EnginePrefetcher, priority
 from kopub_assets.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
 from kopub_assets.checks import Check, Problems
-from kopub_assets.metadata import Link, Markdown, gpu_watch
+from kopub_assets.metadata import Link, Markdown
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
 from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
-from kopub_assets.shard_loop import make_shards
 from resources.config.choices import ReadingRoom
 from resources.config.profile import section_of
 from resources.config.settings import Resources
@@ -62,7 +60,7 @@ def dagster_asset(
         # Only those that the asset asks for are there.
         resources = cast("Resources", given)
         try:
-            made, ahead = asset(resources), EnginePrefetcher.of(context, graph)
+            made, ahead = asset(resources), EnginePrefetcher.of(context, graph, partial(_run_ahead, context))
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         with ahead.during(made):
@@ -170,11 +168,9 @@ def over_shards(
     A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails in the
     end, after what was finished is recorded.
     """
-    corpus = asset.corpus.manifest.keys
     if at_terminal() and MACHINE_TAG not in context.run.tags:
         # Dagster's own commands name no machine; `kopub run` has done so.
         context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
-    watcher().began(asset.name)
 
     def warn(message: str) -> None:
         context.log.warning(message)
@@ -183,12 +179,12 @@ def over_shards(
     run = RunContext(
         run_id=context.run.run_id,
         shards=tuple(context.partition_keys),
-        problems=Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus)),
+        problems=ahead.problems(asset) or _problems_so_far(context, asset),
         log=context.log.info,
         warn=warn,
         config=config,
         tags=context.run.tags,
-        inputs_exhausted=ahead.prepare,
+        inputs_exhausted=partial(ahead.hand_over, asset),
     )
     finished: dict[str, PublishedShard] = {}
     failures: dict[str, KopubError] = {}
@@ -196,14 +192,12 @@ def over_shards(
         require_tested(asset, run)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
-    with canceled_when_stopped(context), gpu_watch(asset.engines, run.warn) as gpu:
-        run = replace(run, gpu=gpu)
-        with closing(make_shards(asset, run)) as outcomes:
+    with canceled_when_stopped(context):
+        with closing(ahead.outcomes(asset, run)) as outcomes:
             for shard, outcome in outcomes:
                 if isinstance(outcome, PublishedShard):
                     outcome.metadata.update(_places(asset, shard, room))
                     finished[shard] = outcome
-                    watcher().published(asset.name, shard)
                     if outcome.metadata["computed"] and len(finished) < len(run.shards):
                         yield _materialization(context, shard, outcome)
                 else:
@@ -224,6 +218,32 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunContext | None:
+    """Return the run in which shards are made ahead of their step; None where the step will refuse to make them."""
+
+    def ignore(line: str) -> None:
+        """The step says it."""
+
+    run = RunContext(
+        run_id=context.run.run_id,
+        shards=tuple(context.partition_keys),
+        problems=_problems_so_far(context, asset),
+        log=ignore,
+        warn=ignore,
+        tags=context.run.tags,
+    )
+    try:
+        require_tested(asset, run)
+    except KopubError:
+        return None
+    return run
+
+
+def _problems_so_far(context: dg.AssetExecutionContext, asset: ShardAsset) -> Problems:
+    corpus = asset.corpus.manifest.keys
+    return Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus))
 
 
 def _finish(

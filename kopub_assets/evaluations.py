@@ -6,6 +6,7 @@ Its home is not that of the corpus.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -98,7 +99,7 @@ def evaluate(settings: Settings) -> Evaluation:
             Problems(asset.checks, {}),
             _log.info,
             _log.warning,
-            inputs_exhausted=ahead.prepare,
+            inputs_exhausted=partial(ahead.hand_over, asset),
         )
         with ahead.during(asset):
             _read(asset, run, settings.profile_name)

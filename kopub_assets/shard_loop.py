@@ -292,6 +292,7 @@ class ShardLoop:
                 other.planned.result().keep_up()
             except StoreError as error:
                 other.failure = other.failure or error
+        self._run.require_going_on()
 
     def _end(self, shard: _OpenShard) -> None:
         """Publish an open shard, or fail it; no more results of it will come."""

@@ -103,6 +103,11 @@ class Engine(Resource, ABC):
         return 0
 
     @property
+    def serves_beside_others(self) -> bool:
+        """Return whether its model server answers while those of other engines do."""
+        return False
+
+    @property
     def gpu_memory(self) -> int:
         """The bytes of GPU memory it takes, besides its model server's."""
         return 0

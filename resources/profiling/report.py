@@ -26,6 +26,8 @@ from resources.profiling.timeline import (
 
 _SHARD = re.compile(r"(?P<asset>\w+) (?P<shard>[^\s:]+): (?P<computed>\d+) computed")
 """The line of an asset about a shard that is published."""
+_BEGUN = re.compile(r"(?P<asset>\w+): begun (?P<seconds>[\d.]+) s before its step")
+"""The line of an asset whose shards were begun beside earlier steps."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
             if found:
                 shards.setdefault(found["asset"], {})[found["shard"]] = entry.timestamp
                 computed[found["asset"]] = computed.get(found["asset"], 0) + int(found["computed"])
+            elif (found := _BEGUN.match(entry.user_message)) and found["asset"] in begun:
+                begun[found["asset"]] -= float(found["seconds"])
         elif event.event_type is dg.DagsterEventType.STEP_START and event.step_key:
             begun[event.step_key] = entry.timestamp
         elif event.event_type in (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE):

@@ -121,6 +121,10 @@ class ServedEngine(Engine):
         return self.server.gpus_held
 
     @property
+    def serves_beside_others(self) -> bool:
+        return self.server.share_gpu or self.server.mode == "external"
+
+    @property
     def cards(self) -> tuple[str, ...]:
         return self.server.cards
 

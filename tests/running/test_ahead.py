@@ -1,0 +1,192 @@
+"""Where servers work side by side, the next one begins when the one before has been given its last row."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import dagster as dg
+import pytest
+from aiohttp import web
+
+from kopub_assets.ocr_and_texts import ParsedTexts
+from kopub_assets.rows import RowResult, RowSpec
+from resources.embedding.base import Embedding
+from resources.errors import STOPPED, STOPPED_BY_HAND, EngineError
+from resources.layout.regions import Region
+from resources.pages.page import Page
+from resources.profiling.report import stages_of
+from resources.recognition.regions import PageReading
+from resources.states import State
+from tests.doubles.engines import Diary, SlowReader, UnitEmbedder
+from tests.doubles.http_double import HttpDouble, SentRequest, says
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.harness import Platform, failure
+from tests.support.processes import forked
+from tests.support.sources.corpora import page_image, pages, query
+from tests.support.waiting import until
+
+READING, TEXTS = "ocr_results", "parsed_texts"
+IMAGES, TEXT_VECTORS, QUERIES = "corpus_image_embeddings", "corpus_text_embeddings", "query_embeddings"
+ALL = f"raw_pages,layout_regions,{READING},{TEXTS},{IMAGES},{TEXT_VECTORS},{QUERIES}"
+SHARDS = ("shard_00", "shard_01")
+SOON = 60.0
+
+
+class ServedReader(SlowReader):
+    needs_server: ClassVar[bool] = True
+    spans_shards: ClassVar[bool] = True
+
+    @property
+    def serves_beside_others(self) -> bool:
+        return True
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        """Answer once all is given, and vectors are begun."""
+        taken = list(pages)
+        Diary(self.diary).note("given")
+        yield from super().read(taken)
+
+
+class ServedEmbedder(UnitEmbedder):
+    needs_server: ClassVar[bool] = True
+    spans_shards: ClassVar[bool] = True
+
+    diary: str = ""
+    die: bool = False
+
+    @property
+    def serves_beside_others(self) -> bool:
+        return True
+
+    def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
+        Diary(self.diary).note("embed images")
+        if self.die:
+            raise EngineError("the engine is out of order; repair it and run again")
+        return super().embed_images(pages)
+
+    def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
+        Diary(self.diary).note("embed texts")
+        return super().embed_texts(texts)
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Platform:
+    built = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1")], [query("q1", "질문", "a_1")])
+    diary = str(tmp_path / "diary")
+    built.engines = {"recognition": ServedReader(diary=diary), "embedding": ServedEmbedder(diary=diary)}
+    return built
+
+
+def made_after(what: str, platform: Platform, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
+    """Have `parsed_texts` wait until an engine has noted something; with `fails`, it then fails."""
+    make = ParsedTexts.make
+
+    def waiting(asset: ParsedTexts, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        until(lambda: what in (platform.home / "diary").read_text().splitlines())
+        if fails:
+            raise EngineError("asked to fail")
+        return make(asset, shard, todo)
+
+    monkeypatch.setattr(ParsedTexts, "make", waiting)
+
+
+def told(platform: Platform, result: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
+    """The shards of each asset as Dagster was told of them, each once."""
+    shards: dict[str, set[str]] = {}
+    for event in result.all_events:
+        if event.is_step_materialization:
+            made = event.materialization
+            shards.setdefault(made.asset_key.to_user_string(), set()).add(made.partition or "")
+    return {name: sorted(keys) for name, keys in shards.items()}
+
+
+def test_vectors_of_pages_are_begun_while_texts_are_parsed(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_after("embed images", platform, monkeypatch)
+    result = platform.run(ALL, last="shard_01")
+    assert result.success
+    assert told(platform, result) == {name: list(SHARDS) for name in ALL.split(",")}
+    stages = {stage.name: stage for stage in stages_of(platform.instance, result.run_id)}
+    assert stages[IMAGES].span.start < stages[TEXTS].span.end, "a report of the run counts its time from there"
+    assert stages[IMAGES].computed == 3
+
+
+def test_what_was_made_is_the_same_whoever_began_it(platform: Platform, tmp_path: Path) -> None:
+    assert platform.run(ALL, last="shard_01").success
+    other = Platform.of(tmp_path / "other", [pages("a_1", "a_2"), pages("b_1")], [query("q1", "질문", "a_1")])
+    other.engines = platform.engines
+    for name in ALL.split(","):
+        assert other.run(name, last="shard_01").success
+    made, each = platform.tables(), other.tables()
+    assert made.keys() == each.keys()
+    assert all(
+        table.drop_columns(["fingerprint"]).equals(each[key].drop_columns(["fingerprint"]))
+        for key, table in made.items()
+    )
+
+
+def test_a_server_is_not_asked_while_the_one_before_is_given_rows(platform: Platform) -> None:
+    assert platform.run(ALL, last="shard_01").success
+    noted = (platform.home / "diary").read_text().splitlines()
+    assert noted.index("given") < noted.index("embed images") < noted.index("embed texts")
+
+
+def test_what_is_begun_is_kept_when_another_step_fails(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_after("embed images", platform, monkeypatch, fails=True)
+    result = platform.run(ALL, last="shard_01")
+    assert "asked to fail" in failure(result)
+    assert platform.states(IMAGES, "shard_01") == {"b_1": State.OK}
+    assert platform.states(QUERIES) == {"q1": State.OK}, "nobody waits for a step that will not come"
+    assert TEXT_VECTORS not in told(platform, result)
+
+
+def test_an_engine_that_dies_ahead_of_its_step_fails_in_it(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_after("embed images", platform, monkeypatch)
+    platform.engines["embedding"] = platform.engines["embedding"].model_copy(update={"die": True})
+    result = platform.run(ALL, last="shard_01")
+    assert [event.step_key for event in result.all_events if event.is_step_failure] == [IMAGES]
+    assert "out of order" in failure(result)
+    assert platform.states(TEXTS, "shard_01") == {"b_1": State.OK}
+
+
+PROFILE = """
+layout: {{engine: cpu}}
+recognition:
+  engine: glm_ocr
+  server: {{model: glm, revision: r1, mode: external, urls: ["{url}"], images_per_prompt: 0}}
+  processes: 1
+  in_flight: 2
+embedding: {{engine: hashed}}
+"""
+
+
+@pytest.mark.services
+def test_ctrl_c_ends_what_works_ahead_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    drawn = [[("a_1", page_image(280, (280, 280))), ("a_2", page_image(308, (308, 280)))]]
+    platform, over = Platform.of(tmp_path, drawn), threading.Event()
+    make_dagster_home(tmp_path / "dagster")
+    profile = tmp_path / "served.yaml"
+    select = ["--select", f"raw_pages,layout_regions,{READING},{TEXTS}", "--partition", "shard_00", "-m", "definitions"]
+    command = ["dagster", "asset", "materialize", *select]
+    settings = {"KOPUB_HOME": str(tmp_path), "DAGSTER_HOME": str(tmp_path / "dagster"), "KOPUB_PROFILE": str(profile)}
+    environment = {**os.environ, **settings, "PYTHONWARNINGS": "ignore"}
+
+    async def reply(asked: SentRequest) -> web.StreamResponse:
+        while not over.is_set():
+            await asyncio.sleep(0.01)
+        return says("text")
+
+    with HttpDouble(reply) as double:
+        profile.write_text(PROFILE.format(url=double.url))
+        with forked.started(command, environment) as running:
+            until(lambda: not running.at_work or double.asked)
+            running.interrupt()
+            stopped = running.ended(SOON)
+        assert [line for line in stopped.stderr.splitlines() if " - INFO - " not in line] == [STOPPED]
+        assert stopped.returncode == STOPPED_BY_HAND
+        over.set()
+        again = forked.run(command, environment)
+        assert again.returncode == 0, again.stderr
+    assert platform.states(READING) == {"a_1": State.OK, "a_2": State.OK}
