@@ -13,7 +13,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,11 +63,13 @@ class Sources:
         while waiting:
             name = waiting.pop()
             found.add(name)
-            waiting |= set(self.imports(name)) - found
+            waiting |= self.imports(name) - found
         return found
 
-    def imports(self, module: str) -> Iterator[str]:
+    @cache  # noqa: B019 - one object reads the sources of a process
+    def imports(self, module: str) -> frozenset[str]:
         """Return what a module imports of the project when it runs, without what only types need."""
+        found: set[str] = set()
         for node in _running(self.trees[module]):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -77,7 +79,8 @@ class Sources:
             else:
                 continue
             for name in names:
-                yield from self._known(name)
+                found.update(self._known(name))
+        return frozenset(found)
 
     def hashes(self, modules: set[str]) -> dict[str, str]:
         """The hash of each module by its path, and of each data file beside one."""
@@ -88,6 +91,7 @@ class Sources:
                     found[str(path.relative_to(self._root))] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         return found
 
+    @cache  # noqa: B019
     def _hash(self, module: str) -> str:
         tree = _Plain().visit(ast.parse(self.paths[module].read_text("utf-8")))
         return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
