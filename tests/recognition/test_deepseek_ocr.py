@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 import dagster as dg
 import numpy as np
 import pytest
@@ -15,8 +14,7 @@ from pydantic import ValidationError
 
 from resources.config.settings import what_if
 from resources.errors import ConfigError
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
+from resources.layout.regions import Task
 from resources.recognition.regions import PageReading
 from resources.recognition.vlm.client.answers import tidy
 from resources.recognition.vlm.client.deepseek import (
@@ -31,7 +29,7 @@ from resources.recognition.vlm.client.deepseek import (
 from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR, DeepSeekOcrRecognizer
 from resources.states import State
 from resources.vllm.server import VLLMServer
-from tests.doubles.http_double import HttpDouble, Reply, SentRequest, error, says
+from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
 from tests.recognition.test_glm_ocr import SIDE, always, decoded, in_turn, only, page_of
 
 TEXT, MARKDOWN = "Free OCR.", "<|grounding|>Convert the document to markdown."
@@ -151,20 +149,6 @@ def test_any_crop_becomes_a_picture_of_a_shape_that_tiles_have(shape: tuple[int,
         assert np.all(np.abs(pixels[shape[0] :].astype(int) - 230) < 4)
 
 
-def test_paper_pages_without_pixels_and_pages_without_regions_end_as_what_they_are() -> None:
-    page, _ = page_of("p_2", [Task.TEXT])
-    paper = Page("p_3", cv2.imencode(".png", np.full((100, 200, 3), 250, np.uint8))[1].tobytes())
-    region = Region(0, "text", Task.TEXT, 0.9, (0, 0, 200, 100))
-    with HttpDouble() as double:
-        readings = list(recognizer(double).read([(Page("p_1", b"no image"), []), (page, []), (paper, [region])]))
-        assert not double.asked
-    assert {reading.page_id: reading.state for reading in readings} == {
-        "p_1": State.QUARANTINED,
-        "p_2": State.BLANK,
-        "p_3": State.OK,
-    }
-
-
 def test_a_table_becomes_html_whichever_way_it_is_written() -> None:
     for written in (
         f"<|ref|>table<|/ref|>{BOX}\n<table><tr><td>연도</td><td>값<tr><td>2024</td><td>1 < 2</table>",
@@ -254,16 +238,6 @@ def test_the_room_of_an_answer_is_what_can_be_printed_on_the_crop() -> None:
     assert small.body["max_tokens"] < double.asked[0].body["max_tokens"] < 8192 - 273 - 64
 
 
-def test_a_region_that_is_always_refused_fails_with_the_server_s_words_and_loses_no_other() -> None:
-    async def refuse(asked: SentRequest) -> web.StreamResponse:
-        return error(400, "unknown field") if asked.prompt == MARKDOWN else says("가")
-
-    reading, asked = read(refuse, [Task.TEXT, Task.FORMULA])
-    assert [text.state for text in reading.regions] == [State.OK, State.FAILED]
-    assert "HTTP 400: unknown field" in str(reading.reason)
-    assert len(asked) == 2
-
-
 def test_what_is_kept_is_what_the_model_wrote_and_is_read_the_same_again(tmp_path: Path) -> None:
     tasks = [Task.TEXT, Task.TABLE]
     written = f"<|ref|>table<|/ref|>{BOX}\n| 가 |\n|---|\n| 1 |"
@@ -308,11 +282,6 @@ def test_a_managed_server_has_the_plugin_s_guard_or_vllm_s_own(guard: str) -> No
     flags = [f"--logits-processors={guard}"]
     managed = server_of(mode="managed", extra_flags=flags, env={"VLLM_USE_V2_MODEL_RUNNER": "0"})
     assert DeepSeekOcrRecognizer(server=managed).recipe() == DeepSeekOcrRecognizer(server=server_of()).recipe()
-
-
-def test_a_prompt_for_what_is_not_read_is_refused() -> None:
-    with pytest.raises((ValidationError, dg.DagsterInvalidConfigError), match="'chart' is not read"):
-        DeepSeekOcrRecognizer(server=server_of(), prompts={"chart": "?"})
 
 
 class TestProfile:

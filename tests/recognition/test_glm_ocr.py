@@ -293,13 +293,14 @@ def refusing(prompt: str) -> Reply:
 
 
 def test_a_page_is_partial_when_some_of_its_regions_fail() -> None:
-    reading, _ = read(refusing(TABLE), [Task.TEXT, Task.SKIP, Task.TABLE, Task.FORMULA, Task.TABLE])
+    reading, asked = read(refusing(TABLE), [Task.TEXT, Task.SKIP, Task.TABLE, Task.FORMULA, Task.TABLE])
     assert reading.state is State.PARTIAL
     reason = "2 of 4 regions failed; region 2 (table): the server refused it: HTTP 400: unknown field"
     assert str(reading.reason).startswith(reason)
     assert [text.state for text in reading.regions] == ["ok", "ok", "failed", "ok", "failed"]
     assert [crop.path for crop in reading.crops] == ["crops/p_1_1.jpg"]
     assert page_text(reading.regions) == f"글 {TEXT}\n\n글 {FORMULA}"
+    assert len(asked) == 4, "no other size would help"
 
 
 def test_a_page_is_failed_when_no_region_gives_text() -> None:
@@ -330,18 +331,6 @@ def test_a_table_that_is_refused_is_sent_smaller_and_then_in_parts() -> None:
     assert only(reading).content.count("<table>") == 1
     assert only(reading).content.count("<tr>") == 4
     assert [asked.size for asked in double.asked[:2]] == [(SIDE, SIDE), (196, 196)]
-
-
-def test_a_region_that_is_always_refused_fails_with_the_server_s_words() -> None:
-    async def refuse(asked: SentRequest) -> web.StreamResponse:
-        return error(400, "unknown field") if asked.prompt == FORMULA else says("가")
-
-    reading, asked = read(refuse, [Task.TEXT, Task.FORMULA])
-    assert [text.state for text in reading.regions] == [State.OK, State.FAILED]
-    assert "HTTP 400: unknown field" in str(reading.reason)
-    assert reading.regions[0].content == "가"
-    # No other size would help.
-    assert len(asked) == 2
 
 
 def test_a_formula_too_large_for_the_server_is_sent_smaller() -> None:
