@@ -93,27 +93,6 @@ def test_index_build_rerun_status_export(home: Path, corpus: Path, tmp_path: Pat
     assert "next     kopub index SOURCE  (files of it are not as they were indexed)" in told[0]
 
 
-@pytest.mark.parametrize(
-    ("environment", "line"),
-    [
-        ({"KOPUB_PROFILE": "cray"}, "profile cray: there is no such profile; there are b200"),
-        ({"KOPUB_LAYOUT__COLOUR": "red"}, "profile cpu: layout has no key 'colour'"),
-    ],
-    ids=["profile", "key"],
-)
-def test_settings_that_cannot_be_used_are_one_line(home: Path, environment: dict[str, str], line: str):
-    refused = materialize(home, "raw_pages", "--partition", "shard_00", **environment)
-    assert refused.returncode != 0
-    assert line in refused.stderr.strip().splitlines()[-1]
-
-
-def test_a_source_that_is_none_is_one_line(home: Path, tmp_path: Path):
-    refused = run(home, "kopub", "index", str(tmp_path / "nowhere"))
-    assert refused.returncode == 1
-    assert len(refused.stderr.splitlines()) == 1
-    assert "nowhere is neither a folder" in refused.stderr
-
-
 def test_before_anything_is_made_the_plan_says_what_it_will_take(home: Path):
     planned = run(home, "kopub", "plan")
     assert planned.returncode == 0, planned.stderr
@@ -141,27 +120,6 @@ def test_an_error_steers_no_terminal(home: Path):
     refused = run(home, "kopub", "diff", "\x1b[2J", "\u202e")
     told = r"Error: \x1b[2J and \u202e are two shards: name two versions of one"
     assert (refused.returncode, refused.stderr) == (1, f"{told}\n")
-
-
-def test_stopping_no_server_says_so(home: Path, tmp_path: Path):
-    stopped = run(home, "kopub", "serve", "stop", KOPUB_RUNTIME=str(tmp_path))
-    assert (stopped.returncode, stopped.stdout) == (0, "No model server runs.\n")
-
-
-def test_status_loads_neither_dagster_nor_pandas(home: Path):
-    """They take most of a second each; what status needs takes half of one."""
-    program = (
-        "import sys; sys.argv = ['kopub', 'status']; from kopub_cli.main import app; app(standalone_mode=False); "
-        "print({'dagster', 'pandas', 'torch', 'cv2'} & set(sys.modules))"
-    )
-    shown = run_anew(home, "python", "-c", program)
-    assert shown.stdout.endswith("set()\n"), shown.stdout + shown.stderr
-    assert "raw_pages" in shown.stdout
-
-
-def test_help_waits_for_no_library(home: Path):
-    program = "import sys, kopub_cli.main; print({'dagster', 'pyarrow', 'numpy', 'yaml'} & set(sys.modules))"
-    assert run_anew(home, "python", "-c", program).stdout == "set()\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from fsspec.registry import known_implementations
 from resources.config.settings import ROOT
 from resources.errors import ConfigError
 from tests.config.conftest import CPU, Load
-from tests.support.processes import forked
 
 DEEP = 100_000
 
@@ -299,23 +298,3 @@ def test_a_relative_store_is_the_same_folder_wherever_a_command_starts(
 @pytest.mark.parametrize("url", ["memory://", "memory://x", "/tmp/x", "simplecache::memory://x", "~/x"])
 def test_a_store_that_can_be_opened_is_left_as_it_is(url: str, load: Load):
     assert load(KOPUB_STORE__URL=url).store.url == os.path.expanduser(url)
-
-
-@pytest.mark.services
-@pytest.mark.parametrize(
-    ("environment", "line"),
-    [
-        (
-            {"KOPUB_EMBEDING__DIM": "512"},
-            "Error: KOPUB_EMBEDING__DIM is no setting (did you mean KOPUB_EMBEDDING__DIM?)",
-        ),
-        ({"KOPUB_STORE__URL": "foo://x"}, "Error: profile cpu: store.url: 'foo://x' has the unknown protocol 'foo'"),
-    ],
-    ids=["variable", "store"],
-)
-def test_a_command_prints_that_line_and_no_traceback(environment: dict[str, str], line: str, tmp_path: Path):
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
-    refused = forked.run(["kopub", "status"], inherited | {"KOPUB_HOME": str(tmp_path)} | environment)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith(line)
-    assert refused.stderr.count("\n") == 1

@@ -335,6 +335,7 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
     assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
     assert run(app, ["stop"]).exit_code == 0
     assert not processes(tmp_path)
+    assert run(app, ["stop"]).stdout == "No model server runs.\n"
 
 
 def test_a_runtime_folder_that_cannot_be_used_is_one_line(
