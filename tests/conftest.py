@@ -143,6 +143,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator["WritableHu
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+        monkeypatch.setattr(config, "HF_ENDPOINT", url)
         monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "cache")
         monkeypatch.setenv("HF_TOKEN", WRITER)
         yield hub

@@ -1,33 +1,18 @@
 """A dataset of the Hub as the source: the real clients against a double of the Hub on this machine."""
 
 import io
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.pages.corpus import Corpus
-from resources.pages.manifest import SAMPLES, Manifest
-from tests.doubles.hubs.fake_hub import REVISION, card, serve
-from tests.support.sources.corpora import pages, table
-
-pytestmark = pytest.mark.services
-
-KOPUB = "SamsungSDS-Research/SDS-KoPub-VDR-Benchmark"
-INDEX = """
-import sys
-from pathlib import Path
 from resources.errors import SourceError
+from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
-try:
-    index(sys.argv[1], Path(sys.argv[2]), print)
-except SourceError as error:
-    sys.exit(str(error))
-"""
+from resources.pages.manifest import Manifest
+from tests.doubles.hubs.writable_hub import REPO, File, WritableHub
+from tests.support.sources.corpora import pages, table
 
 
 def parquet(content: pa.Table) -> bytes:
@@ -36,32 +21,33 @@ def parquet(content: pa.Table) -> bytes:
     return file.getvalue()
 
 
-def index_from(url: str, dataset_id: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Index in a process of its own: the clients read their settings when they are imported."""
-    command = [sys.executable, "-c", INDEX, dataset_id, str(tmp_path / "home")]
-    settings = {"HF_ENDPOINT": url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=SAMPLES.parent, env=os.environ | settings
-    )
+def put(hub: WritableHub, **configurations: bytes) -> None:
+    """Write a dataset with one Parquet file for each configuration."""
+    entries = [
+        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {name}.parquet" for name in configurations
+    ]
+    card = "\n".join(["---", "configs:", *entries, "---", ""]).encode()
+    files = {f"{name}.parquet": File(content, True) for name, content in configurations.items()}
+    hub.commit({"README.md": File(card, False), **files}, [])
 
 
-def test_the_three_configurations_of_kopub(tmp_path: Path) -> None:
+def test_the_three_configurations_of_kopub(hub: WritableHub, tmp_path: Path) -> None:
     content = pages("f_1", "f_2", "g_1")
     questions = [{"id": "f_2", "query": "어디에?", "type": "text", "ground_truth": [2, 1]}]
     annotations = [{"file_id": "f", "page_indices": [0, 1]}, {"file_id": "g", "page_indices": [2]}]
-    files = {
-        "README.md": card("SDS-KoPub-QA", "SDS-KoPub-corpus", "SDS-KoPub-annotations"),
-        "SDS-KoPub-corpus.parquet": parquet(table(content).select(["id", "image", "text"])),
-        "SDS-KoPub-QA.parquet": parquet(pa.Table.from_pylist(questions)),
-        "SDS-KoPub-annotations.parquet": parquet(pa.Table.from_pylist(annotations)),
-    }
-    with serve(KOPUB, files) as url:
-        done = index_from(url, KOPUB, tmp_path)
-    assert done.returncode == 0, done.stderr
+    put(
+        hub,
+        **{
+            "SDS-KoPub-QA": parquet(pa.Table.from_pylist(questions)),
+            "SDS-KoPub-corpus": parquet(table(content).select(["id", "image", "text"])),
+            "SDS-KoPub-annotations": parquet(pa.Table.from_pylist(annotations)),
+        },
+    )
+    index(REPO, tmp_path / "home")
     manifest = Manifest.load(tmp_path / "home")
     (source,) = manifest.sources
-    assert (source.name, source.revision, manifest.keys) == (KOPUB, REVISION, ["shard_00"])
-    assert manifest.name == f"{KOPUB} at {REVISION}"
+    assert (source.name, source.revision, manifest.keys) == (REPO, hub.head.oid, ["shard_00"])
+    assert manifest.name == f"{REPO} at {hub.head.oid}"
     assert manifest.shards[0].format == "arrow"
     corpus = Corpus(home=str(tmp_path / "home"))
     assert [(row.page_id, row.data) for row in corpus.rows("shard_00")] == content
@@ -71,11 +57,11 @@ def test_the_three_configurations_of_kopub(tmp_path: Path) -> None:
     ]
 
 
-def test_what_the_hub_lacks_is_one_line(tmp_path: Path) -> None:
-    with serve("a/b", {"README.md": card("one", "two"), "one.parquet": parquet(table([])), "two.parquet": b""}) as url:
-        missing = index_from(url, "no/such", tmp_path)
-        unclear = index_from(url, "a/b", tmp_path)
-    assert missing.stderr.startswith("no/such cannot be brought in from the Hub: ")
-    assert unclear.stderr == "a/b has the configurations one, two: which holds pages is not clear\n"
-    assert len(missing.stderr.splitlines()) == 1
+def test_what_the_hub_lacks_is_one_line(hub: WritableHub, tmp_path: Path) -> None:
+    put(hub, one=parquet(table([])), two=b"")
+    with pytest.raises(SourceError, match=f"^{REPO} has the configurations one, two: which holds pages is not clear$"):
+        index(REPO, tmp_path / "home")
+    with pytest.raises(SourceError, match=r"^no/such cannot be brought in from the Hub: ") as missing:
+        index("no/such", tmp_path / "home")
+    assert "\n" not in str(missing.value)
     assert not (tmp_path / "home").exists()

@@ -5,10 +5,9 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from urllib.parse import unquote, urlsplit
-
-from tests.doubles.hubs.local_http import served
 
 COMMIT = "3c" * 20
 LARGE = ".safetensors"
@@ -34,14 +33,15 @@ class ModelHub:
     @contextmanager
     def serve(self) -> Iterator[str]:
         """The URL of the Hub."""
-        hub = self
-
-        class Handler(_ModelHandler):
-            pass
-
-        Handler.hub = hub
-        with served(Handler) as url:
-            yield url
+        handler = type("_Handler", (_ModelHandler,), {"hub": self})
+        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            thread = Thread(target=server.serve_forever, daemon=True)
+            thread.start()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}"
+            finally:
+                server.shutdown()
+                thread.join()
 
     def hash(self, name: str) -> str:
         content = self.files[name]
