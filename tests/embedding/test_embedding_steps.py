@@ -31,9 +31,9 @@ from tests.doubles.vector_double import Request, VectorDouble, embedder, embedde
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 from tests.support.harness import Platform, failure
 from tests.support.installed import imported
-from tests.support.servers.stub_server import until
 from tests.support.sources import corpora
 from tests.support.sources.corpora import page_image
+from tests.support.waiting import until
 
 imported("torch")
 imported("tokenizers")

@@ -21,7 +21,8 @@ from resources.vllm.server_fields import serve_arguments
 from tests.doubles.http_double import HttpDouble, error
 from tests.support.checkpoints.tiny_vlm import reranker_tokenizer
 from tests.support.installed import imported
-from tests.support.servers.stub_server import needs_linux, until
+from tests.support.servers.stub_server import needs_linux
+from tests.support.waiting import until
 
 PAIRS = [Pair(f"p{at}", "합계는?", f"{at}번 문서") for at in range(5)]
 Reply = Callable[[dict[str, Any]], Awaitable[web.Response]]

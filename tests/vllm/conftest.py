@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from resources.vllm.supervisor.server_state import ServerFolder
-from tests.support.servers.stub_server import SOON, STUB, processes, until
+from tests.support.servers.stub_server import STUB, processes
+from tests.support.waiting import SOON, until
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from resources.vllm.supervisor.server_log import LogTail, likely_cause
 from resources.vllm.supervisor.server_state import Phase
 from tests.doubles.http_double import HttpDouble
 from tests.support.processes.lease_client import LeaseClient
-from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
+from tests.support.servers.stub_server import needs_linux, processes, state_of
+from tests.support.waiting import SOON, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 

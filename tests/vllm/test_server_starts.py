@@ -24,7 +24,8 @@ from resources.vllm.supervisor import replica
 from resources.vllm.supervisor.server_log import stages
 from resources.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
-from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
+from tests.support.servers.stub_server import needs_linux, processes, state_of
+from tests.support.waiting import SOON, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 

@@ -27,7 +27,8 @@ from resources.vllm.lease import list_servers
 from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, change_phase
 from tests.support.processes.lease_client import LeaseClient
-from tests.support.servers.stub_server import SOON, needs_linux, processes, state_of, until
+from tests.support.servers.stub_server import needs_linux, processes, state_of
+from tests.support.waiting import SOON, until
 
 pytestmark = [pytest.mark.services, needs_linux, pytest.mark.usefixtures("runtime")]
 

@@ -1,8 +1,6 @@
 """The processes of a managed server that the double of `vllm serve` stands for."""
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,8 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.supervisor.server_state import ServerFolder
 
 STUB = [sys.executable, str(Path(__file__).parents[2] / "doubles" / "stub_vllm.py")]
-SOON = 60.0
-"""Seconds for what takes well under one on an idle machine."""
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="a managed server needs Linux")
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait until `condition` is true, and return it."""
-    deadline = time.monotonic() + SOON
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
-    return value
 
 
 def state_of(server: VLLMServer, runtime: Path) -> Any:
