@@ -23,13 +23,11 @@ from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
 from tests.support.drawn_pages import some_pages
 from tests.support.installed import imported
 from tests.support.layouts import assert_alike, by_id
+from tests.support.waiting import SOON, until
 
 torch = imported("torch")
 imported("transformers.models.pp_doclayout_v3")
 pytestmark = pytest.mark.slow
-
-SECONDS = 60.0
-"""For a process to load the tiny model on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +58,6 @@ def workers(of: int | None = None) -> list[psutil.Process]:
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
             found += [child] if "pp_doclayout.process" in " ".join(child.cmdline()) else []
     return found
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)
 
 
 def counts(resource: PPDocLayout) -> dict[str, float | str]:
@@ -127,9 +118,7 @@ def test_the_run_imports_no_torch(folder: Path, tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script)]
-    made = subprocess.run(
-        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    made = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=SOON, check=False)
     assert made.stdout.splitlines() == ["['ok', 'ok']", "[]"], made.stderr
 
 
@@ -319,5 +308,5 @@ def test_a_run_that_is_stopped_does_not_wait_for_a_batch(
     started = time.monotonic()
     stream.close()  # type: ignore[attr-defined]
     resource.release()
-    assert time.monotonic() - started < SECONDS
+    assert time.monotonic() - started < SOON
     until(lambda: not workers())

@@ -40,9 +40,8 @@ from tests.support.harness import Platform, failure
 from tests.support.installed import needs
 from tests.support.processes import forked
 from tests.support.sources.corpora import Page, page_image
+from tests.support.waiting import SOON, until
 
-SOON = 60.0
-"""Seconds for what takes well under one on an idle machine."""
 IDS = (("a_1", "a_2"), ("b_1", "b_2"), ("c_1", "c_2"))
 BEFORE = "raw_pages,layout_regions"
 GONE = "a client process died while it worked on nothing else"
@@ -103,13 +102,6 @@ def answers(**held: Callable[[], Any]) -> Reply:
         return says(f"글 {page_id}")
 
     return reply
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
 
 
 def has(platform: Platform, shard: str) -> Callable[[], bool]:

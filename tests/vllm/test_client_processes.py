@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,6 +28,7 @@ from resources.vllm.server import VLLMServer
 from tests.support.installed import needs
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
+from tests.support.waiting import SOON, until
 
 pytestmark = pytest.mark.services
 
@@ -39,21 +39,11 @@ from resources.vllm.client.worker_pool import boot_process
 waiting = [boot_process() for _ in range(2)]
 time.sleep(3600)
 """
-SOON = 60.0
-"""Seconds for what takes well under one on an idle machine."""
 QUICK = 8.0
 """Seconds after which a process has not ended by itself: it is killed after 10."""
 READY_MODULES = 700
 """Modules until a client process asks for its first job: PyTorch or Dagster alone bring more. Seconds are measured by
 `benchmarks.reading.client_start`."""
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SOON
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
-    return value
 
 
 @pytest.mark.parametrize("engine", [DeepSeekOcrLayout, GlmOcrRecognizer, Qwen3VLEmbedder, ChatNoter, DeepSeekNoter])

@@ -7,10 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +27,7 @@ from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerSt
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl
 from tests.support.processes.lease_client import CLIENT
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm, pytest.mark.timeout(900)]
 
@@ -86,14 +86,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     warm = Warm(cpu_server(checkpoint, idle_seconds=3))
     yield warm
     warm.release()
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SOON
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
-    return value
 
 
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -196,7 +188,7 @@ def test_a_server_killed_in_use_is_started_once_however_many_ask(warm: Warm) -> 
     old = warm.processes()
     with ThreadPoolExecutor(8) as pool:
         under_way = [pool.submit(read, endpoint, seed, 4000, True) for seed in range(8)]
-        until(lambda: endpoint.samples()["vllm:num_requests_running"] > 0)
+        until(lambda: endpoint.samples()["vllm:num_requests_running"] > 0, SOON)
         old[1].kill()
         assert all(request.exception() is not None for request in under_way)
         renewed = list(pool.map(lambda _: warm.server.restart(endpoint), range(8)))
@@ -214,8 +206,8 @@ def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
     warm.release()
     other.kill()
     other.wait()
-    until(lambda: not living(processes))
-    until(lambda: (state := folder.state) and state.phase is Phase.STOPPED)
+    until(lambda: not living(processes), SOON)
+    until(lambda: (state := folder.state) and state.phase is Phase.STOPPED, SOON)
 
 
 def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path: Path) -> None:
@@ -229,7 +221,7 @@ def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path:
     assert [len(vector["embedding"]) for vector in vectors] == [128, 128]
     processes = embedding.processes()
     os.kill(embedding.state.supervisor, signal.SIGKILL)
-    until(lambda: not living(processes))
+    until(lambda: not living(processes), SOON)
     embedding.release()
 
 

@@ -14,7 +14,7 @@ from resources.evaluation.home import KnownAnswers, write_gold
 from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sources.corpora import page_image, pages, query
-from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
+from tests.support.visits import ENGLISH, KOREAN, Visit, browsed
 from tests.web.test_room import MADE, Scribe, ThreeBoxes
 
 if TYPE_CHECKING:
@@ -35,12 +35,6 @@ UNLINKED = (
 )
 """Addresses that no link, or no link of its own, leads to."""
 FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

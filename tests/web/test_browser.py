@@ -12,7 +12,7 @@ from tests.assets.test_cpu_profile import sample
 from tests.search.test_search_partial import PartlyBlind
 from tests.support.harness import Platform
 from tests.support.sources.corpora import query
-from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
+from tests.support.visits import ENGLISH, KOREAN, Visit, browsed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,12 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 QUESTION = "하드웨어 아키텍처는 몇 개나 지원하나요?"
 MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings", "query_embeddings")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from resources.store.table_source import CorpusCheck
 from tests.corrections.test_corrections import TABLES, computed, files, prepared  # noqa: F401 - a fixture
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform, Prepared
-from tests.support.visits import ENGLISH, Visit, browsed, chromium
+from tests.support.visits import ENGLISH, Visit, browsed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -172,12 +171,6 @@ def test_a_room_without_edit_is_for_reading_alone(platform: Platform):
     assert 'method="post"' not in shown.text
     assert room.post("/correct", data={"id": "a_1"}, headers=ORIGIN).status_code == 404
     assert shown.headers["referrer-policy"] == "no-referrer"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.mark.browser

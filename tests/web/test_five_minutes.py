@@ -11,7 +11,7 @@ import pytest
 from resources.config.settings import ROOT
 from tests.cli.test_cli import environment_of, run_anew
 from tests.support.sources.own_files import write_own_files
-from tests.support.visits import ENGLISH, KOREAN, Visit, browsed, chromium
+from tests.support.visits import ENGLISH, KOREAN, Visit, browsed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -28,12 +28,6 @@ class FiveMinutes:
     run: str
     status: str
     url: str
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
