@@ -1,16 +1,9 @@
 """A page of the samples of which three regions could not be read: the rest is found, and what is missing is counted."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
-
 import pytest
 
 from resources.config.choices import Gates
 from resources.config.settings import load_settings
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.release.hub import HubTarget
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
@@ -19,34 +12,12 @@ from tests.assets.test_cpu_profile import sample
 from tests.doubles.hubs.writable_hub import REPO, WritableHub
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import query
+from tests.web.test_browser import PartlyBlind
 
 PAGE = "install.ko_19"
 LOST = (3, 5, 6)
 WHOLE = ("raw_pages", "layout_regions", "corpus_image_embeddings")
 READ = ("ocr_results", "parsed_texts", "corpus_text_embeddings")
-
-
-class PartlyBlind(TesseractRecognizer):
-    """Tesseract, but for the regions `fail` of every page."""
-
-    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "fail"})
-    fail: list[int]
-
-    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        hidden: dict[str, list[RegionText]] = {}
-
-        def seen() -> Iterator[tuple[Page, Sequence[Region]]]:
-            for page, regions in pages:
-                hidden[page.page_id] = [
-                    RegionText(region.index, region.label, "", State.FAILED, "it repeats itself", "length", 2)
-                    for region in regions
-                    if region.index in self.fail
-                ]
-                yield page, [region for region in regions if region.index not in self.fail]
-
-        for reading in super().read(seen()):
-            texts = sorted([*reading.regions, *hidden[reading.page_id]], key=lambda text: text.index)
-            yield page_reading(reading.page_id, texts, reading.crops)
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,19 @@
 """A visit with a real browser, by mouse and by keyboard, with an eye on what the browser says and asks for."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
 from resources.config.settings import load_settings
+from resources.layout.regions import Region
+from resources.pages.page import Page
+from resources.recognition.regions import PageReading, RegionText, page_reading
+from resources.recognition.tesseract.recognizer import TesseractRecognizer
+from resources.states import State
 from tests.assets.test_cpu_profile import sample
-from tests.search.test_search_partial import PartlyBlind
 from tests.support.harness import Platform
 from tests.support.sources.corpora import query
 from tests.support.visits import ENGLISH, KOREAN, Visit, browsed
@@ -21,6 +25,29 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 QUESTION = "하드웨어 아키텍처는 몇 개나 지원하나요?"
 MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings", "query_embeddings")
+
+
+class PartlyBlind(TesseractRecognizer):
+    """Tesseract, but for the regions `fail` of every page."""
+
+    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "fail"})
+    fail: list[int]
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        hidden: dict[str, list[RegionText]] = {}
+
+        def seen() -> Iterator[tuple[Page, Sequence[Region]]]:
+            for page, regions in pages:
+                hidden[page.page_id] = [
+                    RegionText(region.index, region.label, "", State.FAILED, "it repeats itself", "length", 2)
+                    for region in regions
+                    if region.index in self.fail
+                ]
+                yield page, [region for region in regions if region.index not in self.fail]
+
+        for reading in super().read(seen()):
+            texts = sorted([*reading.regions, *hidden[reading.page_id]], key=lambda text: text.index)
+            yield page_reading(reading.page_id, texts, reading.crops)
 
 
 @pytest.fixture(scope="module")
