@@ -7,10 +7,12 @@ import dagster as dg
 import pytest
 
 from kopub_assets.asset import RETRY_PARTIAL_TAG
+from resources.embedding.hashed import HashedEmbedder
+from resources.search.searcher import Searcher
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform
-from tests.support.sources.corpora import pages
+from tests.support.sources.corpora import pages, query
 
 TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
 PAGES_AND_VECTORS = f"{TEXTS},corpus_image_embeddings,corpus_text_embeddings"
@@ -38,6 +40,19 @@ def test_what_was_read_flows_on_and_the_page_is_partial_in_every_table(platform:
     assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2"
     assert platform.rows("corpus_text_embeddings")["a_2"]["vector"] is not None
     assert platform.states("corpus_image_embeddings")["a_2"] == State.OK
+
+
+def test_what_was_read_is_found_and_measured(platform: Platform):
+    platform.reindex([pages("a_1", "a_2", "a_3"), pages("b_1")], [query("q1", "read a_2", "a_2")])
+    platform.engines["embedding"] = HashedEmbedder()
+    platform.make(*READ, "raw_pages", "layout_regions", "query_embeddings")
+    searcher = Searcher(platform.store, ["shard_00"], HashedEmbedder(), "cpu", platform.home / "search")
+    hit = searcher.search("a_2").hits[0]
+    assert (hit.page.page_id, hit.match.regions) == ("a_2", (0,)), "the region that was lost says nothing"
+    assert platform.run("retrieval_scores", first=None).success
+    scores = platform.store.read("retrieval_scores", "all").to_pylist()
+    found = {row["retriever"]: row["value"] for row in scores if row["metric"] == "recall@1"}
+    assert found == dict.fromkeys(("text", "bm25", "fusion"), 1.0)
 
 
 def test_a_partial_page_is_read_again_only_when_that_is_asked_for(platform: Platform):
