@@ -602,6 +602,7 @@ def test_a_killed_command_leaves_whole_shards_and_is_taken_up_by_the_next(tmp_pa
     assert f"{folder.home}: 900 pages in 3 documents" in again.stdout.splitlines()
     assert kept.items() <= folder.files().items()
     assert list((folder.home / "rendered").glob(".*.tmp")) == []
+    assert folder.page().shape == (80, 60, 3), "the resolution that the command was given"
 
 
 def test_a_shard_that_is_not_whole_is_drawn_again(folder: Folder) -> None:
@@ -675,32 +676,23 @@ def test_a_home_that_cannot_be_written(folder: Folder) -> None:
         folder.index()
 
 
-@pytest.mark.services
-def test_the_command_takes_a_resolution(folder: Folder) -> None:
-    folder.put("a.pdf")
-    done = forked.run(
-        ["kopub", "index", str(folder.source), "--dpi", "144"], os.environ | {"KOPUB_HOME": str(folder.home)}
-    )
-    assert done.returncode == 0, done.stderr
-    assert folder.page().shape == (160, 120, 3)
-
-
-def _scan(data: bytes, filter: bytes) -> bytes:
-    """A PDF of one page, filled by a picture of 64 x 64 grey pixels."""
-    picture = (
-        b"<</Type/XObject/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8"
-        b"/Filter/%s/Length %d>>stream\n%s\nendstream" % (filter, len(data), data)
-    )
-    content = b"q 64 0 0 64 0 0 cm /I Do Q"
+def _drawing(content: bytes, kind: bytes, drawn: bytes, size: bytes) -> bytes:
+    """A PDF of one page, whose content draws an object `X` of this kind."""
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 64 64]/Contents 4 0 R/Resources<</XObject<</I 5 0 R>>>>>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 %s]/Contents 4 0 R/Resources<</XObject<</X 5 0 R>>>>>>" % size,
         b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
-        picture,
+        b"<</Type/XObject%s/Length %d>>stream\n%s\nendstream" % (kind, len(drawn), drawn),
     ]
     out = b"%PDF-1.4\n" + b"".join(b"%d 0 obj\n%s\nendobj\n" % each for each in enumerate(objects, start=1))
     return out + b"trailer<</Size 6/Root 1 0 R>>\n%%EOF"
+
+
+def _scan(data: bytes, filter: bytes) -> bytes:
+    """A page that is filled by a picture of 64 x 64 grey pixels."""
+    kind = b"/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8/Filter/" + filter
+    return _drawing(b"q 64 0 0 64 0 0 cm /X Do Q", kind, data, b"64 64")
 
 
 def _noise_jpeg() -> bytes:
@@ -796,6 +788,7 @@ DEFLATED = zlib.compress(b"\n".join(bar() for _ in range(200)))
         (_with_content(b"q 60 0 0 80 0 0 cm /I Do Q"), "what it draws is missing from the file"),
         (_with_content(b"", page=b"/Contents 9 0 R"), "it is missing from the file"),
     ],
+    ids=["broken", "cut off", "other bytes", "no picture", "no content"],
 )
 def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
     folder: Folder, content: bytes, says: str
@@ -809,24 +802,7 @@ def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
 
 def _with_form(data: bytes) -> bytes:
     """A page that draws a bar of its own and a form."""
-    form = b"<</Type/XObject/Subtype/Form/BBox[0 0 60 80]/Length %d %s>>stream\n%s\nendstream" % (
-        len(data),
-        FLATE,
-        data,
-    )
-    content = bar() + b" /F Do"
-    objects = [
-        b"<</Type/Catalog/Pages 2 0 R>>",
-        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 60 80]/Contents 4 0 R/Resources<</XObject<</F 5 0 R>>>>>>",
-        b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
-        form,
-    ]
-    return (
-        b"%PDF-1.4\n"
-        + b"".join(b"%d 0 obj\n%s\nendobj\n" % each for each in enumerate(objects, start=1))
-        + (b"trailer<</Size 6/Root 1 0 R>>\n%%EOF")
-    )
+    return _drawing(bar() + b" /X Do", b"/Subtype/Form/BBox[0 0 60 80]" + FLATE, data, b"60 80")
 
 
 BROKEN = LONG[:900] + bytes(40) + LONG[940:]
@@ -856,6 +832,7 @@ def test_a_page_that_is_drawn_in_part_says_so(folder: Folder, content: bytes, sa
 @pytest.mark.parametrize(
     "content",
     [_with_content(b"q Q"), _with_content(b""), _with_content(b"% \xec\x97\x86\nq Q"), _with_content(b"", page=b"")],
+    ids=["no strokes", "no content", "a comment", "no entry"],
 )
 def test_a_page_that_is_empty_is_a_page(folder: Folder, content: bytes) -> None:
     folder.put("a.pdf", content)
