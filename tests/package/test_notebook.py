@@ -6,28 +6,16 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from resources.config.settings import ROOT, Settings
-from resources.doctor.self_test import read_samples
-from tests.package.test_read import CPU
-from tests.support.harness import Platform
+from resources.config.settings import ROOT
+from tests.support.sample_home import sample_home
 
 NOTEBOOK = ROOT / "docs" / "package.ipynb"
 _PAGES = 2
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """The first pages of the samples, read by the engines of the cpu profile."""
-    home = tmp_path / "home"
-    platform = Platform.of(home, [[(page.page_id, bytes(page.data)) for page in read_samples().pages[:_PAGES]]], [])
-    settings = Settings.of(home, CPU, "cpu")
-    platform.engines = dict(settings.engines)
-    platform.make(*(name for name in platform.graph.names if name not in ("query_embeddings", "hf_release")))
-    return home
-
-
 @pytest.mark.services
-def test_the_notebook_runs_over_the_samples(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_notebook_runs_over_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home = sample_home(tmp_path / "home", _PAGES, "corpus_image_embeddings", "corpus_text_embeddings")
     with warnings.catch_warnings():
         # Of the event loops of the libraries that talk to a kernel.
         warnings.simplefilter("ignore")

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 import kopub
-from resources.config.settings import ROOT, Settings
-from resources.doctor.self_test import read_samples
-from tests.package.test_read import CPU
-from tests.support.harness import Platform
+from resources.config.settings import ROOT
 from tests.support.installed import imported
+from tests.support.sample_home import sample_home
 
 FOLDER = ROOT / "docs" / "examples" / "recipes"
 LIBRARIES = {
@@ -24,17 +22,11 @@ LIBRARIES = {
     "langchain": "langchain_core",
     "llamaindex": "llama_index",
 }
-_PAGES = 3
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first pages of the samples, read by the engines of the cpu profile."""
-    home = tmp_path_factory.mktemp("recipes") / "home"
-    platform = Platform.of(home, [[(page.page_id, bytes(page.data)) for page in read_samples().pages[:_PAGES]]], [])
-    platform.engines = dict(Settings.of(home, CPU, "cpu").engines)
-    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
-    return home
+    return sample_home(tmp_path_factory.mktemp("recipes") / "home", 3)
 
 
 def recipe(name: str) -> ModuleType:

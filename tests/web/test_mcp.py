@@ -14,6 +14,7 @@ import pytest
 from resources.config.settings import ROOT
 from tests.search.test_search import made
 from tests.support.installed import imported
+from tests.support.sample_home import sample_home
 
 mcp = imported("mcp")
 
@@ -23,16 +24,9 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which somebody has made the samples."""
-    folder = tmp_path_factory.mktemp("mcp")
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT)}
-    environment |= {"KOPUB_HOME": str(folder / "data"), "DAGSTER_HOME": str(folder / "dagster")}
-    (folder / "dagster").mkdir()
-    done = subprocess.run(
-        [*COMMAND[:-1], "run"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return environment
+    """The environment in which somebody has made pages of two documents of the samples."""
+    home = sample_home(tmp_path_factory.mktemp("mcp") / "home", 3, "corpus_text_embeddings")
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(home)}
 
 
 def asked(environment: dict[str, str], ask: Callable[[Any], Awaitable[None]]) -> None:

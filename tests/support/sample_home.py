@@ -1,0 +1,18 @@
+"""A home with the first pages of the samples, read by the engines of the cpu profile."""
+
+from pathlib import Path
+
+from resources.config.settings import Settings
+from resources.doctor.self_test import read_samples
+from tests.support.harness import Platform
+
+CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+
+
+def sample_home(home: Path, pages: int, *more: str) -> Path:
+    """Make the tables of so many pages up to their texts, and those of `more` assets."""
+    content = [(page.page_id, bytes(page.data)) for page in read_samples().pages[:pages]]
+    platform = Platform.of(home, [content], [])
+    platform.engines = dict(Settings.of(home, CPU, "cpu").engines)
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts", *more)
+    return home
