@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.errors import ConfigError
 from resources.search import metrics, words
 from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
@@ -121,12 +120,6 @@ def test_with_several_pages_that_answer_one_is_enough_for_recall():
     assert scores["ndcg@10"] == pytest.approx((1 / np.log2(3)) / (1 + 1 / np.log2(3)))
 
 
-def test_an_installation_without_ir_measures_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
-    with pytest.raises(ConfigError, match="C compiler"):
-        score(np.array([[1]]), [[1]])
-
-
 def test_an_interval_has_the_width_that_theory_gives_and_is_the_same_each_time():
     values = np.random.default_rng(2).normal(0.5, 0.3, (400, 1))
     low, high = interval(values)
@@ -190,10 +183,6 @@ def test_scores_by_query_type():
     assert [_row(scores, query_type=kind)["value"] for kind in ("all", "t", "v")] == [0.5, 1.0, 0.0]
     assert [_row(scores, query_type=kind)["queries"] for kind in ("all", "t", "v")] == [20, 10, 10]
     assert headline(scores) == {"text": dict.fromkeys(METRICS, 0.5)}
-
-
-def test_no_queries_give_no_scores():
-    assert compare(RUN.empty_table(), None).num_rows == 0
 
 
 def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool = True) -> str:
