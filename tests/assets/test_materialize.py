@@ -83,9 +83,8 @@ def test_the_labels_of_a_shard_are_counted_in_the_ui(platform: Platform):
     assert made.metadata["regions"].value == 3
 
 
-def test_a_query_belongs_to_the_shard_of_its_page(platform: Platform):
-    platform.run(last="shard_01")
-    queries = {shard: platform.rows("query_embeddings", shard) for shard in ("shard_00", "shard_01")}
+def test_a_query_belongs_to_the_shard_of_its_page(built: Platform):
+    queries = {shard: built.rows("query_embeddings", shard) for shard in ("shard_00", "shard_01")}
     assert {"q1"} <= set(queries["shard_00"])
     assert {"q2"} <= set(queries["shard_01"])
     assert sum(map(len, queries.values())) == 3
@@ -117,17 +116,10 @@ def test_only_what_changed_is_made_again(platform: Platform):
     assert [row["page_idx"] for row in platform.rows("ocr_results").values()] == [0, 1, 2, 3]
 
 
-def test_a_new_model_whose_boxes_are_the_same_redoes_only_the_layout(built: Platform):
-    built.engines["layout"] = OneRegionLayout(diary=str(built.home / "layout.diary"), revision="r2")
-    result = built.run("layout_regions,ocr_results")
-    assert computed(result, "layout_regions") == {"shard_00": 3}
-    assert computed(result, "ocr_results") == {"shard_00": 0}
-
-
 @pytest.mark.slow
-def test_the_data_version_follows_the_recipes(platform: Platform):
+def test_the_data_version_follows_the_recipes(built: Platform):
     def versions() -> dict[str, str]:
-        result = platform.run()
+        result = built.run()
         return {
             asset: (made.tags or {})["dagster/data_version"]
             for asset in STANDARD
@@ -136,7 +128,7 @@ def test_the_data_version_follows_the_recipes(platform: Platform):
 
     first, again = versions(), versions()
     assert first == again
-    platform.engines["recognition"] = SlowReader(diary=str(platform.home / "recognition.diary"), prompt="say")
+    built.engines["recognition"] = SlowReader(diary=str(built.home / "recognition.diary"), prompt="say")
     other = versions()
     assert {asset for asset in first if first[asset] != other[asset]} == {
         "ocr_results",
@@ -236,9 +228,8 @@ def test_a_detector_that_finds_nothing_stops_the_run_and_the_old_table_stays(pla
     assert not [e for e in result.get_asset_materialization_events() if e.asset_key == dg.AssetKey("layout_regions")]
 
 
-@pytest.mark.parametrize("spoil", ["nan", "zero"])
-def test_unsound_vectors_are_not_published(platform: Platform, spoil: str):
-    platform.engines["embedding"] = UnitEmbedder(spoil=spoil)
+def test_unsound_vectors_are_not_published(platform: Platform):
+    platform.engines["embedding"] = UnitEmbedder(spoil=True)
     result = platform.run()
     assert not result.success
     assert "3 vectors hold NaN or are not of norm 1" in failure(result)
@@ -246,30 +237,27 @@ def test_unsound_vectors_are_not_published(platform: Platform, spoil: str):
     assert not platform.store.has("hf_release", "shard_00")
 
 
-@pytest.mark.parametrize(
-    ("page_id", "data", "reason"),
-    [
-        ("x_1", b"", "no bytes"),
-        ("x_1", b"GIF89a" + bytes(30), "not a PNG, JPEG, WEBP, TIFF image"),
-        ("x_1", page_image(1)[:200], "damaged"),
-        ("x_1", None, "no image bytes"),
+def test_pages_that_cannot_be_used_are_quarantined_and_the_others_come_out(tmp_path: Path):
+    unusable = [
+        ("empty_1", b"", "no bytes"),
+        ("gif_1", b"GIF89a" + bytes(30), "not a PNG, JPEG, WEBP, TIFF image"),
+        ("truncated_1", page_image(1)[:200], "damaged"),
+        ("null_1", None, "no image bytes"),
         ("../../escape", page_image(1), "has a slash"),
         ("nul\0byte", page_image(1), "cannot be printed"),
         ("long" * 75, page_image(1), "longer than 200 bytes"),
-        ("a_1", page_image(1), "a_1"),
-    ],
-    ids=["empty", "gif", "truncated", "null", "path", "nul", "long", "duplicate"],
-)
-def test_a_page_that_cannot_be_used_is_quarantined_and_the_others_come_out(
-    tmp_path: Path, page_id: str, data: bytes | None, reason: str
-):
-    platform = Platform.of(tmp_path / "home", [[*pages("a_1"), (page_id, data), *pages("a_3")]])
+        ("a_1", page_image(1), "an earlier page has the id 'a_1' already"),
+    ]
+    bad = [(page_id, data) for page_id, data, _ in unusable]
+    platform = Platform.of(tmp_path / "home", [[*pages("a_1"), *bad, *pages("a_3")]])
     before = {path for path in tmp_path.rglob("*") if "home" not in path.parts}
     assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_image_embeddings"):
-        rows = list(platform.rows(asset).values())
-        assert [row["state"] for row in rows] == [State.OK, State.QUARANTINED, State.OK], asset
-        assert reason in rows[1]["reason"]
+        first, *lost, last = platform.rows(asset).values()
+        assert (first["state"], last["state"]) == (State.OK, State.OK), asset
+        for row, (page_id, _, reason) in zip(lost, unusable, strict=True):
+            assert row["state"] == State.QUARANTINED, (asset, page_id)
+            assert reason in row["reason"], (asset, page_id)
     assert {path for path in tmp_path.rglob("*") if "home" not in path.parts} == before
 
 

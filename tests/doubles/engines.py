@@ -108,7 +108,7 @@ class UnitEmbedder(Embedder):
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.unit", {1: "a double"})
 
     dim: int = 4
-    spoil: str = ""
+    spoil: bool = False
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         return (self._made(page.page_id) for page in pages)
@@ -121,7 +121,7 @@ class UnitEmbedder(Embedder):
 
     def _made(self, item_id: str) -> Embedding:
         vector: Any = np.zeros(self.dim, np.float32)
-        vector[0] = {"": 1.0, "nan": np.nan, "zero": 0.0}[self.spoil]
+        vector[0] = np.nan if self.spoil else 1.0
         return Embedding(item_id, State.OK, vector)
 
 
