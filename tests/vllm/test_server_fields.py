@@ -24,6 +24,7 @@ from resources.vllm.supervisor.server_log import LogTail, likely_cause
 from resources.vllm.supervisor.server_state import Phase
 from tests.doubles.http_double import HttpDouble
 from tests.support.processes.lease_client import LeaseClient
+from tests.support.servers.postgres import free_port
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.waiting import SOON, until
 
@@ -364,11 +365,3 @@ def test_a_server_stopped_on_purpose_is_not_brought_back_by_its_user(fields: dic
         with pytest.raises(EngineError, match="was stopped: it was asked to stop"):
             server.restart(endpoint)
     assert not processes(tmp_path)
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

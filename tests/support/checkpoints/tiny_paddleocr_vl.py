@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.checkpoints.tiny_vlm import byte_tokenizer, printable, write_only
+from tests.support.checkpoints.tiny_vlm import byte_tokenizer, printable, token_id, write_only
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -79,16 +79,18 @@ def save_paddleocr_vl(folder: Path, seed: int = 0) -> Path:
     tokenizer = _save_tokenizer(folder)
     torch.manual_seed(seed)
     model = PaddleOCRVLForConditionalGeneration(_config(tokenizer, _TINY))
-    end = _id(tokenizer, "</s>")
+    end = token_id(tokenizer, "</s>")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 std = 1.0 if "embed_tokens" in name or "linear_2" in name else 0.25
                 torch.nn.init.normal_(parameter, std=std)
-        write_only(model.lm_head.weight, [*(_id(tokenizer, token) for token in (*printable(tokenizer), *OTSL)), end])
+        write_only(
+            model.lm_head.weight, [*(token_id(tokenizer, token) for token in (*printable(tokenizer), *OTSL)), end]
+        )
         model.lm_head.weight[end] *= 1.5
     model.bfloat16().save_pretrained(folder)
-    _save_processor(folder, end, _id(tokenizer, "<unk>"))
+    _save_processor(folder, end, token_id(tokenizer, "<unk>"))
     return folder
 
 
@@ -96,7 +98,7 @@ def save_real_size(folder: Path) -> Path:
     """Configuration, tokenizer and processor of the real size; whoever serves it makes the weights."""
     tokenizer = _save_tokenizer(folder, _REAL_VOCABULARY)
     _config(tokenizer, _REAL).save_pretrained(folder)
-    _save_processor(folder, _id(tokenizer, "</s>"), _id(tokenizer, "<unk>"))
+    _save_processor(folder, token_id(tokenizer, "</s>"), token_id(tokenizer, "<unk>"))
     return folder
 
 
@@ -108,10 +110,10 @@ def _config(tokenizer: "PreTrainedTokenizerFast", sizes: dict[str, dict[str, Any
         architectures=["PaddleOCRVLForConditionalGeneration"],
         dtype="bfloat16",
         tie_word_embeddings=False,
-        image_token_id=_id(tokenizer, IMAGE),
-        video_token_id=_id(tokenizer, "<|end_of_sentence|>"),
-        vision_start_token_id=_id(tokenizer, "<|IMAGE_START|>"),
-        vision_end_token_id=_id(tokenizer, "<|IMAGE_END|>"),
+        image_token_id=token_id(tokenizer, IMAGE),
+        video_token_id=token_id(tokenizer, "<|end_of_sentence|>"),
+        vision_start_token_id=token_id(tokenizer, "<|IMAGE_START|>"),
+        vision_end_token_id=token_id(tokenizer, "<|IMAGE_END|>"),
         text_config={
             **sizes["text"],
             "vocab_size": len(tokenizer),
@@ -122,9 +124,9 @@ def _config(tokenizer: "PreTrainedTokenizerFast", sizes: dict[str, dict[str, Any
                 "rope_theta": 500_000.0,
                 "mrope_section": [head // 4, head * 3 // 8, head * 3 // 8],
             },
-            "pad_token_id": _id(tokenizer, "<unk>"),
-            "bos_token_id": _id(tokenizer, "<s>"),
-            "eos_token_id": _id(tokenizer, "</s>"),
+            "pad_token_id": token_id(tokenizer, "<unk>"),
+            "bos_token_id": token_id(tokenizer, "<s>"),
+            "eos_token_id": token_id(tokenizer, "</s>"),
         },
         vision_config={**sizes["vision"], "patch_size": 14, "spatial_merge_size": 2},
     )
@@ -175,12 +177,6 @@ def _save_processor(folder: Path, end: int, pad: int) -> None:
     }
     for name, value in files.items():
         (folder / name).write_text(json.dumps(value), "utf-8")
-
-
-def _id(tokenizer: "PreTrainedTokenizerFast", token: str) -> int:
-    number = tokenizer.convert_tokens_to_ids(token)
-    assert isinstance(number, int)
-    return number
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
 
     tokenizer = _save_tokenizer(folder, byte_tokenizer(_GLM_SPECIALS), "Glm46VProcessor", _GLM_TEMPLATE)
-    special = {name: _id(tokenizer, name) for name in _GLM_SPECIALS}
+    special = {name: token_id(tokenizer, name) for name in _GLM_SPECIALS}
     ends = [special["<|endoftext|>"], special["<|user|>"]]
     width = 64
     config = GlmOcrConfig(
@@ -92,7 +92,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     )
     torch.manual_seed(seed)
     model = GlmOcrForConditionalGeneration(config)
-    writable = [_id(tokenizer, token) for token in printable(tokenizer)]
+    writable = [token_id(tokenizer, token) for token in printable(tokenizer)]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
@@ -116,7 +116,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
 
     made = reranker_tokenizer() if reranker else qwen_tokenizer()
     tokenizer = _save_tokenizer(folder, made, "Qwen3VLProcessor", _QWEN_TEMPLATE)
-    special = {name: _id(tokenizer, name) for name in _QWEN_SPECIALS}
+    special = {name: token_id(tokenizer, name) for name in _QWEN_SPECIALS}
     width = 128
     config = Qwen3VLConfig(
         architectures=["Qwen3VLForConditionalGeneration"],
@@ -162,7 +162,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
                 torch.nn.init.normal_(parameter, std=0.5 if "embed_tokens" in name else 0.1)
         if reranker:
             # Its answers are undecided: scores near 0 and 1 alone would have no order.
-            model.lm_head.weight[[_id(tokenizer, word) for word in ("yes", "no")]] *= 0.2
+            model.lm_head.weight[[token_id(tokenizer, word) for word in ("yes", "no")]] *= 0.2
     model.bfloat16().save_pretrained(folder)
     ends = [special["<|im_end|>"], special["<|endoftext|>"]]
     _dump(folder, "generation_config.json", {"do_sample": False, "eos_token_id": ends, "pad_token_id": ends[1]})
@@ -248,7 +248,7 @@ def _save_processor(
 def printable(tokenizer: "PreTrainedTokenizerFast") -> list[str]:
     """Tokens that are whole characters to be seen."""
     tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
-    texts = {token: str(tokenizer.decode([_id(tokenizer, token)])) for token in tokens}
+    texts = {token: str(tokenizer.decode([token_id(tokenizer, token)])) for token in tokens}
     return sorted(token for token, text in texts.items() if text.isprintable() and (text.isascii() or text in _HANGUL))
 
 
@@ -261,7 +261,7 @@ def write_only(weight: "torch.Tensor", allowed: list[int]) -> None:
     weight[forbidden] = 0
 
 
-def _id(tokenizer: "PreTrainedTokenizerFast", token: str) -> int:
+def token_id(tokenizer: "PreTrainedTokenizerFast", token: str) -> int:
     number = tokenizer.convert_tokens_to_ids(token)
     assert isinstance(number, int)
     return number

@@ -41,7 +41,7 @@ def _server(folder: Path) -> Iterator[dict[str, str]]:
     if owner:
         for path in (folder, password):
             shutil.chown(path, owner)
-    port = _free_port()
+    port = free_port()
 
     def run(*command: str | Path) -> None:
         done = subprocess.run(
@@ -74,7 +74,7 @@ def _other_user() -> str | None:
         return pwd.getpwnam("nobody").pw_name
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

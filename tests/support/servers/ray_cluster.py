@@ -1,6 +1,5 @@
 """A Ray cluster on this machine: a head without GPUs, and nodes that say they have one each."""
 
-import socket
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import httpx
 import psutil
+
+from tests.support.servers.postgres import free_port
 
 PATIENCE = 120.0
 """Seconds until the head answers, and until a node has joined."""
@@ -84,9 +85,3 @@ def cluster(environment: Mapping[str, str]) -> Iterator[Cluster]:
             yield made
         finally:
             made.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
