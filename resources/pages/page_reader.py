@@ -140,9 +140,9 @@ _KEPT_FILES = 64
 class Origin:
     """The file that a page comes from, and its number there.
 
-    It has its path below its source and its SHA-256. `source` is the name of the source. A page of a PDF was drawn at
-    `dpi` by `renderer`, with its version; before it stands what made the PDF of an office's file. An image has neither,
-    and a page of an Arrow or Parquet file no number either.
+    It has its path below its source and its SHA-256; bytes of the path that are no UTF-8 are spelt out. `source` is
+    the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; before it stands what
+    made the PDF of an office's file. An image has neither, and a page of an Arrow or Parquet file no number either.
     """
 
     source: str
@@ -175,7 +175,9 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
             raise SourceError(f"{manifest.place(shard.file)} has no row {row}: run `kopub index` again")
         pages = rendered.ranges[at]
         number = None if pages.problem is not None else pages.first + row - (ends[at] - pages.count) + 1
-        origin = Origin(shard.source, pages.place, pages.sha256, number)
+        # Neither Parquet nor JSON for the web takes half of a surrogate pair.
+        place = pages.place.encode(errors="backslashreplace").decode()
+        origin = Origin(shard.source, place, pages.sha256, number)
         if pages.converter is not None:
             return replace(origin, dpi=dpi, renderer=f"{pages.converter}; {renderer}")
         is_pdf = PurePosixPath(pages.place).suffix.lower() == ".pdf"

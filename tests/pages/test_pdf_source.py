@@ -32,6 +32,7 @@ from resources.pages.documents.text_layer import Failure, MadePage, PageCount
 from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
 from resources.pages.page import decode, inspect
+from resources.pages.page_reader import origins
 from resources.pages.places import CorpusPlace
 from resources.states import State
 from tests.support.harness import Platform
@@ -232,7 +233,10 @@ def test_a_name_that_is_no_utf_8(folder: Folder) -> None:
     row = folder.rows()[0]
     assert (row.problem, row.page_no) == (None, 1)
     assert (row.page_id.isprintable(), (row.doc_id or "").isprintable()) == (True, True)
-    folder.index()
+    manifest = folder.index()
+    # It goes into releases and answers of the API, which are UTF-8.
+    origin = origins(manifest, manifest.keys[0])(0)
+    assert (origin.file, (folder.source / name).is_file()) == (row.doc_id, True)
     assert folder.made == []
 
 
