@@ -127,6 +127,14 @@ def test_a_page_is_its_crop_box(folder: Folder) -> None:
     assert np.array_equal(folder.page(), expected)
 
 
+@pytest.mark.parametrize("turn", [b"", b"/Rotate 90"])
+def test_a_page_whose_crop_box_lies_beside_it_is_drawn_whole(folder: Folder, turn: bytes) -> None:
+    folder.put("a.pdf", pdf(sheet(more=turn), sheet(more=b"/CropBox [100 100 140 120] " + turn)))
+    folder.index()
+    assert [row.problem for row in folder.rows()] == [None, None]
+    assert np.array_equal(folder.page(0), folder.page(1))
+
+
 def test_annotations_and_form_fields_are_drawn(folder: Folder) -> None:
     box = b"/Rect [30 30 50 50] /F 4 /AP << /N 6 0 R >>"
     look = b"<< /Subtype /Form /BBox [0 0 20 20] /Length 23 >> stream\n1 0 0 rg 0 0 20 20 re f\nendstream"

@@ -134,7 +134,7 @@ class Pdfs:
         from pypdfium2 import PdfiumError
 
         try:
-            opened = self._opened(path)[page]
+            opened = _page_of(self._opened(path), page)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
             layer = _stored_layer(opened, pixels) if with_text else None
@@ -194,6 +194,17 @@ class Pdfs:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
         self._path, self._document = path, document
         return document
+
+
+def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
+    """Return a page, counted from 0, that has a size."""
+    page = document[number]
+    if not min(page.get_size()):
+        # Its crop box lies beside its media box: other viewers show all of it.
+        page.set_cropbox(*page.get_mediabox())
+        page.close()
+        page = document[number]
+    return page
 
 
 def _require_readable(path: Path) -> None:
