@@ -1,6 +1,8 @@
 """The `kopub` command line."""
 
+import errno
 import inspect
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -41,6 +43,7 @@ from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand
 _ENV = Path(__file__).resolve().parent.parent / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
 """Commands that resume where they were stopped."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -100,6 +103,10 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 def main() -> None:
     """Run the command; what a person can put right is one line."""
     load_dotenv(_ENV)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal of EUC-KR or ASCII lacks characters that pages have.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except StoppedByHand as stopped:
@@ -120,6 +127,8 @@ def main() -> None:
 
 def _problem_with_files(error: Exception) -> str | None:
     """Return what to do about an unusable file or damaged history of Dagster."""
+    if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
+        return f"the output or a passing file cannot be written: {error.strerror}; make room and run again"
     if isinstance(error, OSError) and error.filename:
         said = error.strerror or type(error).__name__
         return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"

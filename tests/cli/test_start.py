@@ -1,5 +1,7 @@
 """Commands that read tables load neither Dagster nor a model library."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -8,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from kopub_cli import entry
 from kopub_cli.main import app, main
@@ -161,3 +164,25 @@ def test_only_what_makes_pages_says_that_pages_are_kept(
         with pytest.raises(SystemExit):
             main()
         assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_an_output_on_a_full_disk_is_one_line(
+    number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def print_to_full_disk() -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("kopub_cli.main.app", print_to_full_disk)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = f"Error: the output or a passing file cannot be written: {os.strerror(number)}; make room and run again"
+    assert (ended.value.code, capsys.readouterr().err.strip()) == (1, said)
+
+
+def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "euc-kr"))
+    monkeypatch.setattr("kopub_cli.main.app", lambda: typer.echo("예산 😀"))
+    main()
+    assert written.getvalue().decode("euc-kr") == "예산 \\U0001f600\n"
