@@ -77,3 +77,9 @@ def test_the_package_reads_files_of_this_machine(tmp_path: Path):
         kopub.read(URL)
     with pytest.raises(KopubError, match="unknown protocol 's4'"):
         kopub.open(tmp_path, index="s4://bucket/index")
+
+
+def test_an_option_that_takes_a_path_and_gets_none() -> None:
+    # A script's unset variable would make the current folder a home.
+    done = CliRunner().invoke(app, ["run", "--home", ""])
+    assert (type(done.exception), str(done.exception)) == (ConfigError, "a path is empty: name a folder or a file")
