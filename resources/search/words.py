@@ -3,6 +3,7 @@
 The index is over the texts of all shards, in one file that is memory-mapped.
 """
 
+import ctypes
 import os
 import re
 import unicodedata
@@ -296,3 +297,15 @@ def korean_analyser() -> "Kiwi":
     kiwi.tokenize("")
     give_back()
     return kiwi
+
+
+def _forget_analyser() -> None:
+    """Let a forked process load an analyser of its own, where this one has threads."""
+    if korean_analyser.cache_info().currsize and korean_analyser().num_workers:
+        # Its end would wait for threads that the fork left behind, so it is kept for as long as the process lives.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(korean_analyser()))
+        korean_analyser.cache_clear()
+
+
+# A text given to threads that are not there is waited for without end; multiprocessing forks unless told otherwise.
+os.register_at_fork(after_in_child=_forget_analyser)

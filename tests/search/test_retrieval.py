@@ -1,5 +1,7 @@
 """Rankings, metrics and intervals: what `retrieval_scores` is made of."""
 
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resources.config.settings import ROOT
 from resources.search import metrics, words
 from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
@@ -68,6 +71,27 @@ def test_hangul_typed_as_letters_is_the_same_words():
     assert as_on_a_mac != composed
     (found,) = words.tokens([as_on_a_mac])
     assert found == ["학교", "급식", "예산"]
+
+
+FORKED = """
+import os, signal, sys
+from resources.search.words import tokens
+
+found = next(tokens(["화면 밝기를 조절합니다"]))
+for uses in (True, False):
+    child = os.fork()
+    if not child:
+        # Whoever waits for threads that are not there is killed, and says so.
+        signal.alarm(30)
+        sys.exit(uses and next(tokens(["화면 밝기를 조절합니다"])) != found)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_process_finds_words_and_ends() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORKED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.stdout.split(), ran.stderr) == (["0", "0"], "")
 
 
 def test_bm25_finds_pages_with_the_rarer_word_first_and_no_page_without_a_word():
