@@ -303,6 +303,8 @@ class ApiAnswers:
     ) -> ApiList[ApiPageLine]:
         """List the pages of the corpus or a document, in their order; the doubtful ones worst first."""
         corpus = self._corpus
+        if shard is not None and shard not in corpus.shards:
+            raise ApiProblem(404, f"there is no shard {shard!r}")
         found = corpus.pages if document is None else corpus.documents[document].pages
         if state is not None or shard is not None:
             found = found.where(() if state is None else state, shard)
@@ -329,6 +331,8 @@ class ApiAnswers:
 
         if (page is None) == (document is None):
             raise ApiProblem(400, "name either a page or a document")
+        if last is not None and last < first:
+            raise ApiProblem(400, "the last page comes before the first")
         if page is not None:
             text = self._corpus.page(page).markdown
         else:
