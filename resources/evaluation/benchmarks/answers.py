@@ -95,7 +95,7 @@ def load_ocrbench(folder: Path) -> Benchmark:
             _add(gathered, f"row_{row.number}", row.picture, record)
     else:
         raise SourceError(f"{folder} has neither OCRBench.json nor .parquet files of it")
-    return Benchmark(OCRBENCH.name, "v1", OCRBENCH.licence, OCRBENCH.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(OCRBENCH, "v1")
 
 
 def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
@@ -147,7 +147,7 @@ def load_kie(folder: Path) -> Benchmark:
             gathered.add(id, row.picture, Answers(questions))
         else:
             gathered.leave_out(id, "all its fields are empty")
-    return Benchmark(KIE.name, "1", KIE.licence, KIE.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(KIE)
 
 
 def _fields(annotations: object) -> dict[str, str]:

@@ -81,7 +81,7 @@ def load(folder: Path) -> Benchmark:
     gathered.leave_out_pictures(found.values(), [found[name] for name in reference if name in found])
     for category in sorted(unknown):
         gathered.leave_out(f"category {category}", "it is not known: its text is scored as a paragraph's")
-    return Benchmark(ADAPTER.name, "1", ADAPTER.licence, ADAPTER.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(ADAPTER)
 
 
 def _picture(path: Path | None) -> SamplePicture | None:

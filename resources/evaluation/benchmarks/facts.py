@@ -147,7 +147,7 @@ def load_tests(
         gathered.add(f"{name}_{page}", picture, FactList(tuple(facts)), document=name, slices=slices(pdf))
     for name, _ in sorted({key for key in found if key not in used}, key=str):
         gathered.leave_out(name, "there is no fact about it")
-    return Benchmark(adapter.name, version, adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(adapter, version)
 
 
 def parse(record: Mapping[str, Any], group: str) -> Fact:

@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.errors import SourceError, first_line, quoted
-from resources.evaluation.benchmark import GivenRegion, Gold, Sample, SamplePicture, SkippedSample
+from resources.evaluation.benchmark import (
+    Adapter,
+    Benchmark,
+    GivenRegion,
+    Gold,
+    Sample,
+    SamplePicture,
+    SkippedSample,
+)
 from resources.pages.arrow import FILE_NAME, ID, IMAGE, LICENSE, PAGE_NUMBER, PageFile, open_pages
 from resources.pages.documents import folder
 from resources.pages.documents.folder import natural
@@ -58,8 +66,10 @@ class SampleCollector:
         for path in sorted(set(pictures) - set(used)):
             self.leave_out(path.name, "it is a picture without gold")
 
-    def sorted(self) -> list[Sample]:
-        return sorted(self.samples, key=lambda sample: natural(sample.id))
+    def benchmark(self, adapter: Adapter, version: str = "1") -> Benchmark:
+        """Return the benchmark of an adapter, its samples in the natural order of their ids."""
+        samples = sorted(self.samples, key=lambda sample: natural(sample.id))
+        return Benchmark(adapter.name, version, adapter.licence, adapter.source, samples, self.left_out)
 
 
 def pictures(folder: Path) -> list[Path]:

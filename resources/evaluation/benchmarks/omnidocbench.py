@@ -262,7 +262,7 @@ def _load(
     gathered.leave_out_pictures(found, named)
     for category, count in sorted(unknown.items()):
         gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")
-    return Benchmark(adapter.name, version, adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(adapter, version)
 
 
 def _gold(folder: Path) -> Sequence[Page]:

@@ -188,7 +188,7 @@ def load_pubtabnet(folder: Path) -> Benchmark:
         gathered.add(id, picture, TableHtml(table), slices={"part": part, "type": kind}, regions=_ONE_TABLE)
     if not found and not gathered.left_out:
         raise SourceError(f"{folder} has neither a .jsonl with pictures nor .parquet files of PubTabNet")
-    return Benchmark(PUBTABNET.name, "2.0.0", PUBTABNET.licence, PUBTABNET.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(PUBTABNET, "2.0.0")
 
 
 _Row = tuple[int, str, SamplePicture | None, str]
@@ -268,7 +268,7 @@ def load_unimer(folder: Path) -> Benchmark:
             if row.number >= _UNIMER_FIRST:
                 break
             _add_formula(gathered, f"row_{row.number}", row.picture, str(row.values.get("text") or ""), {})
-    return Benchmark(UNIMER.name, "1", UNIMER.licence, UNIMER.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(UNIMER)
 
 
 def _load_part(path: Path, gathered: SampleCollector) -> None:

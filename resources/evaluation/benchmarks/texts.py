@@ -136,7 +136,7 @@ def load_kopub(folder: Path) -> Benchmark:
             gathered.leave_out(row.id, f"its columns text and ocr differ by {distance:.2f}")
         else:
             gathered.add(row.id, row.picture, PageText(text, ordered=False), row.document)
-    return _benchmark(KOPUB, gathered)
+    return gathered.benchmark(KOPUB)
 
 
 def load_texts(folder: Path) -> Benchmark:
@@ -154,7 +154,7 @@ def load_texts(folder: Path) -> Benchmark:
                 gathered.leave_out(path.name, "it is a text without a picture")
     if not gathered.samples and not gathered.left_out:
         raise SourceError(f"{folder} has neither pages with a column text nor pictures with .txt or .md files")
-    return _benchmark(TEXTS, gathered)
+    return gathered.benchmark(TEXTS)
 
 
 def _add_row(row: PageRow, gathered: SampleCollector) -> None:
@@ -202,7 +202,7 @@ def load_pdf_texts(folder: Path) -> Benchmark:
                     gathered.add(id, SamplePicture(path, page), PageText(text), document.id)
         except SourceError as error:
             gathered.leave_out(document.name, str(error))
-    return _benchmark(PDF_TEXTS, gathered)
+    return gathered.benchmark(PDF_TEXTS)
 
 
 def _text_layers(path: Path) -> Iterator[str]:
@@ -222,10 +222,6 @@ def _text_layers(path: Path) -> Iterator[str]:
         raise SourceError(f"its text cannot be read: {error}") from None
     finally:
         document.close()
-
-
-def _benchmark(adapter: Adapter, gathered: SampleCollector) -> Benchmark:
-    return Benchmark(adapter.name, "1", adapter.licence, adapter.source, gathered.sorted(), gathered.left_out)
 
 
 TEXTS = Adapter(
@@ -286,7 +282,7 @@ def load_lines(folder: Path) -> Benchmark:
             gathered.add(f"row_{row.number}", row.picture, LineText(text), regions=_LINE_REGIONS)
         else:
             gathered.leave_out(f"row_{row.number}", "its gold is empty")
-    return Benchmark(IAM_LINES.name, "1", IAM_LINES.licence, IAM_LINES.source, gathered.sorted(), gathered.left_out)
+    return gathered.benchmark(IAM_LINES)
 
 
 IAM_LINES = Adapter(
