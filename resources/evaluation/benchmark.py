@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from resources.evaluation.cdm import Cdm
 from resources.evaluation.tables import BoundedTeds
@@ -160,8 +159,6 @@ def _build(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         part = get_args(kind)[0]
         return tuple(_build(part, each) for each in value)
-    if get_origin(kind) in (Union, UnionType):
-        return value
     return value
 
 

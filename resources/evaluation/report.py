@@ -11,7 +11,6 @@ from resources.evaluation.benchmark import (
     OWN_PAGES,
     Answers,
     Benchmark,
-    Fact,
     FactList,
     Formula,
     LineText,
@@ -218,10 +217,7 @@ def _cells_text(html: str) -> str:
 
 
 def questions_of(sample: Sample) -> list[str]:
-    """Return the questions or facts of a sample, one line each.
-
-    For a sample whose gold is no text.
-    """
+    """Return the questions or facts of a sample, one line each; else none."""
     match sample.gold:
         case Answers(questions):
             return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
@@ -231,10 +227,6 @@ def questions_of(sample: Sample) -> list[str]:
             ]
         case _:
             return []
-
-
-def _fields(fact: Fact) -> str:
-    return ", ".join(f"{name} {value}" for name, value in fact.fields.items())
 
 
 def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:

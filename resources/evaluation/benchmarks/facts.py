@@ -86,31 +86,27 @@ _BASELINE = "baseline"
 
 def load_olmocr(folder: Path) -> Benchmark:
     """Load olmOCR-bench; as its authors have it, every PDF gets a `baseline` fact."""
-    return load_tests(folder, OLMOCR, "1", baselines=True)
+    return load_tests(folder, OLMOCR, baselines=True)
 
 
 def load_facts(folder: Path) -> Benchmark:
     """Load facts of one's own; no character is forbidden, since Korean pages may have Hanja."""
-    return load_tests(folder, KOREAN, "1", adjust=allow_hanja)
-
-
-def allow_hanja(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a fact that forbids no character."""
-    return {"check_disallowed_characters": False, **fields}
+    return load_tests(folder, KOREAN, hanja=True)
 
 
 def load_tests(
     folder: Path,
     adapter: Adapter,
-    version: str,
+    version: str = "1",
     baselines: bool = False,
-    adjust: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
+    hanja: bool = False,
     labels: str = "",
     slices: Callable[[str], Mapping[str, str]] = lambda pdf: {},
 ) -> Benchmark:
     """Load every test of a folder in olmOCR's form; the file `labels` holds none.
 
-    `slices` are those of a PDF by its name.
+    With `baselines`, every PDF without a `baseline` fact gets one. With `hanja`, no fact forbids characters unless it
+    says so. `slices` are those of a PDF by its name.
     """
     gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
@@ -121,7 +117,7 @@ def load_tests(
     for file in files:
         for where, record in read_lines(file, gathered):
             try:
-                fact = parse(adjust(record), file.stem)
+                fact = parse({"check_disallowed_characters": False, **record} if hanja else record, file.stem)
             except ValueError as error:
                 gathered.leave_out(where, str(error))
                 continue
@@ -156,8 +152,8 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
     Raises `ValueError` with the fault.
     """
     kind = record.get("type")
-    if kind not in TYPES:
-        raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(TYPES))}")
+    if kind not in _CHECKS:
+        raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(_CHECKS))}")
     for name in ("pdf", "id"):
         if not isinstance(record.get(name), str) or not record[name]:
             raise ValueError(f"it has no {name}")
@@ -466,5 +462,3 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any], str], FactVerdict]] = {
     "footnote": _footnote,
     "math": _math,
 }
-
-TYPES = frozenset(_CHECKS)

@@ -140,7 +140,7 @@ class ParquetRow:
     picture: SamplePicture
 
 
-def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = "image") -> Iterator[ParquetRow]:
+def parquet_rows(folder: Path, split: str, columns: Iterable[str]) -> Iterator[ParquetRow]:
     """Yield the rows of the Parquet files of a split in natural order.
 
     They are numbered from 0. Where no file names the split, all are taken. A column of `columns` that is not there is
@@ -152,12 +152,12 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str], image: str = 
     for path in named or files:
         try:
             file = pq.ParquetFile(path, memory_map=True)
-            if image not in file.schema_arrow.names:
-                raise SourceError(f"{path} has no column {image}; it has {', '.join(file.schema_arrow.names)}")
+            if IMAGE not in file.schema_arrow.names:
+                raise SourceError(f"{path} has no column {IMAGE}; it has {', '.join(file.schema_arrow.names)}")
             wanted = [name for name in columns if name in file.schema_arrow.names]
             for group in range(file.num_row_groups):
                 for row, values in enumerate(file.read_row_group(group, wanted).to_pylist()):
-                    yield ParquetRow(number, values, SamplePicture(path, load=_Cell(path, image, group, row)))
+                    yield ParquetRow(number, values, SamplePicture(path, load=_Cell(path, group, row)))
                     number += 1
         except (pa.ArrowException, OSError) as error:
             raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
@@ -168,12 +168,11 @@ class _Cell:
     """An image in a Parquet file: its bytes, or the struct that `datasets` writes."""
 
     path: Path
-    column: str
     group: int
     row: int
 
     def __call__(self) -> bytes:
-        value = _images(self.path, self.column, self.group)[self.row].as_py()
+        value = _images(self.path, self.group)[self.row].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not isinstance(data, bytes):
             raise OSError(f"row {self.row} of row group {self.group} holds no image bytes")
@@ -181,9 +180,9 @@ class _Cell:
 
 
 @lru_cache(maxsize=1)
-def _images(path: Path, column: str, group: int) -> pa.ChunkedArray:
+def _images(path: Path, group: int) -> pa.ChunkedArray:
     """Return the images of one row group; pictures are read in their order."""
-    return pq.ParquetFile(path, memory_map=True).read_row_group(group, [column])[column]
+    return pq.ParquetFile(path, memory_map=True).read_row_group(group, [IMAGE])[IMAGE]
 
 
 _FORMATS = {".arrow": "arrow", ".parquet": "parquet"}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.evaluation.benchmark import Benchmark
-from resources.evaluation.benchmarks.facts import OLMOCR, allow_hanja, load_tests
+from resources.evaluation.benchmarks.facts import OLMOCR, load_tests
 from resources.evaluation.benchmarks.folders import SampleCollector, read_lines
 
 _LABELS = "categories.jsonl"
@@ -27,7 +27,7 @@ def load(folder: Path) -> Benchmark:
         label = labels.get(Path(pdf).name)
         return {"kind": label} if label else {}
 
-    found = load_tests(folder, KDOC, "2", adjust=allow_hanja, labels=_LABELS, slices=slices)
+    found = load_tests(folder, KDOC, "2", hanja=True, labels=_LABELS, slices=slices)
     return replace(found, left_out=[*found.left_out, *lines.left_out])
 
 
