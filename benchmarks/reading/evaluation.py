@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from resources.evaluation.benchmark import Element, PageElements, Sample, SampleReading
+from resources.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
 from resources.evaluation.metrics import ALL, means
-from resources.evaluation.scoring import MISSING, Scorer
+from resources.evaluation.scoring import Scorer
 from resources.layout.regions import DEFAULT_TASKS
 from resources.recognition.regions import RegionRecord
 from resources.states import State

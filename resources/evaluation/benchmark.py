@@ -296,6 +296,15 @@ class SampleReading:
         """
         return self.state is None or self.state in LOST
 
+    @property
+    def why_lost(self) -> str:
+        """The state of a lost sample, with the reason."""
+        return f"{self.state or 'missing'}: {self.reason or 'no reason is given'}"
+
+
+MISSING = SampleReading(None, "there is no row of it")
+"""The reading of a sample that no table has."""
+
 
 @dataclass(frozen=True, slots=True)
 class SampleScore:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from resources.diff.compare import iou
 from resources.errors import ConfigError
 
 BOX = tuple[float, float, float, float]
@@ -75,13 +76,7 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
 
 
 def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:
-    """Return the intersection over union, float64 (first, second)."""
-    a, b = (np.array([block.box for block in blocks], float).reshape(-1, 4) for blocks in (first, second))
-    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
-    shared = np.prod(np.clip(sides, 0, None), axis=2)
-    areas = [np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0, None), axis=1) for boxes in (a, b)]
-    union = areas[0][:, None] + areas[1][None, :] - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return iou([block.box for block in first], [block.box for block in second])
 
 
 def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]) -> dict[str, float]:

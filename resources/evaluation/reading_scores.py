@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resources.errors import SourceError, quoted
-from resources.evaluation.benchmark import Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
+from resources.evaluation.benchmark import MISSING, Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
 from resources.evaluation.benchmarks.texts import CORRECTIONS
 from resources.evaluation.cdm import Cdm
 from resources.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers
 from resources.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
-from resources.evaluation.scoring import ADAPTERS, MISSING, VERSION, Scorer
+from resources.evaluation.scoring import ADAPTERS, VERSION, Scorer
 from resources.files import replace_bytes
 from resources.fingerprints import fingerprint
 from resources.pages.documents.folder import problem_with

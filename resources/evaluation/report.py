@@ -8,6 +8,7 @@ from typing import Any
 from resources.diff.html import EmbeddedPicture, mark_differences, rendered
 from resources.errors import counted, visible
 from resources.evaluation.benchmark import (
+    MISSING,
     OWN_PAGES,
     Answers,
     Benchmark,
@@ -180,14 +181,14 @@ def _worst(
 def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:
     """Return a sample for a template, gold beside reading, with the differences marked."""
     gold = _gold_text(sample)
-    reading = reading or SampleReading(None, "there is no row of it")
+    reading = reading or MISSING
     text = reading.text or reading.markdown
     texts = ([], []) if gold is None else mark_differences(gold, text, _CHARACTERS)
     if gold is not None and not any(other for part in texts for _, other in part):
         texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
     return {
         "lost": reading.lost,
-        "reason": f"{reading.state or 'missing'}: {reading.reason or 'no reason is given'}" if reading.lost else "",
+        "reason": reading.why_lost if reading.lost else "",
         "figures": [(name, _figure(score)) for name, score in scores.items()],
         "notes": [visible(note, 300) for score in scores.values() for note in score.notes][:_LISTED],
         "texts": texts,

@@ -84,8 +84,6 @@ def load(name: str, folder: Path) -> Benchmark:
 VERSION = CodeVersion("evaluation", {1: "the first release"})
 """A new version scores stored tables again; no page is read again."""
 
-MISSING = SampleReading(None, "there is no row of it")
-
 
 class Scorer:
     """Scores samples of one benchmark.
@@ -120,10 +118,9 @@ class Scorer:
         """
         if not reading.lost:
             return self._adapter.score(sample, reading, self._tools)
-        why = (f"{reading.state or 'missing'}: {reading.reason or 'no reason is given'}",)
         empty = self._adapter.score(sample, SampleReading(reading.state), self._tools)
         return [
-            replace(score, value=METRICS[score.metric].worst, lost=True, notes=why)
+            replace(score, value=METRICS[score.metric].worst, lost=True, notes=(reading.why_lost,))
             if score.value is not None
             else score
             for score in empty

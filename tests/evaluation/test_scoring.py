@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from resources.evaluation.benchmark import (
+    MISSING,
     Answers,
     Element,
     Fact,
@@ -25,7 +26,7 @@ from resources.evaluation.benchmark import (
 )
 from resources.evaluation.cdm import Cdm
 from resources.evaluation.metrics import ALL, METRICS, changes, means
-from resources.evaluation.scoring import ADAPTERS, MISSING, Scorer
+from resources.evaluation.scoring import ADAPTERS, Scorer
 from resources.states import State
 from tests.support.readings import reading, region
 
