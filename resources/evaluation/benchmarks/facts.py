@@ -1,4 +1,4 @@
-"""Facts about pages, a line of JSON each: olmOCR-bench and Korean facts.
+"""Facts about pages, a line of JSON each: olmOCR-bench, KDoc-OCRBench and facts of one's own.
 
 Loads the facts, parses them, and tests them against the text that was read.
 """
@@ -216,6 +216,41 @@ KOREAN = replace(
     source="written by hand: docs/scorers.md has the form",
     licence=OWN_PAGES,
     load=load_facts,
+)
+
+
+_LABELS = "categories.jsonl"
+
+
+def load_kdoc(folder: Path) -> Benchmark:
+    """Load the tests, with the kind of document (Statistics, Reports, Manuals, Notices) as a slice.
+
+    As its authors have no `baseline` tests, none are added.
+    """
+    lines = SampleCollector()
+    labels = {
+        Path(str(record.get("pdf"))).name: str(record["category"])
+        for path in folder.rglob(_LABELS)
+        for _, record in read_lines(path, lines)
+        if record.get("category")
+    }
+
+    def slices(pdf: str) -> dict[str, str]:
+        label = labels.get(Path(pdf).name)
+        return {"kind": label} if label else {}
+
+    found = load_tests(folder, KDOC, "2", hanja=True, labels=_LABELS, slices=slices)
+    return replace(found, left_out=[*found.left_out, *lines.left_out])
+
+
+KDOC = replace(
+    OLMOCR,
+    name="kdoc_ocrbench",
+    says="KDoc-OCRBench-V2: 56,197 tests of 849 pages of the Korean public sector",
+    expects="text_present.jsonl, tables.jsonl, header_footer_tests.jsonl, categories.jsonl and pdfs/",
+    source="https://huggingface.co/datasets/ONTHEIT/KDoc-OCRBench-V2 (ONTHEIT)",
+    licence="CC-BY-4.0",
+    load=load_kdoc,
 )
 
 
