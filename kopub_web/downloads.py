@@ -50,8 +50,7 @@ def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
     """Return a page as a PDF shows it, without its picture if unreadable."""
     from PIL import Image
 
-    from resources.documents.placed_lines import placed_lines
-    from resources.documents.searchable_pdf import PdfPicture
+    from resources.documents.searchable_pdf import PdfPicture, placed_lines
 
     size = page.width or 1000, page.height or 1414
     lines = [line for region in page.regions for line in placed_lines(region.text[:MOST], region.box)]

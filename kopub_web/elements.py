@@ -20,7 +20,7 @@ from resources.texts.text_quality import DOUBTFUL
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-    from resources.documents.placed_lines import PlacedLine
+    from resources.documents.searchable_pdf import PlacedLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[Sho
 
 
 def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
-    from resources.documents.placed_lines import placed_lines
+    from resources.documents.searchable_pdf import placed_lines
 
     content = region.content or ""
     is_formula = region.task == "formula" and bool(content)
