@@ -58,19 +58,18 @@ def render_checksums(sums: Mapping[str, str]) -> str:
     return "".join(f"{sums[path]}  {path}\n" for path in sorted(sums))
 
 
+def files_digest(sums: Mapping[str, str]) -> str:
+    """Return hex digits that identify the contents of some files, 64 of them."""
+    return bytes_sha256(render_checksums(sums).encode())
+
+
 def config_digest(sums: Mapping[str, str], config: str) -> str:
     """Return 16 hex digits that identify the contents of a config."""
-    files = {path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")}
-    return hashlib.sha256(render_checksums(files).encode()).hexdigest()[:16]
+    return files_digest({path: sha256 for path, sha256 in sums.items() if path.startswith(f"data/{config}/")})[:16]
 
 
 def bytes_sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def git_blob(content: bytes) -> str:
-    """Return the git blob hash of `content`, by which the Hub knows small files."""
-    return hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
 
 
 MANIFEST, CARD, ATTRIBUTION = "manifest.json", "README.md", "ATTRIBUTION.md"

@@ -23,7 +23,7 @@ from resources.release.files import (
     ReleaseManifest,
     bytes_sha256,
     data_checksums,
-    git_blob,
+    files_digest,
     parse_checksums,
     parse_manifest,
 )
@@ -133,6 +133,11 @@ def local_files(folder: Path) -> dict[str, LocalFile]:
     return data | described
 
 
+def release_digest(files: Mapping[str, LocalFile]) -> str:
+    """Return hex digits that identify the contents of a release, its texts included."""
+    return files_digest({path: file.sha256 for path, file in files.items()})
+
+
 def difference(
     local: Mapping[str, LocalFile], remote: Mapping[str, RemoteFile], before: ReleaseManifest | None = None
 ) -> HubDifference:
@@ -160,8 +165,10 @@ def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
         return False
     if remote.sha256 is not None:
         return local.sha256 == remote.sha256
+    from huggingface_hub.utils.sha import git_hash
+
     content = local.file.read_bytes() if local.content is None else local.content
-    return git_blob(content) == remote.git_blob
+    return git_hash(content) == remote.git_blob
 
 
 def plan_commits(found: HubDifference) -> list[tuple[list[str], list[str]]]:

@@ -17,9 +17,9 @@ from resources.evaluation.reading_scores import guards, verdict
 from resources.evaluation.reading_scores import significant_drops as significant_reading_drops
 from resources.pages.corpus import Corpus
 from resources.release.base import RELEASE, ReleaseDescription
-from resources.release.files import DATA_PATH, bytes_sha256, list_parts, render_checksums
+from resources.release.files import DATA_PATH, list_parts
 from resources.release.fitness import Fitness, fitness
-from resources.release.hub import HubPush, HubTarget, LocalFile, local_files
+from resources.release.hub import HubPush, HubTarget, LocalFile, local_files, release_digest
 from resources.release.local import LocalRelease
 from resources.search.metrics import HISTORY, SCORES, significant_drops
 from resources.search.scores import ALL, Contents
@@ -56,7 +56,7 @@ def publish(
                 f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
             )
         # The card counts too: one that says something else is another release.
-        return None if missing else tag or f"release-{_release_digest(files)}"
+        return None if missing else tag or f"release-{release_digest(files)[:12]}"
 
     hub.require_repo()
     files = read()
@@ -101,10 +101,6 @@ def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
     """Raise `ClosedGate` when quality or licences keep the release off the Hub."""
     if closed := fitness_of(about, release).closed:
         raise ClosedGate(f"not published: {'; '.join(closed)}")
-
-
-def _release_digest(files: Mapping[str, LocalFile]) -> str:
-    return bytes_sha256(render_checksums({path: file.sha256 for path, file in files.items()}).encode())[:12]
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:

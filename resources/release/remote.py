@@ -15,8 +15,8 @@ from pathlib import Path
 from resources.errors import StoreError, visible
 from resources.files import cannot_write
 from resources.parallel import bounded_map
-from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, bytes_sha256, parse_manifest, render_checksums
-from resources.release.hub import LocalFile, local_files
+from resources.release.files import DATA_PATH, MANIFEST, ReleaseManifest, parse_manifest
+from resources.release.hub import LocalFile, local_files, release_digest
 from resources.release.local import TEXTS
 from resources.store.faults import retry, translate_errors
 from resources.store.locks import ObjectLock, acquire_lock, release_lock
@@ -121,9 +121,8 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
         log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
         return None
     objects, root = Objects.at(url)
-    version = bytes_sha256(render_checksums({path: file.sha256 for path, file in files.items()}).encode())[:16]
     with _alone(objects, root, url) as confirm:
-        before, now = _current_folder(objects, root), f"{VERSIONS}/{version}"
+        before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
         if before == now:
             return f"{url}/{now}"
         sent = _send(objects, root, files, now, before)

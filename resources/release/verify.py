@@ -296,7 +296,7 @@ def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: b
     to come.
     """
     pages = Counter(_ids(folder, inventory, "pages", "page_id"))
-    yield from _name_ids("pages has ids twice", (page for page, count in pages.items() if count > 1))
+    yield from _name_ids("pages has ids twice", _twice(pages))
     queries = set(_ids(folder, inventory, "queries", "query_id"))
     for shard in shards:
         of_shard = _ShardJoins(folder, shard)
@@ -325,21 +325,20 @@ class _ShardJoins:
             ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
             made = {page for page, state in ended if state in MADE}
             found = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
-            twice = (page for page, count in found.items() if count > 1)
-            yield from self._problem(f"{config} has two vectors of pages", twice)
+            yield from self._problem(f"{config} has two vectors of pages", _twice(found))
             unknown = f"{config} has vectors of pages that are not there or were not made"
             yield from self._problem(unknown, found.keys() - made)
             yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
 
     def regions(self) -> Iterator[str]:
         """Check the number of regions of each page, and that crops belong to regions."""
-        regions = self._read("regions", ["page_id", "index"])
-        found = Counter(regions["page_id"].to_pylist())
+        regions = self._regions()
+        found = Counter(page_id for page_id, _ in regions)
         owed = dict(zip(self._page_ids, self._pages["n_regions"].to_pylist(), strict=True))
         yield from self._problem("regions has regions of pages that are not there", found.keys() - owed.keys())
         wrong = (page for page, count in owed.items() if (count or 0) != found[page])
         yield from self._problem("regions has not as many as pages says", wrong)
-        yield from self._crops(set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True)))
+        yield from self._crops(set(regions))
 
     def figures(self) -> Iterator[str]:
         """Check that each figure is a region of a known page, and comes once."""
@@ -349,8 +348,7 @@ class _ShardJoins:
             found = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
             known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
             yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
-            twice = (figure for figure, count in found.items() if count > 1)
-            yield from self._problem(f"{config} has figures twice", twice)
+            yield from self._problem(f"{config} has figures twice", _twice(found))
 
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
         """Check that chunks come once, and that their places are regions.
@@ -360,17 +358,14 @@ class _ShardJoins:
         if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
             return
         found = self._read(CHUNKS, ["id", "places"])
-        twice = (each for each, count in Counter(found["id"].to_pylist()).items() if count > 1)
-        yield from self._problem("chunks has chunks twice", twice)
+        yield from self._problem("chunks has chunks twice", _twice(Counter(found["id"].to_pylist())))
         places = {(place["page_id"], place["region"]) for of in found["places"].to_pylist() for place in of}
         if pages is not None:
             unknown = {page for page, _ in places} - set(pages)
             yield from self._problem("chunks has pages that are not there", unknown)
-        regions = self._read("regions", ["page_id", "index"])
-        known = set(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True))
         of_shard = set(self._page_ids)
         here = {place for place in places if place[0] in of_shard}
-        lost = (f"{page}_{index}" for page, index in here - known)
+        lost = (f"{page}_{index}" for page, index in here - set(self._regions()))
         yield from self._problem("chunks has places that are no regions", lost)
 
     def corrections(self) -> Iterator[str]:
@@ -380,8 +375,7 @@ class _ShardJoins:
         found = self._read(CORRECTIONS, ["id", "page_id"])
         unknown = set(found["page_id"].to_pylist()) - set(self._page_ids)
         yield from self._problem("corrections has pages that are not there", unknown)
-        twice = (each for each, count in Counter(found["id"].to_pylist()).items() if count > 1)
-        yield from self._problem("corrections has corrections twice", twice)
+        yield from self._problem("corrections has corrections twice", _twice(Counter(found["id"].to_pylist())))
 
     def lineage(self) -> Iterator[str]:
         """Check that lineage has a row for every page and step, and no others."""
@@ -406,6 +400,11 @@ class _ShardJoins:
         if pages is not None:
             yield from self._problem("qrels has pages that are not there", answers - set(pages))
 
+    def _regions(self) -> list[tuple[str, int]]:
+        """Return the page and index of every region of the shard."""
+        regions = self._read("regions", ["page_id", "index"])
+        return list(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True))
+
     def _crops(self, regions: Regions) -> Iterator[str]:
         unknown: list[str] = []
         damaged: list[str] = []
@@ -429,6 +428,11 @@ class _ShardJoins:
 def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterator[str]:
     for part in inventory[config]:
         yield from pq.read_table(folder / part.path, columns=[column])[column].to_pylist()
+
+
+def _twice(counts: Counter[str]) -> Iterator[str]:
+    """Yield the ids that were counted more than once."""
+    return (each for each, count in counts.items() if count > 1)
 
 
 def _is_picture(image: Mapping[str, Any] | None) -> bool:
