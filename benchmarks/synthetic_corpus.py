@@ -7,9 +7,7 @@ the bytes of another page is told by its text.
 import hashlib
 import io
 import os
-import resource
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +18,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.finding.package import peak
 from resources.config.settings import Settings
 from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
@@ -151,13 +150,7 @@ class Usage:
 
     @classmethod
     def now(cls) -> "Usage":
-        status = Path("/proc/self/status")
-        if status.exists():
-            # `getrusage` goes on from the process that this one was started by.
-            peak = int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**10
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-        return cls(peak, len(os.listdir("/dev/fd")))
+        return cls(1e6 * peak() / 2**20, len(os.listdir("/dev/fd")))
 
 
 @dataclass

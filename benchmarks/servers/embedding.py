@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
 from benchmarks.servers.ready_requests import ReadyVector
-from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pages
+from benchmarks.servers.recognition import cpu_seconds, hits, samples, server_fields, unique_pages
 from benchmarks.servers.steady import steady_part
-from resources.config.profile_files import read_profile
 from resources.embedding.base import Embedding
 from resources.embedding.qwen3_vl import Qwen3VLEmbedder
 from resources.embedding.qwen3_vl_handlers import PATH, image_request, text_request
@@ -273,16 +271,8 @@ def main() -> None:
     parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s of a large bf16 matrix product on the card")
     parser.add_argument("--only", default="pages,texts", help="what to measure")
     arguments = parser.parse_args()
-    profiled = read_profile(arguments.profile)["embedding"]["server"] if arguments.profile else {}
-    fields = {
-        **profiled,
-        "model": arguments.model,
-        "revision": arguments.revision,
-        "command": arguments.command.split(),
-        "extra_flags": [*profiled.get("extra_flags", []), *arguments.flag],
-        **{name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in arguments.server)},
-    }
-    server = VLLMServer(**{"runner": "pooling", "max_image_tokens": 1800, **fields})
+    fields = {"runner": "pooling", "max_image_tokens": 1800, **server_fields(arguments, "embedding")}
+    server = VLLMServer(**fields)
     embedder = Qwen3VLEmbedder(
         server=server,
         width=arguments.width,

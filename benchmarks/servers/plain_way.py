@@ -9,7 +9,6 @@ import base64
 import io
 import json
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,9 +55,3 @@ def request(model: str, task: Task, picture: bytes, options: dict[str, object]) 
     url = "data:image/jpeg;base64," + base64.b64encode(picture).decode()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": PROMPTS[task]}]
     return json.dumps({"model": model, "messages": [{"role": "user", "content": content}], **options}).encode()
-
-
-def requests(data: bytes, regions: Sequence[Region], model: str, options: dict[str, object]) -> list[bytes]:
-    """The requests of a page."""
-    page = decoded(data)
-    return [request(model, r.task, jpeg(crop(page, r)), options) for r in regions if r.task in READ]

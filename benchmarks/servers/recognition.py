@@ -28,9 +28,10 @@ import yaml
 from benchmarks.servers import plain_way
 from benchmarks.servers.ready_requests import ReadyPage
 from benchmarks.servers.steady import answer_times, steady_part
+from benchmarks.whole_graph.grid_engines import MEAN_CROP, grid
 from resources.config.profile_files import read_profile
 from resources.layout.cpu.detector import CpuLayout
-from resources.layout.regions import Region, Task
+from resources.layout.regions import Region
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
 from resources.recognition.vlm.client.chat_requests import PATH, prompt_name, read_answer, request_body
@@ -45,8 +46,6 @@ from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint
 from resources.vllm.server import VLLMServer
 
-MEAN_CROP = (812, 422)
-"""Width and height of the mean region of SDS KoPub, at 300 dpi."""
 ENGINES: dict[str, Callable[..., VlmRecognizer]] = {
     "glm_ocr": GlmOcrRecognizer,
     "paddleocr_vl": PaddleOcrVlRecognizer,
@@ -104,11 +103,9 @@ def samples(folder: Path) -> list[Page]:
     return pages
 
 
-def grid(page: Page, crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
-    """Eight regions of one size, at places that are no whole pixels."""
-    width, height = crop
-    boxes = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
-    return [Region(i, "text", Task.TEXT, 0.9, (x, y, x + width, y + height)) for i, (x, y) in enumerate(boxes)]
+def pages_by_grid(arguments: argparse.Namespace) -> list[tuple[Page, list[Region]]]:
+    """The pages that the arguments name, each with a grid of regions of the size that they name."""
+    return [(page, grid(tuple(arguments.crop))) for page in samples(arguments.pages)]
 
 
 def laid_out(pages: Sequence[Page]) -> dict[str, list[Region]]:
@@ -250,7 +247,6 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     server_arguments(parser)
     parser.add_argument("--url", help="a running server; otherwise one is started")
-    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
     parser.add_argument("--rounds", type=int, default=1, help="how often the first two rows take turns")
     parser.add_argument("--in-flight", type=int, default=768)
     parser.add_argument("--only", default="ceiling,ours,plain,layout", help="which rows to measure")
@@ -271,6 +267,7 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", default="unpinned")
     parser.add_argument("--profile", type=Path, help="YAML whose recognition.server section the server is made of")
     parser.add_argument("--flag", action="append", default=[], help="further argument of the server, as --flag=--x")
+    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
     parser.add_argument("--command", default="vllm serve")
     parser.add_argument("--engine", choices=sorted(ENGINES), default="glm_ocr")
     parser.add_argument("--crop", type=int, nargs=2, default=MEAN_CROP, help="width and height of the regions")
@@ -280,16 +277,25 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=4)
 
 
-def server_fields(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fields of the server as the profile and the arguments say."""
+def server_fields(arguments: argparse.Namespace, section: str = "recognition") -> dict[str, Any]:
+    """Fields of the server as a section of the profile and the arguments say; `--url` names one that runs."""
     path = arguments.profile
-    fields = read_profile(path)["recognition"]["server"] if path else {}
-    return fields | {
+    fields = read_profile(path)[section]["server"] if path else {}
+    running = {"mode": "external", "urls": [arguments.url], "version": ""} if getattr(arguments, "url", None) else {}
+    return {
+        **fields,
         "model": arguments.model,
         "revision": arguments.revision,
         "command": arguments.command.split(),
         "extra_flags": [*fields.get("extra_flags", []), *arguments.flag],
+        **running,
+        **changed_fields(arguments.server),
     }
+
+
+def changed_fields(pairs: Sequence[str]) -> dict[str, Any]:
+    """Fields of a server that are given as NAME=VALUE, with values in YAML."""
+    return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def recognizer_of(
@@ -308,17 +314,12 @@ def recognizer_of(
 
 def main() -> None:
     arguments = parsed()
-    fields = server_fields(arguments)
-    if arguments.url:
-        fields |= {"mode": "external", "urls": [arguments.url], "version": ""}
-    changed = (pair.partition("=") for pair in arguments.server)
-    server = VLLMServer(**fields | {name: yaml.safe_load(value) for name, _, value in changed})
+    server = VLLMServer(**server_fields(arguments))
     reader = partial(
         recognizer_of, arguments.engine, server, arguments.tokens, arguments.in_flight, arguments.processes
     )
     recognizer = reader()
-    originals = samples(arguments.pages)
-    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in originals]
+    by_grid = pages_by_grid(arguments)
     rows = [row for row in arguments.only.split(",") if row != "plain" or arguments.engine == "glm_ocr"]
     with server.lease() as endpoint:
         ours(unique_pages(by_grid, 40, "warm"), recognizer, endpoint, "warm-up")
@@ -331,8 +332,8 @@ def main() -> None:
         for name, way in ways[1:]:
             measured(partial(ours, work, way, endpoint, f"the whole step{name}"), endpoint)
         if "layout" in rows:
-            regions = laid_out([Page(page.page_id, page.data) for page in originals])
-            real = unique_pages([(page, regions[page.page_id]) for page in originals], arguments.count, "layout")
+            regions = laid_out([Page(page.page_id, page.data) for page, _ in by_grid])
+            real = unique_pages([(page, regions[page.page_id]) for page, _ in by_grid], arguments.count, "layout")
             for name, way in ways:
                 measured(partial(ours, real, way, endpoint, f"regions of real sizes{name}"), endpoint)
         if arguments.trace:

@@ -15,10 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-import yaml
-
 from benchmarks.servers.embedding import STAMPED, page_texts
-from benchmarks.servers.recognition import cpu_seconds, hits, samples, unique_pages
+from benchmarks.servers.recognition import changed_fields, cpu_seconds, hits, samples, unique_pages
 from resources.config.profile_files import find_profile
 from resources.reranking.base import Seen
 from resources.reranking.pairs import Pair
@@ -70,12 +68,11 @@ def main() -> None:
     section: dict[str, Any] = dict(find_profile(arguments.profile).sections["reranking"])
     for name in ("engine", "model"):
         section.pop(name, None)
-    changed = {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in arguments.server)}
     server = {
         **section.pop("server"),
         "model": arguments.model,
         "revision": arguments.revision,
-        **changed,
+        **changed_fields(arguments.server),
     }
     server["extra_flags"] = [*server.get("extra_flags", []), *arguments.flag]
     reranker = Qwen3VLReranker(**section, server=VLLMServer(**server))

@@ -28,12 +28,11 @@ from benchmarks.servers.recognition import (
     Work,
     by_turns,
     ceiling,
-    grid,
     measured,
+    pages_by_grid,
     profile,
     ready_made,
     recognizer_of,
-    samples,
     server_arguments,
     server_fields,
     unique_pages,
@@ -116,8 +115,7 @@ def main() -> None:
     arguments = parser.parse_args()
     fields = server_fields(arguments)
     groups: list[list[Case]] = yaml.safe_load(arguments.cases.read_text("utf-8"))
-    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in samples(arguments.pages)]
-    work = unique_pages(by_grid, arguments.count, "sweep")
+    work = unique_pages(pages_by_grid(arguments), arguments.count, "sweep")
     recognizer = recognizer_of(arguments.engine, server_of(fields, {}), arguments.tokens, 1, arguments.processes)
     jobs = ready_made(work, recognizer, recognizer.sampling)
     print(HEAD)

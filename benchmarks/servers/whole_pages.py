@@ -15,11 +15,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import yaml
-
-from benchmarks.servers.recognition import cpu_seconds, grid, samples, server_arguments, server_fields
+from benchmarks.servers.recognition import cpu_seconds, samples, server_arguments, server_fields
 from benchmarks.servers.recognition import unique_pages as stamped
 from benchmarks.servers.steady import lasting_rate, looks, require_enough
+from benchmarks.whole_graph.grid_engines import grid
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
 from resources.deepseek_layout.reader import WholePageJob, WholePageReader
 from resources.pages.page import Page
@@ -29,7 +28,7 @@ from resources.vllm.server import VLLMServer
 
 def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]:
     """Copies of pages, no two alike."""
-    return [page for page, _ in stamped([(page, grid(page)) for page in originals], count, name)]
+    return [page for page, _ in stamped([(page, grid()) for page in originals], count, name)]
 
 
 def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
@@ -66,17 +65,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     server_arguments(parser)
     parser.add_argument("--url", help="a server that runs already")
-    parser.add_argument("--server", action="append", default=[], help="further field of the server, as gpus=[0]")
     parser.add_argument("--in-flight", type=int, default=192, help="pages for each GPU, at most a third of --count")
     parser.add_argument("--warm", type=int, default=40, help="pages read before anything is measured")
     parser.add_argument("--only", default="host,whole,halves", help="which rows to measure")
     parser.set_defaults(tokens=1500)
     arguments = parser.parse_args()
-    fields = server_fields(arguments)
-    if arguments.url:
-        fields |= {"mode": "external", "urls": [arguments.url], "version": ""}
-    changed = (pair.partition("=") for pair in arguments.server)
-    server = VLLMServer(**fields | {name: yaml.safe_load(value) for name, _, value in changed})
+    server = VLLMServer(**server_fields(arguments))
 
     def detector(halves_share: float) -> DeepSeekOcrLayout:
         return DeepSeekOcrLayout(

@@ -13,19 +13,15 @@ import argparse
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-import yaml
 
 from benchmarks.servers.recognition import (
     HEAD,
     Work,
-    grid,
     measured,
     ours,
+    pages_by_grid,
     recognizer_of,
-    samples,
     server_arguments,
     server_fields,
     unique_pages,
@@ -71,29 +67,27 @@ def in_process(model: Path, work: Work, warm: Work, tokens: int, batch: int) -> 
     return len(answers) / took
 
 
-def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     server_arguments(parser)
-    parser.add_argument("--server", action="append", default=[], help="field of VLLMServer, as max_num_seqs=512")
     parser.add_argument("--in-flight", type=int, default=768)
     parser.add_argument("--few", type=int, default=24, help="pages for the reader without a server")
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 32], help="its sizes of batch")
     parser.add_argument("--random-weights", action="store_true")
-    return parser.parse_args(arguments)
+    return parser.parse_args()
 
 
 def main() -> None:
     arguments = parsed()
-    by_grid = [(page, grid(page, tuple(arguments.crop))) for page in samples(arguments.pages)]
+    by_grid = pages_by_grid(arguments)
     model = with_weights(Path(arguments.model)) if arguments.random_weights else Path(arguments.model)
     rates = {}
     for batch in arguments.batches:
         work = unique_pages(by_grid, arguments.few, f"batches of {batch}")
         rates[batch] = in_process(model, work, unique_pages(by_grid, 2, "warm"), arguments.tokens, batch)
         print(f"without a server, batches of {batch}: {rates[batch]:.1f} regions/s", flush=True)
-    changed = (pair.partition("=") for pair in arguments.server)
-    fields = server_fields(arguments) | {name: yaml.safe_load(value) for name, _, value in changed}
-    reader = recognizer_of("glm_ocr", VLLMServer(**fields), arguments.tokens, arguments.in_flight, arguments.processes)
+    server = VLLMServer(**server_fields(arguments))
+    reader = recognizer_of("glm_ocr", server, arguments.tokens, arguments.in_flight, arguments.processes)
     with reader.server.lease() as endpoint:
         ours(unique_pages(by_grid, 40, "warm-up"), reader, endpoint, "warm-up")
         print(HEAD)

@@ -19,8 +19,8 @@ from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 
-WIDTH, HEIGHT = 812, 422
-"""Of the mean region of SDS KoPub, at 300 dpi."""
+MEAN_CROP = (812, 422)
+"""Width and height of the mean region of SDS KoPub, at 300 dpi."""
 CHARACTERS = 290
 """Of the text of a region: eight of them make about 1,500 tokens of Korean and English."""
 ENTRY_POINTS = {
@@ -29,10 +29,11 @@ ENTRY_POINTS = {
 }
 
 
-def grid() -> list[Region]:
-    """Eight regions of the mean size on a page of 2480x3508, at places that are no whole pixels."""
+def grid(crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
+    """Eight regions of one size on a page of 2480x3508, at places that are no whole pixels."""
+    width, height = crop
     places = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
-    return [Region(at, "text", Task.TEXT, 0.9, (x, y, x + WIDTH, y + HEIGHT)) for at, (x, y) in enumerate(places)]
+    return [Region(at, "text", Task.TEXT, 0.9, (x, y, x + width, y + height)) for at, (x, y) in enumerate(places)]
 
 
 class GridLayout(PPDocLayout):
