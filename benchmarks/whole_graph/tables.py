@@ -10,7 +10,8 @@ from rich.table import Table as RichTable
 
 from benchmarks.whole_graph.cases import Case
 from resources.profiling.observer import Observations
-from resources.profiling.report import ReportTable, RunReport, RunSection, StageReport, first_answer, section
+from resources.profiling.report import ReportTable, RunReport, RunSection, StageReport, section
+from resources.profiling.timeline import first_growth
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",
@@ -186,7 +187,8 @@ def _moments(measured: Measured) -> dict[str, float]:
         for start in history.starts:
             moments[f"the start of the server of {name}"] = start.start - began
             moments[f"the server of {name} up"] = start.end - began
-        answered = first_answer(history)
+        # The requests that tell whether a server is ready come before the first look at it.
+        answered = first_growth(history.requests)
         if answered is not None and key in used:
             moments[f"the first answer of the server of {name}"] = answered - began
     return moments

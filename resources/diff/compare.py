@@ -15,7 +15,7 @@ from rapidfuzz.distance import Levenshtein
 
 from resources.recognition.regions import RegionRecord, Row, join_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.rows import with_vector
+from resources.store.rows import region_ids, vector_matrix, with_vector
 
 SAME = 0.5
 """Least overlap of two boxes of one region: the usual threshold of detection (PASCAL VOC)."""
@@ -133,10 +133,7 @@ def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> Co
 
 def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
     there = table.filter(table["vector"].is_valid())
-    column = there["vector"].combine_chunks()
-    # A filtered fixed-size list is whole: its values lie row after row.
-    values = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, column.type.list_size)
-    return dict(zip(there[id_column].to_pylist(), values, strict=True))
+    return dict(zip(there[id_column].to_pylist(), vector_matrix(there["vector"]), strict=True))
 
 
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
@@ -302,5 +299,4 @@ def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
 def _figures(table: pa.Table) -> pa.Table:
     """Return the figures that have a vector, by the ids of their regions."""
     found = with_vector(table)
-    known = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
-    return found.append_column("region_id", pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string()))
+    return found.append_column("region_id", pa.array(region_ids(found), pa.string()))

@@ -246,11 +246,12 @@ def _table(found: Any) -> str | None:
     cells = [row for row in cells if any(row)]
     if sum(len(row) for row in cells) < 2:
         return None
-    return f"<table>{''.join(map(_row, cells))}</table>"
+    return _table_html(cells)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<td>{escape(cell, quote=False)}</td>' for cell in cells)}</tr>"
+def _table_html(rows: Sequence[Sequence[str]]) -> str:
+    cells = ("".join(f"<td>{escape(cell, quote=False)}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 def _line(value: Any, most: int) -> str | None:
@@ -309,9 +310,7 @@ def _drawing_table(text: str) -> str | None:
         for name, values in (fields if isinstance(fields, Mapping) else {"": fields}).items()
         for value in _as_list(values)
     ]
-    shown = rows[:_MOST_PARTS]
-    cells = ("".join(f"<td>{escape(cell, quote=False)}</td>" for cell in row) for row in shown)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>" if shown else None
+    return _table_html(rows[:_MOST_PARTS]) if rows else None
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -16,7 +16,6 @@ from resources.profiling.timeline import (
     Span,
     Split,
     busy_share,
-    first_growth,
     gaps,
     idle_between,
     longest_gap_at,
@@ -203,14 +202,6 @@ def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None
         generated_tokens=growth(server.generated_tokens, span),
         cache_hits=growth(server.cache_hits, span),
     )
-
-
-def first_answer(history: ServerHistory) -> float | None:
-    """Return the time when a server was first seen to have answered a request.
-
-    Those that tell whether it is ready come before.
-    """
-    return first_growth(history.requests)
 
 
 def growth(counts: Counts, span: Span) -> float:

@@ -24,7 +24,7 @@ from resources.release.base import PAGE_ASSETS, PageImages, ReleaseInput
 from resources.release.files import CHUNKS, CORRECTIONS, SUMMARY
 from resources.states import LOST, State, count_states, decisive
 from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
-from resources.store.rows import lineage_rows, one_row_a_figure, vector_width
+from resources.store.rows import lineage_rows, one_row_a_figure, region_ids, vector_width
 from resources.texts.markdown import defuse
 from resources.texts.text_quality import doubtful
 
@@ -262,9 +262,7 @@ def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
 def _identify_figures(table: pa.Table, column: str) -> pa.Table:
     """Return a row for each figure, with the id of its region in `regions`."""
     figures = one_row_a_figure(table, column)
-    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
-    ids = pa.array([f"{page_id}_{index}" for page_id, index in known], pa.string())
-    return figures.append_column("region_id", ids)
+    return figures.append_column("region_id", pa.array(region_ids(figures), pa.string()))
 
 
 def _public_columns(table: pa.Table, published: "Features") -> pa.Table:

@@ -21,7 +21,7 @@ from resources.files import cannot_write
 from resources.recognition.regions import RegionRecord, join_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
-from resources.store.rows import with_vector
+from resources.store.rows import region_ids, vector_matrix, with_vector
 from resources.texts.markdown import defuse
 
 MARKER = "export.json"
@@ -244,8 +244,7 @@ def _vectors(reader: TableReader, shard: str, name: str) -> tuple[list[str], pa.
     """Return the ids and vectors of the rows of an array."""
     if name == _FIGURES:
         found = with_vector(reader.read(FIGURE_VECTORS.name, shard, ["page_id", "figures"]))
-        ids = zip(found["page_id"].to_pylist(), found["index"].to_pylist(), strict=True)
-        return [f"{page_id}_{index}" for page_id, index in ids], found["vector"]
+        return region_ids(found), found["vector"]
     source = _ARRAYS[name]
     table = reader.read(source.name, shard, [source.key, "vector"])
     table = table.filter(table["vector"].is_valid())
@@ -258,7 +257,7 @@ def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: 
     for shard in shards:
         of_shard, column = _vectors(reader, shard, name)
         ids += of_shard
-        vectors.append(_matrix(column))
+        vectors.append(vector_matrix(column))
     widths = {matrix.shape[1] for matrix in vectors}
     if len(widths) > 1:
         found = " and ".join(map(str, sorted(widths)))
@@ -267,9 +266,3 @@ def _write_array(reader: TableReader, shards: Sequence[str], name: str, folder: 
     np.save(folder / f"{name}.npy", np.concatenate(vectors) if vectors else np.empty((0, 0), np.float16))
     (folder / f"{name}_ids.json").write_text(json.dumps(ids, ensure_ascii=False) + "\n", "utf-8")
     return len(ids)
-
-
-def _matrix(column: pa.ChunkedArray) -> np.ndarray:
-    """Return vectors without nulls as float16 of shape (rows, dim)."""
-    width = column.type.list_size
-    return column.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, width)

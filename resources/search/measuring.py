@@ -19,7 +19,7 @@ from resources.search.scores import ALL, Contents, ScoredRun
 from resources.search.words import TOKENS, made_from, tokenise
 from resources.states import MADE
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES
-from resources.store.rows import vector_width, with_vector
+from resources.store.rows import vector_matrix, vector_width, with_vector
 from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from resources.store.table_store import TableStore
@@ -293,7 +293,7 @@ class SearchedCorpus:
             table = self._made(VECTORS[kind], shard)
             if VECTORS[kind] == FIGURES:
                 table = with_vector(table)
-            yield self._pages(table), _matrix(table, self._dim)
+            yield self._pages(table), vector_matrix(table["vector"])
 
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
         """Yield (page, tokens) of every page with text.
@@ -359,7 +359,7 @@ class SearchedCorpus:
 
     def _questions(self, shard: str) -> Iterator[JudgedQuestion]:
         table = self._made(QUERIES, shard)
-        vectors = _matrix(table, self._dim).astype(np.float64)
+        vectors = vector_matrix(table["vector"]).astype(np.float64)
         for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
             known = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
             if known:
@@ -375,8 +375,3 @@ class SearchedCorpus:
         table = tokenise(texts)
         self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
         return table
-
-
-def _matrix(table: pa.Table, dim: int) -> np.ndarray:
-    """Return the column `vector` as an array of shape (rows, dim)."""
-    return table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)

@@ -91,21 +91,21 @@ def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nda
     return unique, np.bincount(position, weights[kept], len(unique))
 
 
-def fuse(rankings: Sequence[np.ndarray], depth: int = DEPTH) -> np.ndarray:
+def fuse(rankings: Sequence[np.ndarray]) -> np.ndarray:
     """Return the reciprocal rank fusion of rankings (queries, pages).
 
     Cormack, Clarke and Büttcher, SIGIR 2009. It needs no scores, so rankings whose scores cannot be compared may be
     fused.
     """
     width = max(ranking.shape[1] for ranking in rankings)
-    fused = np.full((len(rankings[0]), depth), NO_PAGE)
+    fused = np.full((len(rankings[0]), DEPTH), NO_PAGE)
     for query, found in enumerate(zip(*rankings, strict=True)):
         pages, scores = reciprocal_ranks(found)
-        best = BestPages(1, depth)
+        best = BestPages(1)
         best.add(pages, scores[None])
         row = best.ranking()[0]
         fused[query, : len(row)] = row
-    return fused[:, : min(depth, width * len(rankings))]
+    return fused[:, : min(DEPTH, width * len(rankings))]
 
 
 _K1, _B = 1.2, 0.75
@@ -161,22 +161,22 @@ class Bm25:
         columns = [pa.array([row[field.name]], field.type) for field in _INDEX]
         return Bm25Index(pa.Table.from_arrays(columns, schema=_INDEX))
 
-    def rank(self, queries: Sequence[Sequence[str]], depth: int = DEPTH) -> np.ndarray:
+    def rank(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
         """Return the ranking of all pages for each query.
 
         A page without a word of the query is not found.
         """
-        best = BestPages(len(queries), depth)
+        nothing = BestPages(len(queries)).ranking()
         if not self._vocabulary:
-            return best.ranking()
+            return nothing
         index, pages = self.index(), np.array(self._pages)
         rankings = []
         for query in queries:
             scores = index.scores(query)
-            one = BestPages(1, depth)
+            one = BestPages(1)
             one.add(pages, np.where(scores > 0, scores, -np.inf)[None])
             rankings.append(one.ranking())
-        return np.concatenate(rankings) if rankings else best.ranking()
+        return np.concatenate(rankings) if rankings else nothing
 
 
 @dataclass(frozen=True)

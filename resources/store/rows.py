@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -188,6 +189,17 @@ def with_vector(table: pa.Table) -> pa.Table:
     """
     found = one_row_a_figure(table, "figures").select(["page_id", "index", "vector"])
     return found.filter(found["vector"].is_valid())
+
+
+def region_ids(figures: pa.Table) -> list[str]:
+    """Return the ids of the regions of figures, by `page_id` and `index`."""
+    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
+    return [f"{page_id}_{index}" for page_id, index in known]
+
+
+def vector_matrix(vectors: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of vectors without nulls as an array of shape (rows, width)."""
+    return vectors.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, vectors.type.list_size)
 
 
 def vector_width(schema: pa.Schema) -> int:

@@ -18,7 +18,7 @@ from resources.config.profile_files import find_profile
 from resources.config.settings import Settings, load_settings
 from resources.gpu import GIB, GpuCard, GpuReading, Readings
 from resources.profiling.observer import Cores, Observations, ServerHistory
-from resources.profiling.report import ReportTable, RunStage, first_answer, render, report, section
+from resources.profiling.report import ReportTable, RunStage, render, report, section
 from resources.profiling.timeline import (
     Activity,
     Limit,
@@ -26,6 +26,7 @@ from resources.profiling.timeline import (
     Split,
     activities,
     busy_share,
+    first_growth,
     gaps,
     idle_between,
     limit,
@@ -154,8 +155,8 @@ def test_stages_side_by_side_are_counted_once_between_them():
 
 def test_the_first_answer_is_none_of_those_before_the_server_was_seen():
     history = ServerHistory("m", requests=[(1.0, 3.0), (2.0, 3.0), (3.0, 9.0)])
-    assert first_answer(history) == 3.0
-    assert first_answer(ServerHistory("m")) is None
+    assert first_growth(history.requests) == 3.0
+    assert first_growth(ServerHistory("m").requests) is None
 
 
 def test_the_page_holds_everything_itself():
