@@ -39,7 +39,7 @@ def has_known_answers(corpus: "Corpus", store: "ShardStore") -> bool:
 def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
     """Return the known answers: gold, and the pages that people checked.
 
-    Of the latter, what the page said when it was checked. Raises `SourceError` and `StoreError`.
+    The answer of a checked page is what it said when it was checked. Raises `SourceError` and `StoreError`.
     """
     known = [] if corpus.gold is None else read_gold(corpus.gold)
     checked, samples = _checked(store), []

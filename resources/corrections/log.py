@@ -152,9 +152,9 @@ class CorrectionLog:
         return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
-        """Return what a shard's tables are made from besides parents.
+        """Return what a shard's tables are made from besides their parents.
 
-        Empty where nothing is corrected.
+        It is empty where nothing is corrected.
         """
         found = self.marks([shard]).get(shard)
         return {} if found is None else {"corrections.of_pages": found}
@@ -181,9 +181,9 @@ class CorrectionLog:
         return found
 
     def lasting(self, page_ids: Iterable[str]) -> pa.Table:
-        """Return what was done to the pages and not undone.
+        """Return the corrections of the pages that nobody has undone.
 
-        In the order of the ids, oldest first on each page.
+        They are in the order of the ids, and of one page the oldest comes first.
         """
         by_page = self.by_page()
         return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])

@@ -1,7 +1,4 @@
-"""Compares a shard before and after an upgrade: states, regions, texts, vectors.
-
-Page by page.
-"""
+"""Compares a shard page by page before and after an upgrade: states, regions, texts, vectors."""
 
 import re
 from collections import Counter
@@ -40,8 +37,8 @@ def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArr
 def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
     """Return (old, new, IoU) of the boxes of the same region.
 
-    In the order of the old ones. The assignment of largest total IoU (Kuhn and Munkres, in SciPy); a pair below `SAME`
-    is none.
+    They are in the order of the old ones, and the assignment of the largest total IoU (Kuhn and Munkres, in SciPy); a
+    pair below `SAME` is none.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -114,7 +111,7 @@ class CosineChange:
 def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
     """Return the cosines of the rows that have a vector in both tables.
 
-    At most `most` of them by id.
+    The lowest are listed by id, `most` of them at most.
     """
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:

@@ -139,9 +139,9 @@ _ISLAND = 2
 
 
 def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
-    """Return both texts from shortly before their first difference, with differences marked.
+    """Return `most` characters of both texts, with their differences marked.
 
-    At most `most` characters of each.
+    They begin shortly before the first difference.
     """
     old, new = (" ".join(text.split()) for text in (old, new))
     start = max(0, Prefix.similarity(old, new) - _BEFORE)
@@ -165,7 +165,7 @@ def _add(side: Marked, text: str, other: bool) -> None:
 def _join_marks(side: Marked) -> Marked:
     """Return a side with small unmarked gaps marked too.
 
-    Three marked letters in a word read worse than the word marked.
+    A word with three marked letters is harder to read than one that is marked whole.
     """
     joined: Marked = []
     for at, (text, other) in enumerate(side):

@@ -194,7 +194,7 @@ class _Builder:
 def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
     """Return the fields of docling's `meta` for a note.
 
-    Only those of a picture have its kind, its data and its molecule.
+    Kind, data and molecule are fields of pictures alone.
     """
     from docling_core.types.doc import (
         DescriptionMetaField,

@@ -53,7 +53,7 @@ def document_markdown(
 def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
     """Yield the blocks, all of a page before one that continues on the next.
 
-    A mark of a page holds for what follows.
+    Everything behind the mark of a page has to be of that page.
     """
     left = list(blocks)
     while left:
@@ -78,7 +78,7 @@ class _PageMarks:
     def before(self, number: int | None) -> list[str]:
         """Return the marks before a block that begins on page `number`.
 
-        For None those of all pages.
+        With None these are the marks of all pages that are left.
         """
         waiting, self._pending = self._pending, []
         marks = [mark for page in self._up_to(number) for mark in (_comment_of(page), *self._shown(page), *_lost(page))]

@@ -304,10 +304,7 @@ def _safe(document: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a form of a name, equal for names a system confuses.
-
-    Some file system takes such names for one.
-    """
+    """Return a form that is equal for names that some file system takes for one."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

@@ -181,7 +181,7 @@ class SamplePicture:
     def read(self) -> bytes:
         """Return the encoded image.
 
-        As it is stored, or the page of the PDF as a PNG. Raises `OSError` for a file that cannot be read,
+        It is as it is stored, or the page of the PDF drawn as a PNG. Raises `OSError` for a file that cannot be read,
         `UndecodableImage` for a PDF that cannot be drawn.
         """
         if self.load is not None:

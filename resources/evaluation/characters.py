@@ -33,7 +33,7 @@ class Errors:
     def rate(self) -> float:
         """The errors by length, above 1 where far too much was read.
 
-        Of an empty answer: 0 for nothing read, else 1.
+        With an empty answer it is 0 where nothing was read, else 1.
         """
         return self.count / self.size if self.size else float(self.count > 0)
 

@@ -247,7 +247,7 @@ def _documents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum values and weights by document, in the order of their first samples.
 
-    In a pooled metric a sample of size 0 has no weight; where all have size 0, each counts once.
+    In a pooled metric a sample of size 0 counts for nothing, unless all have size 0: then each counts once.
     """
     pooled = metric.pooled and any(score.size for _, score in values)
     sums: dict[str, float] = {}

@@ -238,7 +238,7 @@ def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str]
 def significant_drops(scores: pa.Table) -> list[str]:
     """Return a sentence for every headline metric that dropped over all samples.
 
-    Of all the intervals of a table some are on the wrong side by chance: only a benchmark's headline closes a gate.
+    Some of the many intervals of a table are on the wrong side by chance, so only headline metrics close a gate.
     """
     return [
         f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "

@@ -200,7 +200,7 @@ _FIELDS = ("kind", "description", "data_html", "smiles", "language")
 def sound_notes(store: "TableStore", shards: Sequence[str]) -> Callable[[str, int], FigureNote | None]:
     """Return a function from a page's id and a region to its note, or None.
 
-    Of 40,781 pages with a figure and a half each, of 200 characters, it holds 40 MB. Raises `StoreError`.
+    It holds 40 MB for 40,781 pages with one and a half notes each, of 200 characters. Raises `StoreError`.
     """
     known: dict[tuple[str, int], FigureNote] = {}
     for shard in shards:

@@ -177,7 +177,7 @@ class Observer:
     def now(self) -> float:
         """Read the cards, and return the Unix time.
 
-        So a short time has a reading at its beginning and its end.
+        Called at the beginning and the end of a short time, it makes sure that both have a reading.
         """
         return self._sampler.take()
 

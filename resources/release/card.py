@@ -160,7 +160,7 @@ def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
 def _chunked(inventory: Inventory) -> dict[str, int]:
     """Return the numbers of documents in chunks, and of incomplete ones.
 
-    Those lack pages or all of their chunks.
+    An incomplete document lacks pages or all of its chunks.
     """
     states: Counter[str] = Counter()
     for part in inventory[CHUNKS]:

@@ -303,7 +303,7 @@ def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
 def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
     """Return the tables with a summary of the shard in their metadata.
 
-    So a card needs only footers.
+    With it a card can be written from the footers of the files alone.
     """
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
@@ -334,7 +334,7 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
 def _correction_counts(corrections: pa.Table) -> dict[str, int]:
     """Return the numbers of corrections, corrected pages and checked pages.
 
-    Checked as they are now.
+    A page that was corrected after it was checked is not checked any more.
     """
     last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
     changes = corrections.filter(pc.field("action") != "checked")
@@ -348,7 +348,7 @@ def _correction_counts(corrections: pa.Table) -> dict[str, int]:
 def _region_counts(regions: pa.Table) -> dict[str, int]:
     """Return the numbers of regions to be read, lost, and taken from a text layer.
 
-    The last one only where there is any.
+    The last number is left out where it is 0.
     """
     to_read = regions.filter(pc.field("task").isin(_READ))
     from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
@@ -360,10 +360,7 @@ def _region_counts(regions: pa.Table) -> dict[str, int]:
 
 
 def _documents(raw_pages: pa.Table) -> list[list[Any]]:
-    """Return [document, source file, licence, pages] of every document.
-
-    In the order of its first page.
-    """
+    """Return [document, source file, licence, pages] of each document, ordered by first pages."""
     named = zip(*(raw_pages[name].to_pylist() for name in ("doc_id", "source", "license")), strict=True)
     return [[*document, pages] for document, pages in Counter(named).items()]
 
@@ -383,8 +380,8 @@ _BYTES_PER_GROUP = 100_000_000
 def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
     """Write a table as a Parquet file with content-defined chunks and a page index.
 
-    So a changed page moves few bytes. With `images` the column `image` is filled, one row group at a time. Raises
-    `StoreError` when an image is not the one that the page was made from.
+    Thanks to the chunks, a changed page moves few bytes. With `images` the column `image` is filled, one row group at a
+    time. Raises `StoreError` when an image is not the one that the page was made from.
     """
     # A row group of no rows is an error to `datasets`, so an empty table is written without one.
     with pq.ParquetWriter(

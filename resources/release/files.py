@@ -237,7 +237,7 @@ def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
 def unloadable_lines(inventory: Inventory) -> Iterator[str]:
     """Yield a line for each config with rows that nobody can load.
 
-    For instance where its shards are of two vector widths.
+    This happens where its shards have vectors of two widths.
     """
     for config, parts in inventory.items():
         used = loadable_parts(parts)

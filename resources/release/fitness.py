@@ -50,7 +50,7 @@ class Fitness:
     def closed(self) -> list[str]:
         """The problems without a reason to overlook them.
 
-        Empty when the way to the Hub is open.
+        Where there are none, the release may go to the Hub.
         """
         return [
             *self.closed_by_quality,

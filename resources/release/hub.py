@@ -80,9 +80,9 @@ class HubChange:
 
 @dataclass(frozen=True, slots=True)
 class HubDifference:
-    """The files that a repository lacks, has otherwise or should not have.
+    """The files that a repository lacks, has in another version, or should not have.
 
-    In the order of the paths.
+    They are in the order of their paths.
     """
 
     added: Sequence[HubChange] = field(default_factory=list)

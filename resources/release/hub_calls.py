@@ -134,7 +134,7 @@ def _pause(state: RetryCallState) -> float:
 def _retry_after(error: BaseException | None) -> float | None:
     """Return the seconds that the Hub asks to wait for.
 
-    From `Retry-After`, or until its rate limit begins anew.
+    These are what `Retry-After` says, or the time until its rate limit begins anew.
     """
     from huggingface_hub.utils import parse_ratelimit_headers
 

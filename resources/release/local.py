@@ -198,7 +198,7 @@ class LocalRelease(Engine):
     def _lock(self) -> FileLock:
         """Return the lock of the folder, which lies beside it.
 
-        So it is no part of the release.
+        It is no part of the release.
         """
         lock = self.root.with_name(f"{self.root.name}.lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -288,7 +288,7 @@ def writing_shard(root: Path, shard: str) -> Iterator[None]:
 def wait_for_writers(root: Path, seconds: float) -> bool:
     """Wait until no shard is being written, and return whether one was.
 
-    At most `seconds` for each.
+    It waits for each at most `seconds`.
     """
     waited = False
     for lock in sorted(_locks_folder(root).glob("*.lock")):
@@ -311,7 +311,7 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
 def _locks_folder(root: Path) -> Path:
     """Return the folder of the locks, which lies beside the release.
 
-    So it is no part of it. A release may be called `.` by whoever is in its folder.
+    It is no part of the release. A release may be called `.` by whoever is in its folder.
     """
     whole = root.resolve()
     return whole.parent / f"{whole.name}.locks"

@@ -292,8 +292,8 @@ Regions = set[tuple[str, int]]
 def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
     """Yield a line for everything that does not join in `shards`.
 
-    Only ids are read of the other shards. A release that is not `complete` may have queries about pages that are still
-    to come.
+    Of the other shards only the ids are read. A release that is not `complete` may have queries about pages that are
+    still to come.
     """
     pages = Counter(_ids(folder, inventory, "pages", "page_id"))
     yield from _name_ids("pages has ids twice", _twice(pages))
@@ -353,7 +353,7 @@ class _ShardJoins:
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
         """Check that chunks come once, and that their places are regions.
 
-        As far as those are in the shard. Pages of other shards are checked only where they are known.
+        Only places on pages of this shard are compared with regions. Pages are looked up in `pages`, unless it is None.
         """
         if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
             return
@@ -441,10 +441,7 @@ def _is_picture(image: Mapping[str, Any] | None) -> bool:
 
 
 def _name_ids(problem: str, ids: Iterable[str]) -> Iterator[str]:
-    """Yield one line with the number of ids and the first few.
-
-    Nothing without ids.
-    """
+    """Yield one line with the number of ids and the first few, if any."""
     found = sorted(ids)
     if found:
         first = ", ".join(visible(name, _ID_SHOWN) for name in found[:_NAMED])

@@ -281,7 +281,7 @@ def is_release(folder: Path) -> bool:
 def begin(folder: Path) -> None:
     """Make a new folder one of a release.
 
-    So what a kill leaves of it is known for ours.
+    It gets a manifest at once, by which it is known as ours even if a kill leaves it unfinished.
     """
     folder.mkdir(parents=True)
     (folder / MANIFEST).write_text(render_manifest(ReleaseManifest([], {})), "utf-8")
@@ -324,7 +324,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _source(corpus: Corpus) -> str:
     """Return the folder or URL that the corpus was indexed from.
 
-    Empty for a single file and a dataset of the Hub.
+    It is empty for a single file and for a dataset of the Hub.
     """
     location = corpus.manifest.location
     return location if is_url(location) or Path(location).is_dir() else ""

@@ -191,9 +191,9 @@ def shortened(text: str) -> str:
 
 
 def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
-    """Return the weight of the marks: matched characters over all query words.
+    """Return the weight of the marks: the matched characters, summed over the query's words.
 
-    Of each word the longest match counts.
+    The longest match of each word counts.
     """
     most: dict[str, int] = {}
     for start, end, word in marks:
@@ -261,10 +261,7 @@ def _is_plain(text: str, at: int) -> bool:
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case without a change of length.
-
-    So places stay the same.
-    """
+    """Return the text in lower case, with each character at its place."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

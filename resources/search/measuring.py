@@ -32,7 +32,7 @@ VERSION = CodeVersion("retrieval_scores", {1: "the first release"})
 class Measurement:
     """The result of a measurement: the table RETRIEVAL_SCORES and the comparison.
 
-    It says whether it was computed just now.
+    `computed` says whether it was computed just now.
     """
 
     scores: pa.Table
@@ -279,7 +279,7 @@ class SearchedCorpus:
     def mixed(self) -> list[str]:
         """Return the assets whose shards were made with different engines.
 
-        So it is in an upgrade that is half done.
+        There are some while an upgrade is half done.
         """
         assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
         return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]

@@ -153,7 +153,7 @@ def significant_drops(table: pa.Table) -> list[str]:
 def headline(table: pa.Table) -> dict[str, dict[str, float]]:
     """Return the mean scores by retriever and metric over all queries.
 
-    By the convention in which one page answers.
+    They are by the convention in which one page answers.
     """
     found: dict[str, dict[str, float]] = {}
     for row in _of_all(table):
@@ -162,10 +162,7 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def headline_changes(table: pa.Table) -> list[ScoreChange]:
-    """Return the change of each retriever's main score since the run before.
-
-    Over all queries.
-    """
+    """Return the change of each retriever's main score over all queries since the run before."""
     return [
         ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
     ]
@@ -174,7 +171,7 @@ def headline_changes(table: pa.Table) -> list[ScoreChange]:
 def _of_all(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows over all queries by the convention in which one page answers.
 
-    In Python, as an expression of Arrow's loads pandas.
+    The rows are chosen in Python, because an expression of Arrow would load pandas.
     """
     return [row for row in table.to_pylist() if (row["query_type"], row["convention"]) == (ALL_TYPES, "first")]
 

@@ -212,7 +212,7 @@ class Bm25Index:
     def most(self, words: Sequence[str]) -> float:
         """Return the highest score that a page could have for a query.
 
-        Of each word its idf, and of one that no page has the highest.
+        It is the sum of the words' idf; a word that no page has counts with the highest idf.
         """
         most = 0.0
         for word in words:

@@ -1,6 +1,6 @@
-"""The first pages of a search in the order of a reranker.
+"""Puts the first pages of a search into the order of a reranker.
 
-It reads question and page together.
+A reranker reads question and page together.
 """
 
 import threading
@@ -46,7 +46,7 @@ class SeenPages:
     def keys(self, pages: Iterable[PageKey]) -> dict[PageKey, str]:
         """Return the fingerprint of what is seen of each page.
 
-        Only of pages that can be seen. Raises `StoreError`.
+        Pages of which nothing can be seen are left out. Raises `StoreError`.
         """
         found = {}
         for shard, page_id in pages:

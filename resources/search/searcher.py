@@ -244,7 +244,7 @@ class Searcher:
     def _kinds(self, mode: Mode) -> list[Mode]:
         """Return the kinds of vectors that a mode compares.
 
-        Of a fusion those that are made, if any is.
+        A fusion compares those that are made, if there are any.
         """
         if mode not in (*_FUSED, Mode.VECTORS):
             return [kind for kind in VECTORS if kind is mode]
@@ -361,7 +361,7 @@ def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
 def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
     """Return the pages of all rankings by their reciprocal ranks.
 
-    Of equal ones the first that a ranking names comes first.
+    Among equals, the one that a ranking names first comes first.
     """
     pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
     numbers = {page: number for number, page in enumerate(pages)}

@@ -186,7 +186,7 @@ class ShardVectors:
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return (rows, scores) of at most `count` vectors, the nearest first.
 
-        Of `rows` alone where they are given. `query` is float16 of shape (dim,).
+        Only `rows` are searched where they are given. `query` is float16 of shape (dim,).
         """
         from usearch.compiled import MetricKind
         from usearch.index import search

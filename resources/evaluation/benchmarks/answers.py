@@ -62,7 +62,7 @@ def contains(question: SampleQuestion, text: str) -> bool:
 def best_similarity(question: SampleQuestion, text: str) -> float:
     """Return the similarity of the answer to the most similar part of the text.
 
-    From 0 to 1, and 0 below one half.
+    It is from 0 to 1; what is below one half counts as 0.
     """
     page = single_blanks(text).lower()
     best = 0.0

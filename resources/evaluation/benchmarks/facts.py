@@ -223,9 +223,9 @@ _LABELS = "categories.jsonl"
 
 
 def load_kdoc(folder: Path) -> Benchmark:
-    """Load the tests, with the kind of document (Statistics, Reports, Manuals, Notices) as a slice.
+    """Load KDoc-OCRBench, with the kind of document (Statistics, Reports, Manuals, Notices) as a slice.
 
-    As its authors have no `baseline` tests, none are added.
+    Its authors have no `baseline` tests, so none are added.
     """
     lines = SampleCollector()
     labels = {
@@ -423,9 +423,9 @@ def _baseline(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
 
 
 def _repeats(text: str) -> list[int]:
-    """Count the repetitions of the last 1, 2, ... characters of a text.
+    """Count how often a text ends with its last character, its last two, ...
 
-    Only those without a gap between them, at its end.
+    Repetitions count as long as nothing stands between them.
     """
     text, counts = _BLANKS.sub(" ", text), []
     for size in range(1, _REPEATED + 1):

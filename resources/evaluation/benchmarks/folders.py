@@ -226,10 +226,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 
 
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
-    """Return the columns beside the image.
-
-    None for a file that is no file of pages.
-    """
+    """Return the columns beside the image; None for a file without pages."""
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     try:
         if format == "parquet":
