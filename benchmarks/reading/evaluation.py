@@ -44,7 +44,7 @@ def main() -> None:
     blocks = Counter(e.category for s, _ in made if isinstance(s.gold, PageElements) for e in s.gold.elements)
     before, started = cpu_seconds(), time.monotonic()
     scores = []
-    with Scorer.of("omnidocbench", table_seconds=arguments.cut) as scorer:
+    with Scorer("omnidocbench", table_seconds=arguments.cut) as scorer:
         for scored in track(scorer.score_all(made), "scoring", total=len(made) + 1, console=console):
             scores.extend(scored)
     found = means([sample for sample, _ in made], scores)

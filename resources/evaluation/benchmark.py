@@ -353,7 +353,6 @@ class Adapter:
     licence: str
     load: Callable[[Path], Benchmark]
     score: Callable[[Sample, SampleReading, Tools], list[SampleScore]]
-    metrics: tuple[str, ...]
     headline: tuple[str, ...]
     whole: Callable[[Sequence[tuple[Sample, SampleReading]], Sequence[SampleScore]], list[SampleScore]] = (
         lambda read, scores: []

@@ -105,7 +105,7 @@ def score_samples(
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
         scores: list[SampleScore] = []
         told = time.monotonic()
-        with Scorer.of(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
+        with Scorer(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
             for done, of_sample in enumerate(scorer.score_all(pairs)):
                 scores += of_sample
                 if time.monotonic() - told >= _PROGRESS_SECONDS:

@@ -85,23 +85,16 @@ VERSION = CodeVersion("evaluation", {1: "the first release"})
 
 
 class Scorer:
-    """Scores samples of one benchmark.
+    """Scores samples of the benchmark of a name.
 
     A context manager: the process that compares tables ends with it. Tables that take longer than `table_seconds` are
     skipped with the reason, as is CDM without a command that works.
     """
 
-    def __init__(self, benchmark: Adapter, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
-        self._adapter = benchmark
+    def __init__(self, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
+        """Raise `ConfigError` for an unknown benchmark."""
+        self._adapter = adapter(benchmark)
         self._tools = Tools(BoundedTeds(table_seconds), cdm)
-
-    @classmethod
-    def of(cls, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> Self:
-        """Return the scorer of a benchmark by its name.
-
-        Raises `ConfigError` for an unknown one.
-        """
-        return cls(adapter(benchmark), cdm, table_seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rapidfuzz.distance import Levenshtein
 
@@ -53,21 +53,12 @@ class TedsScores:
 
 
 class BoundedTeds:
-    """Compares tables, each in at most `seconds`.
-
-    A context manager: its process ends with it.
-    """
+    """Compares tables, each in at most `seconds`; its process lives until it is closed."""
 
     def __init__(self, seconds: float = 60.0) -> None:
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.Queue[str] = queue.Queue()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop the process, if there is one."""

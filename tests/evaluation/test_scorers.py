@@ -2,6 +2,7 @@
 
 import sys
 import unicodedata
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ class TestTeds:
 
     def test_a_table_of_5000_cells_is_cut_unless_it_is_the_same(self):
         large = table(500, 10)
-        with BoundedTeds() as bounded:
+        with closing(BoundedTeds()) as bounded:
             compared = bounded.compare(large, table(500, 10, first=1))
             assert compared.teds is None
             assert compared.cut
@@ -85,15 +86,15 @@ class TestTeds:
 
     def test_a_larger_table_is_compared_in_a_process_that_ends_in_time(self):
         gold, text = table(15, 10), table(15, 10, first=3)
-        with BoundedTeds() as bounded:
+        with closing(BoundedTeds()) as bounded:
             compared = bounded.compare(gold, text)
             assert (compared.teds, compared.structure) == (teds(gold, text), 1.0)
-        with BoundedTeds(seconds=0.01) as hurried:
+        with closing(BoundedTeds(seconds=0.01)) as hurried:
             assert hurried.compare(gold, text).cut == "comparing the tables took more than 0.01 s"
             assert hurried.compare(TABLE, TABLE).teds == 1.0
 
     def test_a_span_that_is_no_number_counts_as_not_read(self):
-        with BoundedTeds() as bounded:
+        with closing(BoundedTeds()) as bounded:
             assert bounded.compare(TABLE, TABLE.replace("<td>1", '<td colspan="two">1')).teds == 0.0
 
 

@@ -26,8 +26,6 @@ from resources.evaluation.benchmark import (
 from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_json, with_suffix
 from resources.evaluation.characters import composed, similarity, single_blanks, without_blanks
 
-METRICS = ("answer_recall", "answer_similarity")
-
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `Answers`."""
@@ -167,7 +165,6 @@ OCRBENCH = Adapter(
     "MIT; the pictures by the terms of their sets",
     load_ocrbench,
     score,
-    METRICS,
     ("answer_recall",),
 )
 KIE = replace(

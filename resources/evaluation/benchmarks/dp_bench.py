@@ -25,7 +25,6 @@ from resources.evaluation.benchmarks.tables_and_formulas import pair_answers, pl
 from resources.layout.regions import Task
 from resources.states import LOST
 
-METRICS = ("nid", "bag_f1", "teds", "teds_s")
 NO_TEXT = frozenset({"figure", "table", "chart"})
 """Categories, in lower case, whose text the benchmark leaves out."""
 
@@ -123,6 +122,5 @@ ADAPTER = Adapter(
     "MIT",
     load,
     score,
-    METRICS,
     ("nid", "teds"),
 )

@@ -29,8 +29,6 @@ from resources.evaluation.benchmark import (
 from resources.evaluation.benchmarks.folders import SampleCollector, page_rows, pictures, read_lines, with_suffix
 from resources.evaluation.tables import CellGrid, tables_of
 
-METRICS = ("facts", "facts_by_file")
-
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `FactList`.
@@ -204,7 +202,6 @@ OLMOCR = Adapter(
     "ODC-BY-1.0; the pages by their own terms",
     load_olmocr,
     score,
-    METRICS,
     ("facts",),
     whole,
 )

@@ -40,11 +40,6 @@ from resources.layout.regions import Task
 from resources.recognition.regions import RegionRecord
 from resources.states import LOST
 
-METRICS = (
-    *("page_edit", "bag_f1", "order_edit", "teds", "teds_s", "table_edit", "formula_edit", "cdm"),
-    *("layout_precision", "layout_recall", "layout_f1", "layout_map", "page_overall"),
-)
-
 KINDS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("text_block", "reference", "code_txt", "code_algorithm"), "text"),
@@ -367,7 +362,6 @@ OMNIDOCBENCH = Adapter(
     "for research only, not for commercial use",
     load_omnidocbench,
     score,
-    METRICS,
     ("page_edit", "teds"),
     whole,
 )

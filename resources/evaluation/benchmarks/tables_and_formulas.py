@@ -34,9 +34,6 @@ from resources.recognition.content import strip_delimiters
 from resources.recognition.vlm.client.tables import clean_tables
 from resources.states import LOST
 
-TABLE_METRICS = ("teds", "teds_s")
-FORMULA_METRICS = ("formula_edit", "cdm")
-
 
 def score_table(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `TableHtml`, both sides by `plain_table`."""
@@ -245,7 +242,6 @@ PUBTABNET = Adapter(
     "annotations CDLA-Permissive-1.0; pictures by the terms of PMC's open access subset",
     load_pubtabnet,
     score_table,
-    TABLE_METRICS,
     ("teds", "teds_s"),
 )
 
@@ -306,6 +302,5 @@ UNIMER = Adapter(
     "Apache-2.0",
     load_unimer,
     score_formula,
-    FORMULA_METRICS,
     ("formula_edit",),
 )

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-PAGE_METRICS = ("cer", "cer_pooled", "cer_blanks", "cer_jamo", "edit", "bag_f1")
-LINE_METRICS = ("cer", "cer_pooled", "cer_blanks", "wer")
-
 
 def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageText`."""
@@ -232,7 +229,6 @@ TEXTS = Adapter(
     OWN_PAGES,
     load_texts,
     score_page,
-    PAGE_METRICS,
     ("cer", "bag_f1"),
 )
 CORRECTIONS = replace(
@@ -250,7 +246,6 @@ PDF_TEXTS = Adapter(
     OWN_PAGES,
     load_pdf_texts,
     score_page,
-    PAGE_METRICS,
     ("cer", "bag_f1"),
 )
 KOPUB = Adapter(
@@ -261,7 +256,6 @@ KOPUB = Adapter(
     "by page: its column license",
     load_kopub,
     score_page,
-    PAGE_METRICS,
     ("bag_f1", "cer"),
 )
 
@@ -293,6 +287,5 @@ IAM_LINES = Adapter(
     "for research only, not for commercial use",
     load_lines,
     score_line,
-    LINE_METRICS,
     ("cer",),
 )

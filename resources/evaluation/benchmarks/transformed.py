@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture
-from resources.evaluation.benchmarks.texts import PAGE_METRICS, TEXTS, load_texts, score_page
+from resources.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,6 +164,5 @@ TRANSFORMED = Adapter(
     OWN_PAGES,
     load_transformed,
     score_page,
-    PAGE_METRICS,
     ("cer", "bag_f1"),
 )
