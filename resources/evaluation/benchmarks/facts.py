@@ -150,7 +150,7 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
     Raises `ValueError` with the fault.
     """
     kind = record.get("type")
-    if kind not in _CHECKS:
+    if not isinstance(kind, str) or kind not in _CHECKS:
         raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(_CHECKS))}")
     for name in ("pdf", "id"):
         if not isinstance(record.get(name), str) or not record[name]:
