@@ -1,6 +1,5 @@
 """`kopub diff`: a shard before and after an upgrade."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.console import print_table, right, say, table_console, tell
+from kopub_cli.console import print_json, print_table, right, say, table_console, tell
 from kopub_cli.options import local_path
 from resources.errors import KopubError, counted, visible
 
@@ -83,7 +82,7 @@ def diff(
         replace_bytes(html, page.encode("utf-8", "backslashreplace"))
     if as_json:
         shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
-        typer.echo(json.dumps({**shown, **_as_json(found)}, ensure_ascii=False, indent=1))
+        print_json({**shown, **_as_json(found)})
     else:
         _show(shard, (old_name, new_name), found, upgrades, table_console())
         if html is not None:

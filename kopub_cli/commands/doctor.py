@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
-from kopub_cli.console import say, table_console
+from kopub_cli.console import print_json, say, table_console
 from kopub_cli.options import corpus_check, local_path
 from resources.errors import ConfigError, visible
 
@@ -67,7 +67,7 @@ def doctor(
     if as_json:
         shown = {"profile": settings.profile_name, "well": not problems, "findings": [asdict(each) for each in found]}
         card = {"card": measurement.report()} if measurement else {}
-        typer.echo(json.dumps(shown | card, ensure_ascii=False, indent=1))
+        print_json(shown | card)
     else:
         say(console, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
     if measurement and measurement.stages:

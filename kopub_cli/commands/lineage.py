@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from kopub_cli.console import print_table, right, say, table_console
+from kopub_cli.console import print_json, print_table, right, say, table_console
 from kopub_cli.options import local_path
 from resources.errors import KopubError, visible
 from resources.pages.upright import PageTransform
@@ -60,7 +60,7 @@ def lineage(
     asset, kind, row_id, shard = _parse_target(settings.store, row_id, settings.corpus.manifest.keys)
     shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)
     if as_json:
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        print_json(shown)
     else:
         _show(shown, table_console())
     if crop is not None:

@@ -1,6 +1,5 @@
 """`kopub plan`: what a change makes stale, why, and its cost."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_assets.running.progress import Forecast, Stage
-from kopub_cli.console import count, duration, print_table, right, say, table_console
+from kopub_cli.console import count, duration, print_json, print_table, right, say, table_console
 from kopub_cli.options import COMMAND, corpus_check, newer_lines, with_profile
 from resources.errors import ConfigError, counted, visible
 from resources.states import State
@@ -50,7 +49,7 @@ def plan(
     require_place(settings.release, settings.corpus, settings.store.url)
     shown = plan_values(settings)
     if as_json:
-        typer.echo(json.dumps(shown, ensure_ascii=False, indent=1))
+        print_json(shown)
     else:
         out = table_console()
         # What was only asked is nowhere yet.

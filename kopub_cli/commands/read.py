@@ -1,6 +1,5 @@
 """`kopub read`: what is written in some files, at once."""
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from kopub_cli.console import plain_reason, tell
+from kopub_cli.console import plain_reason, print_json, tell
 from kopub_cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
 from resources.errors import ConfigError, KopubError, StoppedByHand, counted, visible
 from resources.states import LOST, State
@@ -67,7 +66,7 @@ def read(
             shown = [
                 {"document": name, "pages": [page.to_dict() for page in found]} for name, found in documents.items()
             ]
-            typer.echo(json.dumps(shown[0] if len(files) == 1 else shown, ensure_ascii=False, indent=1))
+            print_json(shown[0] if len(files) == 1 else shown)
         else:
             _write_markdown(parts, out)
         is_lost = _tell(parts, documents)

@@ -1,6 +1,5 @@
 """`kopub search`: pages that answer a question."""
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kopub_cli.console import say, table_console, tell
+from kopub_cli.console import print_json, say, table_console, tell
 from kopub_cli.options import open_settings
 from resources.errors import blanked
 from resources.search.options import MOST, Mode, Where
@@ -69,7 +68,7 @@ def search(
         for hit in found["hits"]:
             for place in (hit, *hit["also"]):
                 place["source"] = sources[place["shard"]]
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        print_json(found)
     else:
         _show(answer, sources if len(manifest.sources) > 1 else {}, table_console())
 
