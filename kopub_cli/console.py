@@ -63,9 +63,9 @@ def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING)
         out.print(part, soft_wrap=True)
 
 
-def tell(line: str | Text, style: str = "", err: bool = False) -> None:
-    """Call `say` with a line, on standard output or error."""
-    say(Console(stderr=True) if err else table_console(), line, style)
+def tell(line: str | Text, err: bool = False) -> None:
+    """Print a line on standard output or error, as `say` does."""
+    say(Console(stderr=True) if err else table_console(), line)
 
 
 def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:

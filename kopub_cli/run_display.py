@@ -95,7 +95,7 @@ class RunDisplay(Watcher):
             stage.ended = self._clock()
         if self._live is None and stage.done:
             took = duration(stage.elapsed(stage.ended))
-            self._say(f"{asset}: {self._counts(stage)} in {took}", "red" if stage.lost else "")
+            say(self._out, f"{asset}: {self._counts(stage)} in {took}", "red" if stage.lost else "")
 
     def _stage(self, asset: str) -> Stage:
         return self._forecast.stages[asset]
@@ -109,10 +109,7 @@ class RunDisplay(Watcher):
                 left = duration(self._forecast.remaining(now))
             if stage.shards:
                 says = f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go"
-                self._say(says, "red" if stage.lost else "")
-
-    def _say(self, line: str, style: str = "") -> None:
-        say(self._out, line, style)
+                say(self._out, says, "red" if stage.lost else "")
 
     def _counts(self, stage: Stage) -> str:
         if not stage.shards:

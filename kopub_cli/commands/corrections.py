@@ -99,5 +99,4 @@ def _line(each: "Correction", state: str) -> Text:
 
 
 def _short(text: str) -> str:
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return visible(" ".join(text.split()), _SHOWN)

@@ -1,8 +1,7 @@
 """`kopub evaluate`: how well profiles read pages with known answers."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,8 +54,13 @@ def evaluate(
         folder = _checked_pages()
     asked = EvaluationRequest(benchmark, folder, limit)
     chosen = _profiles(profile or [])
-    with _report_stop():
+    try:
         known, evaluated = _evaluate(asked, chosen, out)
+    except KeyboardInterrupt:
+        # What is finished is kept.
+        raise SystemExit(STOPPED_BY_HAND) from None
+    except RecursionError as error:  # a library's parser on a benchmark that is nested without end
+        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None
     if predictions is not None:
         _write_predictions(predictions, asked, evaluated, out)
     if html is not None:
@@ -145,14 +149,3 @@ def _write_predictions(
         found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
         count = write_predictions(place, taken, found)
         say(out, f"wrote {counted(count, 'file')} to {place}")
-
-
-@contextmanager
-def _report_stop() -> Iterator[None]:
-    """End a run on Ctrl-C as a command ends: what is finished is kept."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SystemExit(STOPPED_BY_HAND) from None
-    except RecursionError as error:  # a library's parser on a benchmark that is nested without end
-        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None

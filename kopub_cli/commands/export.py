@@ -122,7 +122,7 @@ def _documents(
 
 
 def _say(folder: str, done: "DocumentExport") -> None:
-    """Return what was written; pages and regions add up."""
+    """Print what was written; pages and regions add up."""
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions
     whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""

@@ -95,7 +95,6 @@ def index_source(
     At a terminal, it asks what becomes of other sources there. Raises `SourceError`, `StoreError`.
     """
     from resources.config.places import store_url
-    from resources.files import is_url
     from resources.pages import indexing
 
     if not source.strip():

@@ -128,7 +128,6 @@ def _assignment(change: str) -> tuple[str, str]:
 
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
-
     columns = [_cells(asset) for asset in shown["assets"]]
     # A column of zeros alone says nothing, and takes the width that others need.
     names = [

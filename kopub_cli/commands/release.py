@@ -93,7 +93,7 @@ def pull() -> None:
         if idle := find_idle_card(settings.engines):
             tell(f"{idle.says}: {idle.do}")
         return
-    with _status("hashing what is there"):
+    with Console(stderr=True).status("hashing what is there"):
         lists = {pin: listed_online(pin) for pin in pins}
         found = {pin: check_cache(pin, lists[pin]) for pin in pins}
     for pin in pins:
@@ -118,16 +118,6 @@ def pull() -> None:
 
 def _lacking(there: float, size: float) -> str:
     return "" if there >= size else f", {there:.2f} of it in the cache"
-
-
-@contextmanager
-def _status(what: str) -> Iterator[None]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(what):
-        yield
 
 
 @contextmanager
