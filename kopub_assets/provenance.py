@@ -99,7 +99,7 @@ def content(table: pa.Table) -> str:
         column = table[name]
         if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
             columns[name] = pc.call_function("list_value_length", [column])
-            parts = pa.table(pc.call_function("list_flatten", [column]).flatten(), _names(column.type.value_type))
+            parts = pa.table(pc.call_function("list_flatten", [column]).flatten(), column.type.value_type.names)
             nested[name] = table_fingerprint(parts.drop_columns(list(_OF_A_RUN & set(parts.column_names))))
         else:
             columns[name] = column
@@ -136,7 +136,3 @@ def content_of(store: ShardStore, asset: str, shard: str, version: str | None = 
     Raises `StoreError` when it has not been made, or does not say how.
     """
     return footer_of(store, asset, shard, version).content
-
-
-def _names(struct: pa.StructType) -> list[str]:
-    return [field.name for field in struct]

@@ -1,7 +1,7 @@
 """The memory of a card that the parts of a profile take, by arithmetic."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -118,10 +118,10 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
 def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
     """Return in words what a profile's parts take of its card.
 
-    None where none takes any.
+    Empty where none takes any.
     """
     asks = [ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes]
-    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in _counted(map(str, asks)).items())
+    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
     if not parts:
         return ""
     total = int(card.memory_gb * 1e9)
@@ -179,10 +179,3 @@ def _bytes(size: str) -> int:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0
-
-
-def _counted(words: Iterator[str]) -> dict[str, int]:
-    counts: dict[str, int] = defaultdict(int)
-    for word in words:
-        counts[word] += 1
-    return counts

@@ -4,20 +4,19 @@ Each engine is judged by itself: the layout by the model's own code, the recogni
 the printed texts. Only the recognizer needs another one's work, the regions.
 """
 
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rapidfuzz.distance import Levenshtein
 
 from resources.diff.compare import match
 from resources.doctor.checks import Finding, Level, is_well, ok, problem, warning
 from resources.embedding.base import Embedder, Embedding
 from resources.engine import Engine
 from resources.errors import EngineError
+from resources.evaluation.characters import character_errors
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.arrow import open_pages
@@ -266,15 +265,11 @@ SAME_BOX = 0.8
 def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) -> float:
     """Return the edits by printed characters over all pages together.
 
-    Texts are compared after NFC and without white space; a lost page is all wrong.
-
-    White space is left out because a line may be broken anywhere.
+    Texts are compared after NFC and without white space, because a line may be broken anywhere; a lost page is all
+    wrong.
     """
-    edits = characters = 0
-    for page_id, text in printed.items():
-        wanted = _bare(text)
-        edits += min(Levenshtein.distance(_bare(read.get(page_id, "")), wanted), len(wanted))
-        characters += len(wanted)
+    errors = [character_errors(text, read.get(page_id, "")) for page_id, text in printed.items()]
+    edits, characters = sum(min(each.count, each.size) for each in errors), sum(each.size for each in errors)
     return edits / characters if characters else 0.0
 
 
@@ -291,9 +286,7 @@ def recall(
 ) -> float:
     """Return the share of questions one of whose pages is among the first `at`.
 
-    A page that ties counts as after all others.
-
-    Without the tie rule, vectors that are all the same would find something.
+    A page that ties counts as after all others: vectors that are all the same would find something else.
     """
     if not pages or not asked:
         return 0.0
@@ -305,7 +298,3 @@ def recall(
             best = max((scores[page] for page in query.ground_truth if page in scores), default=None)
             hits += best is not None and sum(score >= best for score in scores.values()) <= at
     return hits / len(asked)
-
-
-def _bare(text: str) -> str:
-    return "".join(unicodedata.normalize("NFC", text).split())

@@ -81,8 +81,7 @@ class AppendLog:
 
         A clock that was set back changes no order.
         """
-        seen = self.names() if self._listed is None else self._listed
-        last = max((int(name[:_DIGITS]) for name in seen if name[:_DIGITS].isdigit()), default=0)
+        last = max((int(name[:_DIGITS]) for name in self.seen() if name[:_DIGITS].isdigit()), default=0)
         name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
         self.add(name, table)
         return name
@@ -121,7 +120,7 @@ class AppendLog:
         Raises `StoreError`.
         """
         if not self._objects.local:
-            paths = [f"{self._folder}/{name}" for name in (self.names() if self._listed is None else self._listed)]
+            paths = [f"{self._folder}/{name}" for name in self.seen()]
             if paths:
                 self._confirm()
                 self._objects.remove_all(paths)

@@ -131,7 +131,8 @@ class TableStore:
 
     def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
         """Return the columns of the table with their types; no row is read."""
-        return self._stored_schema(asset, shard)
+        with self._reading(asset, shard) as file:
+            return pq.read_schema(file)
 
     def columns(self, asset: str, shard: str) -> list[str]:
         return self.arrow_schema(asset, shard).names
@@ -285,10 +286,6 @@ class TableStore:
 
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
-
-    def _stored_schema(self, asset: str, shard: str, version: str | None = None) -> pa.Schema:
-        with self._reading(asset, shard, version) as file:
-            return pq.read_schema(file)
 
     @contextmanager
     def _reading(self, asset: str, shard: str, version: str | None = None, whole: bool = False) -> Iterator[Any]:
