@@ -125,13 +125,14 @@ class Problems:
         }
 
     def results(self) -> list[Result]:
+        figures = {NOTHING_LOST.name: self._figures}
         found = [
             Result(
                 check=name,
                 passed=not found,
                 stops=self._stops(name),
                 says="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
-                metadata={**found, "shards_with_problems": len(found), **self._figures_of(name)},
+                metadata={**found, "shards_with_problems": len(found), **figures.get(name, {})},
             )
             for name, found in self._found.items()
             if name not in self._concluded
@@ -144,9 +145,6 @@ class Problems:
         Shards of other runs are only told.
         """
         return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
-
-    def _figures_of(self, check: str) -> Mapping[str, Any]:
-        return self._figures if check == NOTHING_LOST.name else {}
 
 
 def unaccounted(made: ShardResult) -> str | None:
@@ -205,31 +203,23 @@ def unsound_vectors(table: pa.Table, dim: int) -> str | None:
     That is a wrong width, NaN, a norm other than 1 where there is something to embed, or a vector where there is
     nothing.
     """
-    width = table.schema.field("vector").type.list_size
-    if width != dim:
-        return f"vectors have {width} dimensions, the engine says {dim}"
-    made, has_vector = pc.field("state").isin(list(MADE)), pc.field("vector").is_valid()
-    misplaced = table.filter((made & ~has_vector) | (~made & has_vector)).num_rows
-    if misplaced:
-        return f"{misplaced} rows are ok without a vector, or have one without being ok"
-    return _unsound(table.filter(made)["vector"].combine_chunks().flatten(), dim)
+    return _unsound(table, dim, MADE, "rows")
 
 
 def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
-    """Return the same of the figures of pages."""
-    width = vector_width(table.schema)
+    """Return what is wrong with the vectors of the figures of pages."""
+    return _unsound(one_row_a_figure(table, "figures"), dim, (State.OK,), "figures")
+
+
+def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], named: str) -> str | None:
+    width = vector_width(rows.schema)
     if width != dim:
         return f"vectors have {width} dimensions, the engine says {dim}"
-    figures = one_row_a_figure(table, "figures")
-    made, has_vector = pc.field("state") == State.OK, pc.field("vector").is_valid()
-    misplaced = figures.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    made, has_vector = pc.field("state").isin(list(with_vector)), pc.field("vector").is_valid()
+    misplaced = rows.filter((made & ~has_vector) | (~made & has_vector)).num_rows
     if misplaced:
-        return f"{misplaced} figures are ok without a vector, or have one without being ok"
-    return _unsound(figures.filter(made)["vector"].combine_chunks().flatten(), dim)
-
-
-def _unsound(values: pa.Array, dim: int) -> str | None:
-    vectors = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+        return f"{misplaced} {named} are ok without a vector, or have one without being ok"
+    vectors = rows.filter(made)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
     norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
     wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
     return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None

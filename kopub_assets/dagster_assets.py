@@ -101,11 +101,8 @@ def _engine_kind(declared: ShardAsset) -> set[str]:
 
     A release is known by where it goes.
     """
-    return (
-        {declared.engine.code_version.name.rpartition(".")[2]}
-        if isinstance(declared, RowTable) and declared.engine
-        else set()
-    )
+    has_engine = isinstance(declared, RowTable) and declared.engine
+    return {declared.engine.code_version.bare_name} if has_engine else set()
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:

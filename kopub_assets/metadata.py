@@ -44,8 +44,7 @@ class Account:
             [self._entries(made, ledger.shares(work.seconds, list(work.made.values())), work.figures)] if made else []
         )
         if work.found:
-            before = ledger.read(self.store, self.asset, shard)
-            known = set(zip(before["row_id"].to_pylist(), before["fingerprint"].to_pylist(), strict=True))
+            known = set(ledger.keys_of(ledger.read(self.store, self.asset, shard)))
             unknown = [key for key in work.found if key not in known]
             rows.insert(0, self._entries(unknown, [None] * len(unknown), {}))
         if rows:

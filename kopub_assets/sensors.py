@@ -49,7 +49,7 @@ def with_upgrades(
         minimum_interval_seconds=60,
         description=f"Makes what a new model, prompt or source makes stale again, {upgrades}.",
     )
-    ticks = _Ticks(_Staleness(settings, graph))
+    ticks = _Ticks(settings, graph)
     conditioned = dg.map_asset_specs(
         lambda spec: spec.replace_attributes(
             automation_condition=_condition(spec.key.path[-1], upgrades, ticks),
@@ -86,23 +86,30 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
     return night & BenchmarksPassCondition(ticks) if asset in _READ else night
 
 
-class _Staleness:
-    """The store of `settings`, looked at for stale shards.
+class _Ticks:
+    """What each tick sees of the store of `settings`.
 
-    Footers that were read once are kept by this process.
+    All conditions of a tick see the same. Footers that were read once are kept by this process.
     """
 
-    def __init__(self, settings: Settings, graph: Graph = GRAPH) -> None:
-        self._settings = settings
-        self._graph = graph
+    def __init__(self, settings: Settings, graph: Graph) -> None:
+        self._settings, self._graph = settings, graph
         self._footers = FooterCache(settings.store)
+        self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
-    def scan(self) -> Survey:
-        """Return the standing of every table now. Raises `KopubError`."""
-        return survey(self._settings.resources, self._footers, self._graph)
+    def scan(self, context: Any) -> Survey:
+        """Return the standing of every table. Raises `KopubError`."""
+        return self._once(context, "scan", lambda: survey(self._settings.resources, self._footers, self._graph))
 
-    def scores_are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
+    def guards(self, context: Any) -> list[GuardStanding]:
+        """Return how the benchmarks that guard the corpus stand. Raises `KopubError`."""
+        return self._once(context, "guards", lambda: standings_of_guards(self._settings))
+
+    def scores_are_stale(self, context: Any, scores: str) -> bool:
         """Return whether a table is newer than the `scores` that measure it; False without scores."""
+        return self._once(context, scores, lambda: self._are_stale(context.asset_graph_view.instance, scores))
+
+    def _are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
         keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
         last = {
             record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
@@ -110,28 +117,6 @@ class _Staleness:
         }
         scored = last.pop(scores, None)
         return scored is not None and any(made > scored for made in last.values() if made is not None)
-
-    def guards(self) -> list[GuardStanding]:
-        """Return how the benchmarks that guard the corpus stand now. Raises `KopubError`."""
-        return standings_of_guards(self._settings)
-
-
-class _Ticks:
-    """One scan of the store for each tick: all conditions of it see the same."""
-
-    def __init__(self, staleness: _Staleness) -> None:
-        self._staleness = staleness
-        self._seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-
-    def scan(self, context: Any) -> Survey:
-        return self._once(context, "scan", self._staleness.scan)
-
-    def guards(self, context: Any) -> list[GuardStanding]:
-        return self._once(context, "guards", self._staleness.guards)
-
-    def scores_are_stale(self, context: Any, scores: str) -> bool:
-        instance = context.asset_graph_view.instance
-        return self._once(context, scores, lambda: self._staleness.scores_are_stale(instance, scores))
 
     def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
         """Return what `look` saw at its first call in this tick."""

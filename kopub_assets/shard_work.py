@@ -9,7 +9,6 @@ from kopub_assets.checks import ACCOUNTED, unaccounted
 from kopub_assets.metadata import Account
 from kopub_assets.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
 from kopub_assets.running.progress import watcher
-from resources.errors import DamagedTable
 from resources.fingerprints import canonical_json
 from resources.states import State
 from resources.store.rows import known_rows
@@ -36,8 +35,9 @@ class ShardWork:
             self._stamp = asset.provenance(shard)
             self._specs = list(asset.rows(shard))
         retry = retries_partial(run)
-        self._stored = self._sound_table()
-        """The published table with its metadata. Nobody else replaces it while this run has its lock."""
+        self._stored = asset.store.find_sound(asset.name, shard, run.warn)
+        """The published table with its metadata; None where there is none, or a damaged one. Nobody else replaces it
+        while this run has its lock."""
         if self._stored is not None:
             asset.require_not_newer(shard, self._stored[1].get("made_with", ""))
         self._previous = self._published()
@@ -55,17 +55,6 @@ class ShardWork:
         self._unanswered = {spec.id: spec for spec in todo}
         self._made: dict[Key, float] = {}
         self._figures: dict[Key, Mapping[str, float]] = {}
-
-    def _sound_table(self) -> tuple[pa.Table, dict[str, str]] | None:
-        """Return the published table with its metadata; None for none, or damaged.
-
-        Raises `StoreError`.
-        """
-        try:
-            return self._asset.store.find(self._asset.name, self.shard)
-        except DamagedTable as error:
-            self._run.warn(f"{str(error).partition(';')[0]}: it is made again")
-            return None
 
     def take_predetermined(self) -> None:
         """Begin with the rows whose end is known beforehand. Raises `StoreError`."""

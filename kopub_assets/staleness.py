@@ -9,7 +9,7 @@ from typing import Any
 
 from kopub_assets.asset import RowTable, ShardAsset
 from kopub_assets.provenance import newer_code, recipe_of
-from resources.errors import KopubError
+from resources.errors import KopubError, shortened
 from resources.fingerprints import CodeVersion
 from resources.states import State
 from resources.store.rows import is_setting
@@ -205,6 +205,4 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if text == "":
-        return '""'
-    return text if len(text) <= _VALUE_WIDTH else f"{text[: _VALUE_WIDTH - 1]}…"
+    return '""' if text == "" else shortened(text, _VALUE_WIDTH)

@@ -80,7 +80,7 @@ class Engine(Resource, ABC):
         """
         parameters = self.model_dump(mode="json", exclude=set(self.speed_only))
         return {
-            "engine": self.code_version.name.rpartition(".")[2],
+            "engine": self.code_version.bare_name,
             "version": self.code_version.number,
             "parameters": parameters,
             "weights": self.weights(),

@@ -142,8 +142,12 @@ def visible(text: str, most: int | None = None) -> str:
     It has at most `most` characters.
     """
     line = " ".join(text[: None if most is None else 4 * most].split())
-    whole = spelt(line)
-    return whole if most is None or len(whole) <= most else f"{whole[: most - 1]}{ELLIPSIS}"
+    return shortened(spelt(line), most)
+
+
+def shortened(line: str, most: int | None) -> str:
+    """Return a line of at most `most` characters, cut with an ellipsis."""
+    return line if most is None or len(line) <= most else f"{line[: most - 1]}{ELLIPSIS}"
 
 
 def spelt(text: str) -> str:
@@ -201,9 +205,7 @@ def harmless(text: str, most: int | None = None) -> str:
 
     It has at most `most` characters.
     """
-    shown = "".join(char if char.isprintable() else " " for char in text)
-    line = " ".join(_MODEL_MARK.sub(_with_blank, shown).split())
-    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
+    return shortened(" ".join(_MODEL_MARK.sub(_with_blank, blanked(text)).split()), most)
 
 
 def _with_blank(mark: re.Match[str]) -> str:

@@ -34,6 +34,11 @@ class CodeVersion:
             raise ValueError(f"the versions of {self.name} are to count from 1, each with its reason")
 
     @property
+    def bare_name(self) -> str:
+        """The name without the section of an engine."""
+        return self.name.rpartition(".")[2]
+
+    @property
     def number(self) -> int:
         return len(self.steps)
 

@@ -11,7 +11,7 @@ from resources.errors import ConfigError
 from resources.vllm.served_engine import ModelMemory, ServedEngine
 from resources.vllm.server import VLLMServer
 from resources.vllm.server_fields import ALL_GPUS
-from resources.weights.hub import server_of
+from resources.weights.hub import managed_server
 
 _SHARE = 0.92
 """vLLM's own `gpu_memory_utilization`."""
@@ -90,8 +90,7 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
     shared: dict[str, list[str]] = defaultdict(list)
     models: dict[str, tuple[VLLMServer, ModelMemory | None]] = {}
     for section, engine in engines.items():
-        server = server_of(engine)
-        if server is not None and server.mode == "managed":
+        if (server := managed_server(engine)) is not None:
             key = server.model_dump_json()
             shared[key].append(section)
             models[key] = server, engine.memory if isinstance(engine, ServedEngine) else None

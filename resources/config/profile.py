@@ -148,6 +148,7 @@ PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
 """Keys that say where something lies: the folder in the home when left out, and what makes a path absolute."""
 
 _CHOICES = ("engine", "model")
+"""Keys of every section that choose the engine and its weights."""
 _AS_WRITTEN = dict[str, dict[str, Any]]
 """The type of the engines' sections before their engines are known."""
 
@@ -338,8 +339,6 @@ def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> st
 
 
 _PROJECT = "kopub"
-_RESERVED = frozenset({"engine", "model"})
-"""Keys of every section that choose the engine and its weights."""
 
 EntryPoints = dict[str, list[EntryPoint]]
 
@@ -401,6 +400,6 @@ def _problem_with(engine: object, protocol: type[Engine]) -> str:
         return f"it does not define {', '.join(sorted(engine.__abstractmethods__))}"
     if not isinstance(getattr(engine, "code_version", None), CodeVersion):
         return "it declares no code_version"
-    if reserved := sorted(_RESERVED & engine.model_fields.keys()):
+    if reserved := sorted(engine.model_fields.keys() & _CHOICES):
         return f"it has a field {reserved[0]!r}, which is a key of every profile section"
     return ""

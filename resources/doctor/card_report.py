@@ -37,7 +37,7 @@ from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
 from resources.vllm.supervisor.server_state import ServerFolder, runtime_folder
 from resources.weights.fetch import require_ready
-from resources.weights.hub import server_of
+from resources.weights.hub import managed_server, server_of
 
 _COPIES = 16
 """Copies of each sample page that are read on a GPU, 192 pages; one copy elsewhere."""
@@ -139,7 +139,8 @@ class CardMeasurement:
             if not any(made.stage in _STAGES[section] for made in self.stages):
                 reasons = [each.says for each in self._findings if each.check == section]
                 self.stages += [
-                    StageFigures(name, _name(engine), problem="; ".join(reasons)) for name in _STAGES[section]
+                    StageFigures(name, engine.code_version.bare_name, problem="; ".join(reasons))
+                    for name in _STAGES[section]
                 ]
 
     def _measure(self, section: str, pages: Sequence[Page]) -> None:
@@ -149,7 +150,7 @@ class CardMeasurement:
         late = LATE_SECONDS if server_of(engine) else 0.0
         time.sleep(late)
         for stage in _STAGES[section]:
-            made = StageFigures(stage, _name(engine))
+            made = StageFigures(stage, engine.code_version.bare_name)
             start = self._observer.now()
             try:
                 for regions in self._results(stage, pages):
@@ -209,8 +210,7 @@ class CardMeasurement:
         if self._gpus and own:
             made.asked_gb = _gb(sum(ask.of(self._gpus[ask.gpu]["total"]) for ask in own if ask.gpu < len(self._gpus)))
         chosen = [str(engine.report().get("fallbacks") or "")]
-        server = server_of(engine)
-        if server is None or server.mode != "managed":
+        if (server := managed_server(engine)) is None:
             made.ready_seconds = round(self._first[section] - self._began, 1) if section in self._first else None
             chosen += [
                 f"{name} {getattr(engine, name)}"
@@ -340,10 +340,6 @@ def _gb(size: float) -> float:
     return round(size / 1e9, 2)
 
 
-def _name(engine: _Engine) -> str:
-    return engine.code_version.name.rpartition(".")[2]
-
-
 def _versions() -> dict[str, str]:
     found = {}
     for package in _PACKAGES:
@@ -376,8 +372,7 @@ def _starts(engine: _Engine) -> int:
 
     Restarts of its replicas do not count.
     """
-    server = server_of(engine)
-    if server is None or server.mode != "managed":
+    if (server := managed_server(engine)) is None:
         return 0
     state = ServerFolder(runtime_folder() / server.key).state
     return state.boot if state is not None else 0

@@ -22,7 +22,7 @@ from resources.errors import ConfigError
 from resources.gpu import GpuCard, largest_card
 from resources.pages.documents import conversion
 from resources.store.faults import require_reachable
-from resources.weights.hub import server_of
+from resources.weights.hub import managed_server, server_of
 
 
 class Level(StrEnum):
@@ -239,8 +239,8 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
 
 def need_gpus(engines: Mapping[str, Engine]) -> bool:
     """Return whether an engine or its managed server works on a local GPU."""
-    servers = (server_of(engine) for engine in engines.values())
-    of_servers = any(server is not None and server.mode == "managed" and server.gpus for server in servers)
+    servers = map(managed_server, engines.values())
+    of_servers = any(server is not None and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
 
 

@@ -27,6 +27,7 @@ from resources.weights.hub import (
     ask_hub,
     cache_folder,
     is_offline,
+    managed_server,
     pinned_weights,
     read_cached_list,
     server_of,
@@ -88,7 +89,7 @@ def _release(settings: Settings) -> Finding:
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:
     """Yield what an engine says that it lacks."""
-    name = engine.code_version.name.rpartition(".")[2]
+    name = engine.code_version.bare_name
     lines = engine.lacks()
     if not lines:
         yield ok(section, f"{name} has what it needs here")
@@ -182,8 +183,8 @@ def check_external(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 def managed_servers(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
     """Return the servers that this platform starts, by section."""
-    servers = {section: server_of(engine) for section, engine in engines.items()}
-    return {section: server for section, server in servers.items() if server is not None and server.mode == "managed"}
+    servers = {section: managed_server(engine) for section, engine in engines.items()}
+    return {section: server for section, server in servers.items() if server is not None}
 
 
 def installed_release(command: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from resources.errors import ConfigError
 from resources.search.options import NOTHING, ModeScores
 from resources.search.ranking import NO_PAGE
-from resources.search.scores import ALL, FEWEST, History, ScoreChange, interval
+from resources.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
 from resources.store.corpus_tables import SCORES as SCORES_TABLE
 from resources.store.corpus_tables import TABLES
 from resources.store.schemas import RETRIEVAL_SCORES, retrieval_runs
@@ -211,10 +211,7 @@ class MeasuredScores:
         return self._known[1]
 
     def _read(self) -> ModeScores:
-        if not self._store.has(SCORES, ALL):
-            return NOTHING
-        table = self._store.read(SCORES, ALL)
-        if not table.schema.equals(RETRIEVAL_SCORES) or not table.num_rows:
+        if (table := stored_scores(self._store, SCORES_TABLE)) is None:
             return NOTHING
         if not HISTORY.is_of_tables_now(self._store, self._shards, self._corpus_check.look()):
             return NOTHING

@@ -27,6 +27,15 @@ _COMMON = 0.99
 """Share of what two runs measured that must be common to both: in a larger corpus every query is harder."""
 
 
+def stored_scores(store: TableStore, scores: Table) -> pa.Table | None:
+    """Return a table of scores.
+
+    None without a row, or with the columns of another release. Raises `StoreError`.
+    """
+    found = store.find(scores.name, ALL)
+    return found[0] if found and found[0].num_rows and found[0].schema.equals(scores.schema) else None
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredRun:
     """A run: its scores, what was measured, and the fingerprint of both.

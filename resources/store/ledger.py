@@ -147,10 +147,6 @@ def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collecti
 
     Keys that have an entry in `shard` already are skipped.
     """
-
-    def keys_of(rows: pa.Table) -> Iterator[tuple[str, str]]:
-        return zip(rows["row_id"].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
-
     wanted = set(keys) - set(keys_of(read(store, asset, shard)))
     rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
     rows = rows.filter(pa.array([key in wanted for key in keys_of(rows)], pa.bool_()))
@@ -163,19 +159,23 @@ def read(store: TableStore, asset: str, shard: str) -> pa.Table:
 
     A row that was computed again has both.
     """
-    return _all(_of(store, asset, shard))
+    return _once(_of(store, asset, shard).read())
+
+
+def keys_of(ledger: pa.Table) -> Iterator[tuple[str, str]]:
+    """Return the (id, fingerprint) of each entry."""
+    return zip(ledger["row_id"].to_pylist(), ledger["fingerprint"].to_pylist(), strict=True)
 
 
 def newest(ledger: pa.Table) -> pa.Table:
-    """Return the last entry of every (row_id, fingerprint)."""
-    keys = zip(ledger["row_id"].to_pylist(), ledger["fingerprint"].to_pylist(), strict=True)
-    last = {key: at for at, key in enumerate(keys)}
+    """Return the last entry of every (id, fingerprint)."""
+    last = {key: at for at, key in enumerate(keys_of(ledger))}
     return ledger.take(pa.array(sorted(last.values()), pa.int64()))
 
 
 def sum_costs(rows: pa.Table) -> TimeCost:
     """Return the total cost of the rows of a ledger."""
-    known = rows.filter(rows["seconds"].is_valid())
+    known = _known(rows)
     seconds, gpu_seconds = (math.fsum(known[name].to_pylist()) for name in ("seconds", "gpu_seconds"))
     return TimeCost(known.num_rows, seconds, gpu_seconds)
 
@@ -276,10 +276,6 @@ def _last_run(part: pa.Table) -> pa.Table:
 def moment_of(made_at: int) -> datetime:
     """Return a moment as the ledger holds it: microseconds since 1970, UTC."""
     return _EPOCH + timedelta(microseconds=made_at)
-
-
-def _all(parts: AppendLog) -> pa.Table:
-    return _once(parts.read())
 
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:

@@ -105,15 +105,17 @@ class TableStore:
         with self._told(asset, shard, None):
             return table, _stored_metadata(table.schema.metadata)
 
-    def find_sound(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
+    def find_sound(
+        self, asset: str, shard: str, warn: Callable[[str], None] = _log.warning
+    ) -> tuple[pa.Table, dict[str, str]] | None:
         """Return what `find` does for whoever makes the table again.
 
-        None where it is damaged too, which is logged. Raises `StoreError`.
+        None where it is damaged too, which `warn` is told. Raises `StoreError`.
         """
         try:
             return self.find(asset, shard)
         except DamagedTable as error:
-            _log.warning("%s: it is made again", str(error).partition(";")[0])
+            warn(f"{str(error).partition(';')[0]}: it is made again")
             return None
 
     def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:

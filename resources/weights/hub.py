@@ -48,6 +48,12 @@ def server_of(engine: Engine) -> VLLMServer | None:
     return server if isinstance(server, VLLMServer) else None
 
 
+def managed_server(engine: Engine) -> VLLMServer | None:
+    """Return the model server of an engine, where this platform starts it."""
+    server = server_of(engine)
+    return server if server is not None and server.mode == "managed" else None
+
+
 def _pin(engine: Engine) -> tuple[str, str] | None:
     server = server_of(engine)
     if server is not None:
