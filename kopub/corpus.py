@@ -292,6 +292,8 @@ class Corpus:
 def _mode(name: str | None) -> "Mode | None":
     from resources.search.options import Mode
 
-    if name is None or name in Mode.__members__.values():
-        return None if name is None else Mode(name)
-    raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")
+    if name is None:
+        return None
+    if name not in list(Mode):
+        raise KopubError(f"there is no mode {name!r}{did_you_mean(name, list(Mode))}; there are {', '.join(Mode)}")
+    return Mode(name)

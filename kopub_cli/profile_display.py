@@ -28,6 +28,7 @@ from resources.recognition.step_times import StepTime, step_times
 from resources.store import ledger
 from resources.store.corpus_tables import RELEASED_FILES, TABLES
 from resources.store.table_store import ShardStore
+from resources.weights.hub import managed_server
 
 _SLOWEST = 5
 
@@ -197,8 +198,8 @@ def _with_value(settings: Settings, asset: str, key: str) -> str:
 
 def _server_key(settings: Settings, asset: str) -> str | None:
     engine = settings.resources.get(GRAPH.by_name[asset].engine_section or "")
-    server = getattr(engine, "server", None)
-    return server.key if server is not None and server.mode == "managed" else None
+    server = managed_server(engine) if isinstance(engine, Engine) else None
+    return None if server is None else server.key
 
 
 def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from resources.errors import counted
-from resources.search.scores import ALL
+from resources.search.scores import stored_scores
 from resources.store.corpus_tables import OCR_SCORES, SCORES, TABLES
 
 if TYPE_CHECKING:
@@ -81,31 +81,22 @@ def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[lis
 
 
 def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
-    store = settings.store
-    if (found := store.find(SCORES.name, ALL)) is None:
+    if (scores := stored_scores(settings.store, SCORES)) is None:
         return None
     from resources.search.metrics import HISTORY
 
-    scores = found[0]
-    if not scores.schema.equals(SCORES.schema) or not scores.num_rows:
-        return None
-    return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
+    return _Scores(scores, HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
 
 
 def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
-    store = settings.store
-    if (found := store.find(OCR_SCORES.name, ALL)) is None:
+    if (scores := stored_scores(settings.store, OCR_SCORES)) is None:
         return None
     from resources.corrections.gold import has_known_answers
     from resources.evaluation.reading_scores import HISTORY
 
-    if not has_known_answers(settings.corpus, store):
+    if not has_known_answers(settings.corpus, settings.store):
         return None
-
-    scores = found[0]
-    if not scores.schema.equals(OCR_SCORES.schema) or not scores.num_rows:
-        return None
-    return _Scores(scores, HISTORY.is_of_tables_now(store, settings.corpus.manifest.keys, is_of_corpus))
+    return _Scores(scores, HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
 
 
 def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:

@@ -137,7 +137,7 @@ def _lines(text: str) -> str:
 def cells(content: str) -> list[list[tuple[int, str]]]:
     """Return the cells of a table by row, each with its number.
 
-    None where it has too many to edit one by one.
+    Empty where it has too many to edit one by one.
     """
     numbers = count()
     rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)

@@ -6,14 +6,24 @@ It answers what is wrong as the API does.
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from kopub_web.own_pages import foreign_origins, header_values, host_name
+from kopub_web.own_pages import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    foreign_origins,
+    header_values,
+    host_name,
+    with_headers,
+)
 from resources.errors import KopubError
 
 if TYPE_CHECKING:
@@ -32,10 +42,6 @@ _SECONDS = 20.0
 _AT_ONCE = 16
 """Requests that are worked on: others wait, and the pages of the room do not wait for them."""
 
-_Message = MutableMapping[str, Any]
-_Send = Callable[[_Message], Awaitable[None]]
-_App = Callable[[MutableMapping[str, Any], Any, _Send], Awaitable[None]]
-
 
 class ApiProblem(KopubError):
     """A request that cannot be answered, with its HTTP status."""
@@ -52,14 +58,14 @@ class ApiGate:
     `hosts` alone, to no page of another origin, and where there is a `token`, to who sends it.
     """
 
-    def __init__(self, app: _App, api_of: Callable[[], _App], hosts: Iterable[str], token: str = "") -> None:
+    def __init__(self, app: App, api_of: Callable[[], App], hosts: Iterable[str], token: str = "") -> None:
         self._app, self._api_of, self._hosts, self._token = app, api_of, frozenset(hosts), token
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: _Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not f"{scope['path']}/".startswith(f"{PREFIX}/"):
             return await self._app(scope, receive, send)
-        send = _closed(send)
+        send = with_headers(send, _HEADERS)
         try:
             require_allowed(scope["headers"], self._hosts, self._token)
         except ApiProblem as problem:
@@ -67,7 +73,7 @@ class ApiGate:
         await self._slots.acquire()
         began = late = False
 
-        async def in_time(message: _Message) -> None:
+        async def in_time(message: Message) -> None:
             nonlocal began
             if not late:
                 began = True
@@ -85,7 +91,7 @@ class ApiGate:
         await problem_response(503, says)(scope, receive, send)
 
     @cached_property
-    def _api(self) -> _App:
+    def _api(self) -> App:
         return self._api_of()
 
 
@@ -103,15 +109,6 @@ def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[st
     given = sent.get("authorization", [""])[0].encode()
     if token and not secrets.compare_digest(given, f"Bearer {token}".encode()):
         raise ApiProblem(401, "send the token that the command printed: Authorization: Bearer TOKEN")
-
-
-def _closed(send: _Send) -> _Send:
-    async def with_headers(message: _Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *_HEADERS]
-        await send(message)
-
-    return with_headers
 
 
 class ProblemDetails(BaseModel):

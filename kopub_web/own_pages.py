@@ -44,12 +44,7 @@ class OwnPagesOnly:
         if refused := self._refused(scope):
             return await _refuse(scope, send, *refused)
 
-        async def closed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_OWN_PAGES_ONLY]
-            await send(message)
-
-        await self._app(scope, receive, closed)
+        await self._app(scope, receive, with_headers(send, _OWN_PAGES_ONLY))
 
     def _refused(self, scope: Scope) -> tuple[int, str] | None:
         """Return the status and reason to refuse a request, else None."""
@@ -78,6 +73,17 @@ def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[i
     elif asks and "text/html" not in headers.get("accept", [""])[0]:
         return 405, "refused: GraphQL is asked by POST, with the content type application/json"
     return None
+
+
+def with_headers(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> Send:
+    """Return `send`, which adds `headers` to the response."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *headers]
+        await send(message)
+
+    return send_with_headers
 
 
 def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:

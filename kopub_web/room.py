@@ -21,9 +21,9 @@ from resources.diff.compare import ShardDiff
 from resources.diff.html import Upgrade, compared_page
 from resources.errors import StoreError
 from resources.recognition.regions import crop_index
+from resources.search.scores import stored_scores
 from resources.states import State, count_states
 from resources.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
-from resources.store.schemas import RETRIEVAL_SCORES
 from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from resources.store.table_store import ShardStore
 
@@ -187,9 +187,7 @@ class Room:
         """
         if time.monotonic() - self._looked > _LOOK_AGAIN and self._lock.acquire(blocking=False):
             try:
-                found = self._look(self._now.corpus.refreshed())
-                if (found.corpus, found.others) != (self._now.corpus, self._now.others):
-                    self._now = found
+                self._renew()
             except StoreError:
                 pass
             finally:
@@ -204,13 +202,16 @@ class Room:
     def look_again(self) -> None:
         """See the corpus as it is now, whenever the last look was. Raises `StoreError`."""
         with self._lock:
-            found = self._look(self._now.corpus.refreshed())
-            if (found.corpus, found.others) != (self._now.corpus, self._now.others):
-                self._now = found
+            self._renew()
             self._looked = time.monotonic()
 
+    def _renew(self) -> None:
+        found = self._look(self._now.corpus.refreshed())
+        if (found.corpus, found.others) != (self._now.corpus, self._now.others):
+            self._now = found
+
     def _look(self, corpus: kopub.Corpus) -> Now:
-        """Raises `StoreError`."""
+        """Return the tables of a corpus as they are. Raises `StoreError`."""
         # A request then finds the catalogue in memory.
         corpus.documents  # noqa: B018
         return Now(corpus, self.settings, self._check.look())
@@ -243,17 +244,11 @@ class MeanScore:
 
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return the headline scores of the pages with known answers.
-
-    None where they are not of the tables as they are.
-    """
+    """Return the headline scores of readings; none where tables have changed since."""
     from resources.evaluation.reading_scores import HISTORY, headline
-    from resources.search.scores import ALL
 
-    if not store.has(OCR_SCORES.name, ALL):
-        return []
-    scores = store.read(OCR_SCORES.name, ALL)
-    if not scores.schema.equals(OCR_SCORES.schema) or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+    scores = stored_scores(store, OCR_SCORES)
+    if scores is None or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
         return []
     return [
         MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]) for row in headline(scores)
@@ -263,12 +258,9 @@ def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCor
 def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
     """Return every retriever's nDCG@10; none where tables have changed since."""
     from resources.search.metrics import HISTORY, headline
-    from resources.search.scores import ALL
 
-    if not store.has(SCORES.name, ALL):
-        return []
-    scores = store.read(SCORES.name, ALL)
-    if not scores.schema.equals(RETRIEVAL_SCORES) or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+    scores = stored_scores(store, SCORES)
+    if scores is None or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
         return []
     queries = max(scores["queries"].to_pylist(), default=0)
     return [

@@ -242,19 +242,7 @@ class HomeSource:
             return None
         ids = self.catalogue(shard)["page_id"].to_pylist()
         found = [
-            {
-                "page_id": page_id,
-                "index": region.index,
-                "label": region.label,
-                "task": region.task,
-                "score": region.score,
-                "bbox": region.box,
-                "bbox_2d": region.box_2d,
-                "content": region.content,
-                "state": region.state,
-                "reason": region.reason,
-                "origin": region.origin,
-            }
+            {"page_id": page_id, **region.to_dict()}
             for row, page_id in enumerate(ids)
             for region in self.regions(Place(shard, row, page_id))
         ]

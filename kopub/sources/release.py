@@ -222,7 +222,10 @@ def is_release(folder: Path) -> bool:
 
 
 def _stamp(path: Path) -> str:
-    """Fit for the name of a file."""
+    """Return what tells a file from another at its place.
+
+    It may be part of the name of a file.
+    """
     stat = path.stat()
     return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
 

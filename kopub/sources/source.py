@@ -2,7 +2,6 @@
 
 import json
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 
 from kopub.rows import Facts, Picture, Region, Step, TableName
 from resources.errors import StoreError, first_line
@@ -176,20 +176,17 @@ class OpenFiles:
     """The files that were used last, kept open; threads may share it."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Hashable, ParquetRows] = OrderedDict()
+        self._open = LRUCache[Hashable, ParquetRows](_OPEN)
         self._lock = Lock()
 
     def get(self, key: Hashable, open_file: Callable[[], ParquetRows]) -> ParquetRows:
         """Return the file of a key. Raises what `open_file` raises."""
         with self._lock:
-            if key in self._open:
-                self._open.move_to_end(key)
-                return self._open[key]
+            if (kept := self._open.get(key)) is not None:
+                return kept
         opened = open_file()
         with self._lock:
             self._open[key] = opened
-            while len(self._open) > _OPEN:
-                self._open.popitem(last=False)
         return opened
 
 
@@ -197,7 +194,7 @@ Row = Mapping[str, Any]
 
 
 def facts(page: Row, states: Mapping[str, str], reason: str | None, doubts: Iterable[str] | None) -> Facts:
-    """Return the origin in a row of `raw_pages` or `pages`."""
+    """Return the facts in a row of `raw_pages`, or of the config `pages`."""
     return Facts(
         page["width"],
         page["height"],

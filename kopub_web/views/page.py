@@ -93,7 +93,7 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
             "regions": regions,
             "view": view,
             "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
-            **_MORE.get(view, _nothing)(room, found, request),
+            **(_MORE[view](room, found, request) if view in _MORE else {}),
         },
     )
 
@@ -120,7 +120,7 @@ def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
 def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
     """Return the fields of the form that goes to another page.
 
-    None for a single page.
+    Empty for a single page.
     """
     if page.number is None or len(page.document) < 2:
         return {}
@@ -157,11 +157,9 @@ def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) 
 
     Who leaves the way through a list goes on without it.
     """
-    return (
-        None
-        if page is None
-        else request.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
-    )
+    if page is None:
+        return None
+    return request.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
 
 
 def _documents_beside(
@@ -254,10 +252,6 @@ def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, A
 def _edit(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
     assert room.editor is not None, "the view is there where somebody may correct"
     return edit_view(room.editor, room.settings.store, page, request)
-
-
-def _nothing(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    return {}
 
 
 _MORE: Mapping[str, Callable[[Room, kopub.Page, ViewRequest], dict[str, Any]]] = {
