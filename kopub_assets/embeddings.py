@@ -75,8 +75,7 @@ class CorpusImageEmbeddings(VectorTable):
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         with self.corpus.reader(shard) as source:
             for row in todo:
-                page = row.given
-                yield source.page(row.id, page["page_idx"], page["sha256"], page["upright"])
+                yield source.page_of(row.given)
 
     def results(self, inputs: Iterator[Page]) -> Iterator[Embedding]:
         return self.engine.embed_images(inputs)

@@ -118,8 +118,7 @@ class FigureTable(EngineTable):
                 }
                 tables = [figure for figure in row.given if figure.label == TABLE]
                 if source is not None and tables:
-                    raw = known[row.id]
-                    whole = source.page(row.id, raw["page_idx"], raw["sha256"], raw["upright"])
+                    whole = source.page_of(known[row.id])
                     pictures |= {figure.index: cut(whole, figure.bbox) for figure in tables}
                 yield row, pictures
 

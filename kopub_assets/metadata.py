@@ -104,7 +104,7 @@ def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layo
     page = next(page for page in pages if page["page_id"] == row["page_id"])
     try:
         with corpus.reader(shard) as source:
-            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page["upright"]).image
+            image = source.page_of(page).image
     except (SourceError, UndecodableImage) as error:
         return Markdown(_fence(f"no page to show: {error}"))
     boxes = [(region["bbox"], region["label"], region["index"]) for region in row["regions"]]

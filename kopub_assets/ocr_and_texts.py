@@ -110,8 +110,7 @@ class OcrResults(EngineTable):
         with self.corpus.reader(shard) as source:
             for row in todo:
                 regions = [_region(region) for region in row.given.regions]
-                raw = row.given.page
-                page = source.page(row.id, raw["page_idx"], raw["sha256"], raw["upright"])
+                page = source.page_of(row.given.page)
                 known = known_texts(regions, reread)
                 if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
                     yield self._with_layer(PageToRead(page, regions, known), layer)
@@ -197,9 +196,9 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
-    """Return the settings of a shard with text layers that the asset uses.
+    """Return the settings that decide how an asset uses a shard's text layers.
 
-    None of another.
+    Empty for a shard without one.
     """
     if not corpus.manifest.shard(shard).text_layers:
         return {}

@@ -193,9 +193,7 @@ class LayoutRegions(EngineTable):
         with self.corpus.reader(shard) as source:
 
             def read(row: RowSpec) -> Page:
-                page = row.given
-                whole = source.page(row.id, page["page_idx"], page["sha256"], page["upright"])
-                return replace(whole, batch=batch)
+                return replace(source.page_of(row.given), batch=batch)
 
             yield from ordered_map(read, todo, _READERS)
 

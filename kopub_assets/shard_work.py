@@ -115,11 +115,7 @@ class ShardWork:
         counted = {} if regions is None else {"regions": canonical_json(regions)}
         metadata = self._stamp.metadata(table) | counted
         # What else a table says of itself, as one of an earlier version may, is no reason to write it again.
-        if (
-            self._stored is None
-            or not metadata.items() <= self._stored[1].items()
-            or not _equal(self._stored[0], table)
-        ):
+        if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
         if made.computed:
@@ -170,8 +166,3 @@ class ShardWork:
             return self._asset.schema.empty_table()
         asset, wanted = self._asset, [spec.key for spec in todo]
         return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)
-
-
-def _equal(one: pa.Table, other: pa.Table) -> bool:
-    """Return whether two tables have the same columns and rows, whatever their metadata."""
-    return one.schema.equals(other.schema) and one.equals(other)

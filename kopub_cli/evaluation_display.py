@@ -258,7 +258,7 @@ def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -
 
     try:
         with corpus.reader(shard) as source:
-            image = source.page(page["page_id"], page["page_idx"], page["sha256"], page.get("upright")).image
+            image = source.page_of(page).image
     except (SourceError, UndecodableImage):
         return None
     height, width = image.shape[:2]

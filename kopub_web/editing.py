@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -69,11 +69,7 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
             given = _added(page, sent)
         case _:
             given = _changed(page, action, sent)
-    return log.add(Correction(**{**_fields(made), **given}), sent.get("seen", ""))
-
-
-def _fields(correction: Correction) -> dict[str, Any]:
-    return {name: getattr(correction, name) for name in ("page_id", "shard", "action", "author", "reason")}
+    return log.add(replace(made, **given), sent.get("seen", ""))
 
 
 def _truth(store: "ShardStore", page: kopub.Page) -> str:

@@ -64,15 +64,14 @@ def browse(
     settings = open_settings()
     port = settings.reading_room.port if port is None else port
     is_here = host in LOOPBACK
-    # Whoever reaches it from another machine needs more than its address.
-    token = token or ("" if is_here else secrets.token_urlsafe(16))
+    token = token_for(host, token)
     editor = Editor(author or getpass.getuser(), token) if edit else None
     check = corpus_check(settings.corpus.manifest, settings.store)
     room = Room(settings, searcher_of(settings), check, editor)
-    # Who opens it to others reaches it by names that are not known here.
-    api_token = api_token or ("" if is_here else secrets.token_urlsafe(16))
+    api_token = token_for(host, api_token)
     # Who opens the room to others lets them send files with the token that they are told, or not at all.
     reader = FileReader(editor or Editor(author, token)) if edit or is_here else None
+    # Who opens it to others reaches it by names that are not known here.
     app = reading_room(room, LOOPBACK if is_here else ["*"], api_token, reader)
     with listening_at(host, port) as listening:
         # Bound and listening: a browser that comes is answered, if a moment later.
@@ -86,6 +85,14 @@ def browse(
         with suppress(KeyboardInterrupt):
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
     room.words.end()
+
+
+def token_for(host: str, given: str) -> str:
+    """Return the token that was given; one is made up where other machines reach `host`."""
+    from kopub_web.own_pages import LOOPBACK
+
+    # Whoever reaches it from another machine needs more than its address.
+    return given or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
 
 
 @contextmanager

@@ -1,12 +1,11 @@
 """`kopub mcp`: the corpus as tools of agents."""
 
-import secrets
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
-from kopub_cli.commands.browse import listening_at, url_of
+from kopub_cli.commands.browse import listening_at, token_for, url_of
 from kopub_cli.commands.search import searcher_of
 from kopub_cli.console import say, table_console
 from kopub_cli.options import corpus_check, open_settings
@@ -41,7 +40,7 @@ def mcp(
 
     import uvicorn
 
-    api_token = api_token or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
+    api_token = token_for(host, api_token)
     app = http_app(server, LOOPBACK if host in LOOPBACK else ["*"], api_token)
     with listening_at(host, port) as listening:
         out = table_console()

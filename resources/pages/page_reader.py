@@ -116,6 +116,10 @@ class PageReader:
         transform = PageTransform.of_row(upright)
         return Page(page_id, data if transform is None else transform.apply_encoded(data))
 
+    def page_of(self, row: Mapping[str, Any]) -> Page:
+        """Return the page of a row of `raw_pages`; see `page`."""
+        return self.page(row["page_id"], row["page_idx"], row["sha256"], row.get("upright"))
+
     def sha256(self, row: int) -> str:
         """Return the SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""
         return hashlib.sha256(self._encoded(row)).hexdigest()

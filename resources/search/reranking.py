@@ -70,8 +70,7 @@ class SeenPages:
             with self._corpus.reader(shard) as reader:
                 for page_id in ids:
                     row = rows[page_id]
-                    page = reader.page(page_id, row["page_idx"], row["sha256"], row.get("upright"))
-                    yield (shard, page_id), Pair("", question, row.get("text") or "", bytes(page.data))
+                    yield (shard, page_id), Pair("", question, row.get("text") or "", bytes(reader.page_of(row).data))
 
     def _rows(self, shard: str) -> dict[str, dict[str, Any]]:
         """Return the rows of a shard's pages by id, with what is seen of each."""

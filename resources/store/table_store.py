@@ -282,9 +282,7 @@ class TableStore:
             found = self.find(asset, shard)
         except DamagedTable:
             return False
-        return found is not None and (
-            found[1] == metadata and found[0].schema.equals(table.schema) and found[0].equals(table)
-        )
+        return found is not None and found[1] == metadata and found[0].equals(table)
 
     def _versions(self, asset: str, shard: str) -> Versions:
         return Versions(self._objects, f"{self._root}/{FOLDER}/{asset}/{shard}")
