@@ -108,7 +108,7 @@ def _engine_kind(declared: ShardAsset) -> set[str]:
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
     """Return references to an asset's source for the UI.
 
-    None for one that was typed into a session.
+    Empty for one that was typed into a session.
     """
     try:
         file, line = _declared_at(asset)

@@ -32,7 +32,7 @@ def score_changes(
 ) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
     """Return the changes of the headline scores since the run before.
 
-    None where they are not of the tables as they are now.
+    Empty where they are not of the tables as they are now.
     """
     from resources.evaluation import reading_scores as reading
     from resources.search import metrics as finding

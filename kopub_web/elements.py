@@ -42,9 +42,9 @@ class PageCard:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCard:
-    """A document in a list: its first page, its pages, and doubtful ones.
+    """A document in a list: its first page under its name, and its pages.
 
-    It stands under its name; a person should look at the doubtful ones.
+    `pages` counts all of them, `calls` those that a person should look at.
     """
 
     cover: PageCard

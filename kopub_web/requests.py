@@ -142,9 +142,9 @@ _DIGITS = 7
 
 
 def cookie_of(choice: str) -> str:
-    """Return the cookie's name, with the port.
+    """Return the name of the cookie that keeps a choice.
 
-    Other servers on this machine, at other ports, see it too.
+    It has the project in it: browsers send a cookie to the servers at all ports of a machine.
     """
     return f"kopub_{choice}"
 
@@ -199,9 +199,9 @@ class ViewResponse:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """One part of a long list: its number from 1, and its neighbours.
+    """One part of a long list.
 
-    With the number of the last one, and the addresses of those beside it.
+    It has its number from 1, that of the last part, and the addresses of the parts beside it.
     """
 
     at: int
@@ -241,22 +241,22 @@ class Addresses:
         return self._address("/documents", request)
 
     def document(self, document: kopub.Document, **request: object) -> str:
-        """Return a document by its name, or by its first page.
+        """Return the address of a document.
 
-        The latter where no address holds the name.
+        It names the first page where the document's own name is too long.
         """
         named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
         return self._address("/document", {**named, **request})
 
     def page(self, page_id: str, **request: object) -> str:
-        """Return a page.
+        """Return the address of a page.
 
         `request` are the view of it, and the way on which a person came.
         """
         return self._address("/page", {"id": page_id, **request})
 
     def pages(self, kind: str = "", **request: object) -> str:
-        """Return a list of pages to look at."""
+        """Return the address of a list of pages to look at."""
         return self._address("/pages", {"kind": kind, **request})
 
     def figures(self, **request: object) -> str:
@@ -272,22 +272,25 @@ class Addresses:
         return self._address("/versions", request)
 
     def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
-        """Return a page's picture; with its stamp, a browser may keep it for ever."""
+        """Return the address of a page's picture.
+
+        With the page's stamp in it, a browser may keep the picture for ever.
+        """
         return self._address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
 
     def figure(self, page_id: str, region: int) -> str:
-        """Return a region that is cut out of the picture of its page."""
+        """Return the address of a region that is cut out of its page."""
         return self._address("/figure", {"id": page_id, "region": region})
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
-        """Return a page or document as a file: markdown, json or pdf.
+        """Return the address of a page or document as a file: markdown, json or pdf.
 
-        A document is given by its first page.
+        That of a document names its first page.
         """
         return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
 
     def display(self) -> str:
-        """Return where the choice of language and colours is sent."""
+        """Return the address that the choice of language and colours is sent to."""
         return self._address("/display", {})
 
     def static(self, name: str) -> str:

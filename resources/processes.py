@@ -95,7 +95,7 @@ def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict
 
 
 def beside_program(program: Path, package: str) -> list[Path]:
-    """Return a package's folder in a program's environment, else None."""
+    """Return the folders of a package in the environment that a program is of."""
     return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
 
 

@@ -226,7 +226,7 @@ def region(row: Row) -> Region:
 
 
 def steps(lineage: pa.Table) -> Iterator[Step]:
-    """Return the steps in rows of `LINEAGE`."""
+    """Yield the step of each row of `LINEAGE`."""
     for row in lineage.to_pylist():
         yield Step(
             asset=row["asset"],

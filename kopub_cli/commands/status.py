@@ -212,7 +212,7 @@ class _AssetStatus:
 def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
     """Yield how the release folder differs from its lists.
 
-    None at a URL or before a release.
+    Nothing is compared at a URL, or before a release.
     """
     from resources.release.files import differences
     from resources.store.corpus_tables import RELEASED_FILES

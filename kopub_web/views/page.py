@@ -153,7 +153,7 @@ def _no_picture(page: kopub.Page) -> str | None:
 
 
 def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
-    """Return a neighbour in the document, in the same view.
+    """Return the address of a neighbour in the document, in the same view.
 
     Who leaves the way through a list goes on without it.
     """

@@ -57,7 +57,7 @@ class MemoryDemand:
     """The parts of a server's, where its model's are known."""
 
     def of(self, total: int) -> int:
-        """Return the bytes of a GPU with `total`.
+        """Return the bytes that it takes of a GPU with `total` bytes.
 
         A server's share must be free, and it may take more.
         """
