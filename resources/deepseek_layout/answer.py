@@ -50,11 +50,6 @@ CAPTIONS = frozenset(label for label in OURS if label.endswith(("_caption", "_fo
 CAPTIONED = frozenset({"table", "image", "figure", "chart"})
 
 
-def map_label(label: str) -> str:
-    """Return our label for the model's own."""
-    return OURS.get(label, UNKNOWN)
-
-
 GRID = 999
 """Coordinates go from 0 to this in both directions, whatever the shape of the page."""
 
@@ -267,7 +262,7 @@ def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
 
 def _content(block: AnswerBlock) -> tuple[str, str]:
     """Return our label and the content of a block, as `RegionText.content` has it."""
-    label = map_label(block.label) if block.label else UNKNOWN
+    label = OURS.get(block.label, UNKNOWN)
     if label not in _KINDS and "<table" in block.text.lower():
         label = "table"
     kind = _KINDS.get(label, Task.TEXT)

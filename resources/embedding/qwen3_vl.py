@@ -133,8 +133,6 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
 
         It takes 10 GB of memory for the 2B model.
         """
-        import numpy as np
-
         raw = reference_vectors(
             self.server.python(), self.server, self.instruction, bytes(page.data), self.max_pixels, text
         )

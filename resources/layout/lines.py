@@ -26,10 +26,10 @@ class InkBox(NamedTuple):
     def height(self) -> int:
         return self.y2 - self.y1
 
-    def inside(self, other: "InkBox", slack: int = 0) -> bool:
-        """Return whether the centre of this box lies in `other`, grown by `slack`."""
+    def inside(self, other: "InkBox") -> bool:
+        """Return whether the centre of this box lies in `other`."""
         x, y = (self.x1 + self.x2) / 2, (self.y1 + self.y2) / 2
-        return other.x1 - slack <= x <= other.x2 + slack and other.y1 - slack <= y <= other.y2 + slack
+        return other.x1 <= x <= other.x2 and other.y1 <= y <= other.y2
 
     def overlaps(self, other: "InkBox") -> bool:
         """Return whether the boxes share a pixel."""

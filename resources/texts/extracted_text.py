@@ -259,7 +259,6 @@ SOUND, UNSOUND = "sound", "unsound"
 
 _FEWEST_LETTERS = 20
 """Letters and digits from which a distance says something."""
-"""Share of a region's ink without a word, from which the layer does not hold the region."""
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _TABLE = "table"
 _DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)

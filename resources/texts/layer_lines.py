@@ -196,11 +196,6 @@ class RegionWords:
     words: tuple[Word, ...]
     bare_share: float
 
-    @property
-    def characters(self) -> int:
-        """Characters of its words."""
-        return sum(len(word.text) for word in self.words)
-
 
 def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
     """Return the words whose middle lies in each box.

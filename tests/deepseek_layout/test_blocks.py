@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, AnswerBlock, map_label, parse
+from resources.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, UNKNOWN, AnswerBlock, parse
 
 
 def tag(label: str, *box: int) -> str:
@@ -197,7 +197,7 @@ def test_real_answers_have_the_structure_that_docling_gives_them(name: str):
         blocks = blocks[1:]  # docling drops what stands before the first tag
     found = []
     for block in blocks:
-        text = re.sub(r"^#+\s*", "", block.text) if map_label(block.label) in TITLES else block.text
+        text = re.sub(r"^#+\s*", "", block.text) if OURS.get(block.label, UNKNOWN) in TITLES else block.text
         if block.label == "table":
             text = " ".join(re.sub(r"</t[dh]>|<[^>]*>", "\0", text).replace("\0", " ").split())
         found.append(("caption" if block.label.endswith("caption") else block.label, " ".join(text.split()), block))

@@ -18,7 +18,7 @@ from resources.layout.regions import Task
 from resources.recognition.regions import PageReading
 from resources.recognition.vlm.client.answers import tidy
 from resources.recognition.vlm.client.deepseek import (
-    MAX_TOKENS,
+    OCR,
     TILE,
     TiledImage,
     clean,
@@ -104,7 +104,7 @@ def test_the_model_gets_the_page_s_own_pixels() -> None:
         ((1280, 640), (2, 1), 273 + 21 * 10),
         ((2480, 3508), (2, 3), 273 + 21 * 30),
         ((4000, 500), (6, 1), 273 + 61 * 10),
-        ((500, 4000), (1, 6), MAX_TOKENS),
+        ((500, 4000), (1, 6), OCR.most_tokens),
         # As near to two tiles as to three: a crop that fills half of three takes three.
         ((700, 280), (2, 1), 273 + 21 * 10),
         ((2500, 1000), (3, 1), 273 + 31 * 10),
@@ -120,7 +120,7 @@ def test_a_crop_is_never_enlarged_and_still_covers_its_tiles(width: int, height:
     size = model_size(width, height)
     assert size[0] <= width
     assert size[1] <= height
-    assert TiledImage(b"", "image/png", *size).tokens <= MAX_TOKENS
+    assert TiledImage(b"", "image/png", *size).tokens <= OCR.most_tokens
     if size != (width, height):
         columns, rows = tiles(width, height)
         assert size[0] >= columns * TILE

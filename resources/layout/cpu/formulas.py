@@ -104,19 +104,11 @@ def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmenta
     """Return whether a block all but touches a formula with nothing between."""
     box, whole = page.blocks[place].box, union([page.blocks[other].box for other in group])
     near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
-    narrow, wide = sorted((box, whole), key=_width)
+    narrow, wide = sorted((box, whole), key=lambda each: each.width)
     beside = narrow.x1 >= wide.x1 - page.em and narrow.x2 <= wide.x2 + page.em
     both = union([box, whole])
     strangers = (block.box for other, block in enumerate(page.blocks) if other not in pieces)
     return near and beside and not any(other.overlaps(both) and not other.overlaps(whole) for other in strangers)
-
-
-def _width(box: InkBox) -> int:
-    return box.width
-
-
-def _top(box: InkBox) -> int:
-    return box.y1
 
 
 class BlockPrint:
@@ -230,7 +222,8 @@ class BlockPrint:
         _, _, stats, _ = cv2.connectedComponentsWithStats(words, connectivity=8)
         boxes = [InkBox(x, y, x + w, y + h) for x, y, w, h, _ in stats[1:].tolist()]
         edge = max((box.x2 for box in boxes), default=0)
-        return sorted((box for box in boxes if box.x2 > edge - 0.3 * self.em and self._is_number(box)), key=_top)
+        numbers = (box for box in boxes if box.x2 > edge - 0.3 * self.em and self._is_number(box))
+        return sorted(numbers, key=lambda number: number.y1)
 
     def _is_number(self, word: InkBox) -> bool:
         if not (0.8 * self.em < word.height < 1.6 * self.em and 0.9 * self.em < word.width < 4 * self.em):

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from resources.errors import SourceError, spelt
 from resources.pages.documents import conversion, pdf, pictures
 from resources.pages.documents.pdf import is_pdf
-from resources.pages.places import ObjectPath, SourcePath, sha256_of
+from resources.pages.places import ObjectPath, SourcePath
 
 MAX_BYTES = 200
 """Longest id in UTF-8. File systems take names of 255 bytes; the rest is room for an index and an extension."""
@@ -40,13 +40,6 @@ class DocumentFile:
     place: str
     name: str
     id: str
-
-    def sha256(self) -> str:
-        """Return the SHA-256 of the file.
-
-        Raises `OSError`, or `SourceError` and `StoreError` where it is fetched.
-        """
-        return sha256_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from resources.pages.documents.folder import DocumentFile, LeftOut, marked
 from resources.pages.documents.pdf import Pdfs, is_pdf
 from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Failure, MadePage, PageCount
-from resources.pages.places import SourcePath, on_disk
+from resources.pages.places import SourcePath, on_disk, sha256_of
 from resources.parallel import ordered_map
 from resources.processes import end_child, how_it_ended, start_child
 
@@ -423,6 +423,6 @@ def _suffix(place: str) -> str:
 
 def _sha256(document: DocumentFile) -> str | OSError:
     try:
-        return document.sha256()
+        return sha256_of(document.path)
     except OSError as error:
         return error

@@ -78,8 +78,6 @@ class TextLayer:
     @classmethod
     def failed(cls, why: str) -> Self:
         """Return a layer that cannot be read."""
-        import numpy as np
-
         return cls(0, 0, (), 0, 1, np.zeros((0, 0), bool), why)
 
     @cached_property
@@ -89,8 +87,6 @@ class TextLayer:
 
     def to_json(self) -> str:
         """Return the layer as it is stored."""
-        import numpy as np
-
         if self.failure:
             return json.dumps({"failure": self.failure}, ensure_ascii=False)
         packed = zlib.compress(np.packbits(self.bare).tobytes())
@@ -115,8 +111,6 @@ class TextLayer:
 
         One that failed for anything else, so that only its page is without it.
         """
-        import numpy as np
-
         try:
             held = json.loads(stored)
             if "failure" in held:

@@ -14,7 +14,6 @@ from resources.layout.regions import Region, Task
 from resources.pages.page import Page
 from resources.recognition.base import Recognizer
 from resources.recognition.regions import PageReading
-from resources.recognition.vlm.client.answers import as_written
 from resources.recognition.vlm.client.chat_requests import VERSION as REQUESTS
 from resources.recognition.vlm.client.reader import PageJob, RequestSettings, VlmReader
 from resources.recognition.vlm.client.region_images import ImageMaker, count_one_part
@@ -122,12 +121,12 @@ class VlmRecognizer(ServedEngine, Recognizer):
         """
         return count_one_part
 
+    @abstractmethod
     def answer_cleaner(self) -> Callable[[str, Task], str]:
         """Return the function that takes the model's own marks out of an answer.
 
         Client processes import it too.
         """
-        return as_written
 
     def request_settings(self) -> RequestSettings:
         """Return what requests hold and how answers are judged."""

@@ -157,11 +157,6 @@ def _shorten(unit: str) -> str:
     return repr(line if len(line) <= 40 else f"{line[:40]}…")
 
 
-def as_written(text: str, task: Task) -> str:
-    """Return an answer whose model adds nothing to the text itself."""
-    return text
-
-
 _NUMBER = re.compile(r"\d[\d.,]*")
 _DIGITS = re.compile(r"(\d{1,3})(?:[,.]?\1){11,}")
 """One to three digits twelve times over: a number whose digits multiplied. Few numbers are printed so."""

@@ -51,7 +51,6 @@ class Views:
 OCR = Views(TILE, True, 933)
 OCR2 = Views(768, False, 1121)
 """The views of DeepSeek-OCR-2."""
-MAX_TOKENS = OCR.most_tokens
 
 
 class TiledImage(RegionImage):
