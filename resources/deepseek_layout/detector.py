@@ -1,8 +1,4 @@
-"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a retry.
-
-The cap is one for the shard, however many client processes read it, and the same pages get it whatever order their
-answers come in: the first ones of the shard, in its order, whose answers are not good.
-"""
+"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a retry."""
 
 import math
 from collections import deque
@@ -54,10 +50,9 @@ class _ShardTries:
 class RetryBudget:
     """Retries of at most `share` of a shard's pages, 0 to 1.
 
-    One page gets one at least; none does for 0. The cap is one for the shard, however many client processes read it,
-    and the same pages get it whatever order their answers come in: the first ones of the shard, in its order, whose
-    answers are not good. Of pages that are in no batch nobody knows how many will come: there a page counts those up to
-    itself.
+    At least one page may be retried, none where `share` is 0. All client processes share the limit. In whatever order
+    answers come in, the retries go to the first pages of the shard, in its order, whose answers are not good. How many
+    pages come is unknown of those in no batch: for each of them the limit is a share of the pages up to itself.
     """
 
     def __init__(self, share: float) -> None:
@@ -66,10 +61,7 @@ class RetryBudget:
         self._of: dict[int, tuple[_ShardTries, _PageRequest]] = {}
 
     def note_request(self, number: int, batch: PageBatch | None) -> None:
-        """Note that a page is requested; those of a batch in its order.
-
-        `number` is no other page's.
-        """
+        """Note that a page, by its own `number`, is requested, in its batch's order."""
         shard = self._shards.setdefault(batch, _ShardTries())
         shard.began += 1
         request = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
@@ -162,10 +154,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return self
 
     def recipe(self) -> dict[str, Any]:
-        """Add the room for answers, and the versions of pictures and requests.
-
-        The recognizers share that code.
-        """
+        """Add the room for answers, and the versions of code shared with the recognizers."""
         shared = {"images": IMAGES.number, "requests": REQUESTS.number}
         recipe = super().recipe()
         if not self.second_look:

@@ -147,10 +147,7 @@ class WholePageReader:
         """Do nothing: nothing is held."""
 
     def prepare(self, job: WholePageJob) -> PreparedWholePage:
-        """Decode the page, find its ink and ruled tables, and make its picture.
-
-        For a retry, make the pictures of its halves.
-        """
+        """Decode the page, find its ink and tables, make its picture or its halves'."""
         import cv2
 
         started = time.perf_counter()
@@ -255,7 +252,7 @@ class WholePageReader:
     def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: Figures) -> PageLayout:
         """Make the layout of a page from its answer.
 
-        What no sound text is known of has none: it is read from its crop.
+        A region without a sound text has none, so that it is read from its crop.
         """
         assert ready.ink is not None
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems

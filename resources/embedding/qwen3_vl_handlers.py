@@ -171,10 +171,7 @@ class EmbeddingHandler:
         """Do nothing: there is nothing to release."""
 
     async def finish(self, ready: PreparedVector, client: Client) -> tuple[Embedding, Figures]:
-        """Send all requests and make one vector of the answers.
-
-        A failed request fails the whole.
-        """
+        """Send all requests and make one vector of the answers; one failure fails all."""
         if ready.predetermined is not None:
             return ready.predetermined, ready.figures
         try:
@@ -205,7 +202,7 @@ class EmbeddingHandler:
         return answer
 
     def _check(self, request: VectorRequest, answer: VectorAnswer) -> None:
-        """Raise `_Unusable` for a wrong vector, and `EngineError` when the server makes no right ones."""
+        """Raise `_UnusableVector` for a wrong vector, and `EngineError` when the server makes no right ones."""
         width = len(answer.vector)
         if width != self._settings.width:
             self._wrong += 1

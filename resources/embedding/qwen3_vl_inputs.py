@@ -51,10 +51,7 @@ class Chunker:
         self._tokenizer.encode_special_tokens = True
 
     def prompts(self, text: str) -> list[list[int]]:
-        """Return the prompts of a text, one for each of as few chunks as possible.
-
-        Chunks are cut between sentences.
-        """
+        """Return a text's prompts, one for each of as few chunks of sentences as possible."""
         turn = _START + text
         encoded = self._tokenizer.encode(turn, add_special_tokens=False)
         chunks = [slice(*ends) for ends in _chunks(turn, encoded.offsets, self._room + len(self._start), self._room)]
@@ -82,10 +79,7 @@ _preloaded: "dict[Path, Tokenizer]" = {}
 
 
 def preload_tokenizer(tokenizer: Path) -> None:
-    """Read a tokenizer for the first who takes it.
-
-    That of the model takes a quarter of a second.
-    """
+    """Read a tokenizer, which takes a quarter of a second, for its first taker."""
     if tokenizer not in _preloaded:
         _preloaded[tokenizer] = _read_tokenizer(tokenizer)
 
@@ -171,10 +165,7 @@ class PageImage:
 
 
 def warm_up_resizer() -> None:
-    """Resize a small page, so that the first real one does not wait.
-
-    Libraries do much at their first call.
-    """
+    """Resize a small page: libraries do much at their first call."""
     import numpy as np
 
     page_image(_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)

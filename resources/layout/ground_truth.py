@@ -78,10 +78,7 @@ def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:
 
 
 def _region(index: int, named: dict[str, Any], width: int, height: int) -> Region:
-    """Make a region from what the corpus names.
-
-    Raises `ValueError` for a label, a task or a box that cannot be used.
-    """
+    """Make a region from what the corpus names. Raises `ValueError` where that is unusable."""
     label, box = named["label"], tuple(named["bbox"] or _WHOLE)
     if label not in LABELS:
         raise ValueError(f"{label!r:.40} is no label")

@@ -78,10 +78,7 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
 
 
 def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
-    """Return why a page without writing should be looked at.
-
-    None for one on light paper.
-    """
+    """Return why a page without writing should be looked at, None on light paper."""
     return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
@@ -235,10 +232,7 @@ def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[
 
 
 def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArray[np.uint8]":
-    """Return the quadratic surface through the paper.
-
-    Inpainting would bend over a box half a page wide.
-    """
+    """Return the quadratic surface through the paper; inpainting would bend over a large box."""
     y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
     terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
     weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
@@ -246,10 +240,7 @@ def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArr
 
 
 def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDArray[np.bool_] | None":
-    """Return the tiles of the largest part of a page without an edge.
-
-    They are (columns, rows); None if it is not most of the page.
-    """
+    """Return the tiles of the largest edgeless part, None if not most of the page."""
     import cv2
 
     level = cv2.morphologyEx(light, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) <= _EDGE

@@ -94,10 +94,7 @@ def estimate_em(ink: "NDArray[np.uint8]") -> float:
 
 
 def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
-    """Find the lines of text in an ink mask of 0 and 1.
-
-    Words less than an `em` apart are one line.
-    """
+    """Find the text lines of a 0/1 ink mask; words within an `em` are joined."""
     import cv2
 
     kernel = np.ones((max(3, round(0.2 * em)), round(em)), np.uint8)
@@ -173,10 +170,7 @@ def _find_thin_lines(contrast: "NDArray[np.uint8]", width: int, height: int, em:
 
 
 def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:
-    """Clear the rules, and one pixel around them, from an ink mask.
-
-    That pixel is their grey edge.
-    """
+    """Clear the rules, and one pixel of grey edge around them, from an ink mask."""
     for x1, y1, x2, y2 in (*rules.horizontal, *rules.vertical):
         mask[max(0, y1 - 1) : y2 + 1, max(0, x1 - 1) : x2 + 1] = 0
 

@@ -83,10 +83,7 @@ DEFAULT_TASKS: Mapping[str, Task] = MappingProxyType({label: _default_task(label
 
 
 def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:
-    """Return the task of every label, with a profile's changes.
-
-    Raises `ConfigError` for an unknown name.
-    """
+    """Return the task of every label, with a profile's changes. Raises `ConfigError`."""
     check_labels("layout.tasks", changes)
     unknown = sorted(set(changes.values()) - set(Task))
     if unknown:

@@ -103,23 +103,14 @@ class PageFile(ABC):
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """Return the row at `index` of the file, from 0.
-
-        A row that is not there has a problem.
-        """
+        """Return the row at `index`, from 0; one that is not there has a problem."""
 
     def text_layers(self) -> list[str | None]:
-        """Return every row's text layer, None for a row without.
-
-        Rows end where the file cannot be read.
-        """
+        """Return the text layer of each row up to any damage, None without one."""
         return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
 
     def names(self) -> list[tuple[str | None, str | None]]:
-        """Return every row's id and its document's name.
-
-        Rows end where the file cannot be read.
-        """
+        """Return the id and the document's name of each row up to any damage."""
         rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
         return [(row.id, row.file_name) for row in rows]
 
@@ -280,10 +271,7 @@ def _damage(error: Exception | str) -> str:
 
 
 def check_schema(schema: pa.Schema, place: str) -> None:
-    """Raise `SourceError` unless the file has one id and image column.
-
-    Both are of the corpus schema.
-    """
+    """Raise `SourceError` unless a file has one id and one image column of known types."""
     for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
         if (count := schema.names.count(name)) > 1:
             raise SourceError(f"{place} has {count} columns named {name}: rename or drop all but one")
@@ -346,10 +334,7 @@ class _ReadBatch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
-        """Return the values of a column as `read` understands them.
-
-        None for the others, and all None without the column.
-        """
+        """Return a column as `read` understands its values; None for others, or without the column."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -383,10 +368,7 @@ def _is_gap(value: Any) -> bool:
 
 
 def _whole_number(value: Any) -> int:
-    """Return a whole number, also of a float or digits.
-
-    Raises `ValueError`, `TypeError`.
-    """
+    """Return a whole number, also of a float or digits. Raises `ValueError`, `TypeError`."""
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -405,10 +387,7 @@ def _id(value: str | bytes | None) -> str | None:
 
 
 class _Values:
-    """The values of a binary or string array, not copied.
-
-    Raises `pa.ArrowInvalid` when they are damaged.
-    """
+    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` for damaged ones."""
 
     def __init__(self, array: pa.Array) -> None:
         values = array.view(_BINARY[array.type])

@@ -108,18 +108,12 @@ class Corpus(Resource):
 
     @property
     def gold(self) -> Path | None:
-        """The file of known answers beside an index, where there is one.
-
-        The index is on this machine.
-        """
+        """The file of known answers beside an index on this machine, if there is one."""
         place = self.manifest.place(GOLD)
         return Path(place) if not is_url(place) and Path(place).is_file() else None
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
-        """Yield every row of a shard in file order.
-
-        There are as many as the manifest says. Raises `SourceError`.
-        """
+        """Yield a shard's rows in file order, as many as were indexed. Raises `SourceError`."""
         shard = self.manifest.shard(shard_key)
         source = Path(shard.file).name
         duplicates = set(shard.duplicates)
@@ -172,10 +166,7 @@ class Corpus(Resource):
 
 
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
-    """Return why a row cannot keep its id; None when it can.
-
-    The reason has the row's number and the id.
-    """
+    """Return why a row (by number and id) cannot keep its id, else None."""
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
     if (problem := folder.problem_with(row.id)) is not None:
@@ -186,10 +177,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
 
 
 def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
-    """Return a row's document and page number.
-
-    They are in columns of the file, or else in the id.
-    """
+    """Return a row's document and page number, from its columns or else its id."""
     doc_id, page_no = row.file_name, row.page_number
     if parts := _ID_PARTS.fullmatch(page_id):
         doc_id = parts["doc"] if doc_id is None else doc_id
@@ -198,20 +186,14 @@ def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
 
 
 def queries_source(manifest: Manifest, shard: str) -> str:
-    """Return the fingerprint of a shard's queries as they were indexed.
-
-    Those of other shards do not count.
-    """
+    """Return the fingerprint of one shard's queries as they were indexed."""
     queries = manifest.queries
     by_shard = shard_fingerprints(manifest.index, queries.file, queries.sha256) if queries else {}
     return by_shard.get(shard, fingerprint([]))
 
 
 def corpus_source(manifest: Manifest, other: "Callable[[], Source]") -> "Source":
-    """Return what reads the corpus's fingerprints: pages, queries and `other`.
-
-    `other` is asked once for those of further assets.
-    """
+    """Return a source of fingerprints: pages, queries, and for other assets `other`, called once."""
     known: list[Source] = []
 
     def source(asset: str, shard: str) -> str | None:
@@ -310,10 +292,7 @@ def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
 
 
 def digest(table: pa.Table) -> str:
-    """Return the SHA-256 of the indexed queries.
-
-    Unlike that of their file it does not depend on who wrote the Parquet.
-    """
+    """Return the SHA-256 of the indexed queries, whoever wrote the Parquet file."""
     content = json.dumps(table.to_pylist(), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -350,10 +329,7 @@ def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) ->
 
 
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
-    """Return the page ids by page number in the corpus.
-
-    Pages of a file are numbered from 1 in the order of its indices.
-    """
+    """Return page ids by their number in the corpus; a file's pages count from 1."""
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
         found = ", ".join(annotations.column_names)
         raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")

@@ -48,10 +48,7 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
 
 def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
-    """Return what is wrong with the fax data of a TIFF's picture.
-
-    Pillow raises nothing of it.
-    """
+    """Return what is wrong with a TIFF's fax data, of which Pillow raises nothing."""
     from imagecodecs import TiffError, tiff_decode
 
     try:
@@ -70,10 +67,7 @@ def fax_as_tiff(data: bytes, width: int, height: int) -> bytes:
 
 
 def jbig2_damage(data: bytes) -> str | None:
-    """Return what is wrong with the segments of a PDF's JBIG2 data.
-
-    They follow each other to its end.
-    """
+    """Return what is wrong with the chain of segments in a PDF's JBIG2 data."""
     at = 0
     while len(data) - at >= _LEAST_SEGMENT:
         number, flags, references = struct.unpack_from(">IBB", data, at)

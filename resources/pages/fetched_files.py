@@ -33,10 +33,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The size of a file in bytes, and a mark of its content.
-
-    The storage says both; the mark changes with the content.
-    """
+    """A file's size and a mark that changes with its content, as the storage says."""
 
     size: int
     mark: str
@@ -112,10 +109,7 @@ class FetchedFiles:
                     use.lock.release()
 
     def take(self, url: str, made: Path) -> Stamp:
-        """Keep a file that this machine has just written to a URL.
-
-        It is moved, and not fetched.
-        """
+        """Keep a file that this machine has just written to a URL, by moving it."""
         use = self._use(url)
         with use.alone:
             if not use.users:
@@ -167,10 +161,7 @@ class FetchedFiles:
         raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
 
     def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
-        """Return the file, fetched whole; None where it changed meanwhile.
-
-        `forget` what was kept of it before.
-        """
+        """Fetch the file whole, and `forget` its former states; None where it changed meanwhile."""
         if stamp.size > self._most:
             raise SourceError(
                 f"{url} has {stamp.size:,} bytes and corpus.cache_gb lets this machine keep {self._most / 1e9:g} GB: "

@@ -1,7 +1,4 @@
-"""The writer of an index: shards, queries and what is left out.
-
-They are those of all sources.
-"""
+"""The writer of an index: shards, queries and files left out, of all sources."""
 
 import itertools
 from collections import defaultdict
@@ -50,10 +47,7 @@ class _Part:
 
 
 class IndexWriter:
-    """Writes the index at `place` anew, from the one `before`.
-
-    One process at a time may.
-    """
+    """Writes the index at `place` anew from the one `before`, one process at a time."""
 
     def __init__(self, place: CorpusPlace, before: Manifest | None, tell: Callable[[str], None]) -> None:
         self._place, self._before, self._tell = place, before, tell
@@ -88,10 +82,7 @@ class IndexWriter:
         return result
 
     def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
-        """Return the pages of a first look: no fewer than are there.
-
-        Raises `SourceError` where there is none to be had.
-        """
+        """Return the pages of a first look, no fewer than there are. Raises `SourceError`."""
         if most is None:
             return None
         if not found.documents:
@@ -311,10 +302,7 @@ class IndexWriter:
         return queries
 
     def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
-        """Return the queries of unchanged sources, by the source's name.
-
-        Raises `SourceError`.
-        """
+        """Return the queries of unchanged sources, by the source's name. Raises `SourceError`."""
         before = self._before
         if before is None or before.queries is None:
             return {}

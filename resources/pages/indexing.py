@@ -62,10 +62,7 @@ def index(
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:
-    """Return the places of a corpus's sources where it lacks `source`.
-
-    Empty where it has it, or has none.
-    """
+    """Return the places of a corpus's sources, empty where `source` is among them."""
     before = _before(place_of(where))
     return before.location if before and before.named(source) is None else ""
 
@@ -91,10 +88,7 @@ def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = Non
 
 
 def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
-    """Index again the sources with failed pages; return whether there were any.
-
-    They failed for a reason that may pass.
-    """
+    """Index again the sources with pages that failed; return whether there were any."""
     place = place_of(where)
     before = _before(place)
     failed = [source for source in before.sources if source.failed] if before else []
@@ -105,10 +99,7 @@ def retry_failed(where: Path | CorpusPlace, progress: Progress) -> bool:
 
 
 def _index_copies(known: Manifest, changed: PageSource, place: CorpusPlace, tell: Progress) -> None:
-    """Index again the sources that left out copies of files in `changed`.
-
-    It may have lost them.
-    """
+    """Index again the sources that left out files as copies of those in `changed`."""
     for source in known.sources:
         if changed.name in source.copies_of:
             _index_again(known, source, place, tell)
@@ -132,10 +123,7 @@ def _before(place: CorpusPlace) -> Manifest | None:
 
 @contextmanager
 def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
-    """Let one process at a time write an index.
-
-    Of this machine, or of all nodes for one on object storage. Raises `StoreError`.
-    """
+    """Let one process at a time write an index, also among nodes. Raises `StoreError`."""
     waits = f"another `kopub index` writes the index at {place}: waiting for it"
     if not place.remote:
         folder = os.open(place.folder, os.O_RDONLY) if place.folder.is_dir() else None

@@ -201,10 +201,7 @@ class Manifest(_FileEntry):
         return {shard.key: shard for shard in self.shards}
 
     def source(self, name: str) -> PageSource:
-        """Return the source of a name or place.
-
-        The place is as a person writes it. Raises `SourceError`.
-        """
+        """Return the source that a person names, also by its place. Raises `SourceError`."""
         found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not found:
             names = [source.name for source in self.sources]
@@ -298,10 +295,7 @@ def name_of(location: str) -> str:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Return the value of a JSON file.
-
-    Raises `ValueError` when it is no JSON or nested too deeply.
-    """
+    """Return what JSON holds. Raises `ValueError` for other bytes, or too deep nesting."""
     try:
         return json.loads(content)
     except RecursionError:

@@ -262,10 +262,7 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[
 
 
 def turn_scores(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    """Return the mean log-probability of each number of turns, (4,).
-
-    Quarter turns are to the left; the mean is over the windows.
-    """
+    """Return the mean log-probability over the windows of 0 to 3 turns left, (4,)."""
     import numpy as np
 
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)

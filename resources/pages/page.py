@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageBatch:
-    """Pages of a shard that an asset makes together.
-
-    They are those that its table lacks, one after the other.
-    """
+    """Pages of a shard that its table lacks, made together one after the other."""
 
     shard: str
     pages: int
@@ -110,10 +107,7 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
 
 
 def is_plain(data: bytes | memoryview) -> bool:
-    """Return whether all decoders make the same page of a picture.
-
-    It is upright then, without alpha or palette. Raises `UndecodableImage`.
-    """
+    """Return whether all decoders make the same page: upright, no alpha or palette. Raises `UndecodableImage`."""
     with _open(data, "damaged") as image:
         upright = _orientation(image) == _UPRIGHT
         return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
@@ -148,10 +142,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
 
 def _on_paper(page: "Image.Image") -> "Image.Image":
-    """Return an RGBA page on white, else on black, else without transparency.
-
-    The next one is taken where nothing shows.
-    """
+    """Return an RGBA page on white, on black, or opaque: the first that shows anything."""
     import numpy as np
     from PIL import Image
 
@@ -180,7 +171,7 @@ def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
     """Return the RGB pixels of a plain page, None where Pillow is needed.
 
-    So it is, too, where a decoder refuses. A plain page is upright, without alpha or palette.
+    A plain page is upright, without alpha or palette. Pillow is also needed where another decoder refuses it.
     """
     import cv2
     import imagecodecs
@@ -227,10 +218,7 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarra
 
 @cache
 def _wuffs() -> "ImageDecoderConfig | None":
-    """Return the decoder of Wuffs, None without pywuffs.
-
-    That is an extra that must be compiled.
-    """
+    """Return the decoder of Wuffs, None without pywuffs, an extra that must be compiled."""
     try:
         from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
         from pywuffs.aux import ImageDecoderConfig
@@ -255,10 +243,7 @@ def _one_pixel() -> bytes:
 
 @contextmanager
 def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
-    """Yield the image with its header read.
-
-    Whatever goes wrong with it here or in the body is an `UndecodableImage`.
-    """
+    """Yield the image, its header read; any fault here or later is an `UndecodableImage`."""
     from PIL import Image
 
     if not data:
@@ -292,10 +277,7 @@ def _format(image: "ImageFile") -> str:
 
 
 def _refuse_several(image: "ImageFile") -> None:
-    """Raise `UndecodableImage` when the file holds several pictures.
-
-    All but the first would be lost unseen.
-    """
+    """Raise `UndecodableImage` for several pictures: all but the first would be lost unseen."""
     name = _format(image)
     if name == "TIFF":
         # Pillow sets it when it has read the first directory; `n_frames` would read them all.
@@ -337,19 +319,13 @@ def is_fax(image: "ImageFile") -> bool:
 
 
 def _jpeg_pictures(image: "ImageFile") -> int:
-    """Return a JPEG's pictures: the first, and all further views.
-
-    Thumbnails and a phone's depth or gain maps are none.
-    """
+    """Count a JPEG's views; thumbnails and a phone's depth or gain maps are none."""
     entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
     return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
 
 
 def _upright_size(image: "ImageFile") -> tuple[int, int]:
-    """Return (width, height) after the rotation that EXIF asks for.
-
-    Pillow gives those of a TIFF upright already.
-    """
+    """Return (width, height) after EXIF's rotation, which Pillow has applied to a TIFF."""
     width, height = image.size
     sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
     return (height, width) if sideways else (width, height)
@@ -366,10 +342,7 @@ def _orientation(image: "Image.Image") -> int:
 
 
 def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Return RGB pixels as one channel where all three are equal.
-
-    That is (height, width), else (height, width, 3) as they are.
-    """
+    """Return RGB pixels as (height, width) where all three channels are equal, else unchanged."""
     import cv2
 
     red, green, blue = cv2.split(pixels)

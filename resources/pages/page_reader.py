@@ -1,7 +1,4 @@
-"""The page images of a shard by row, and the files they are from.
-
-They are checked against the index.
-"""
+"""A shard's page images by row, and their origins, checked against the index."""
 
 import hashlib
 import re
@@ -56,10 +53,7 @@ def _sha256(path: Path, size: int, written: int, inode: int) -> str:
 
 
 def changed_files(manifest: Manifest) -> Iterator[str]:
-    """Yield the files gone or written since indexing, without reading any.
-
-    Only files on this machine are looked at.
-    """
+    """Yield this machine's files gone or written since indexing, without reading any."""
     gone: list[str] = []
     written: list[str] = []
     for shard in manifest.shards:
@@ -158,10 +152,7 @@ class Origin:
 
 
 def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
-    """Return a function from a shard's row, from 0, to its origin.
-
-    Raises `SourceError`, and `StoreError`.
-    """
+    """Return a function from a shard's row, from 0, to its origin. Raises `SourceError`, `StoreError`."""
     shard = manifest.shard(shard_key)
     if not _RENDERED.fullmatch(shard.file):
         source = manifest.source(shard.source)
@@ -192,10 +183,7 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
 
 @lru_cache(_KEPT_FILES)
 def _ranges(place: str, sha256: str) -> "RenderedShard":
-    """Return the metadata of a shard of documents' pages.
-
-    Its SHA-256 tells it from another at the same place.
-    """
+    """Return the metadata of a shard of documents' pages; `sha256` is for the cache."""
     from resources.pages.documents.shards import RenderedShard
 
     try:

@@ -63,10 +63,7 @@ class CorpusPlace:
         return FetchedFiles(self.home / FETCHED, int(self.cache_gb * 1e9))
 
     def location(self, file: str) -> str:
-        """Return the path or URL of a file that the index names.
-
-        It lies below the index, or anywhere.
-        """
+        """Return the path or URL of a file of the index, below it or anywhere."""
         if is_url(file) or os.path.isabs(file):
             return file
         return f"{self.url}/{file}" if self.remote else str(self.folder / file)
@@ -88,10 +85,7 @@ class CorpusPlace:
             yield found.path
 
     def read(self, name: str) -> bytes:
-        """Return a small file beside the index.
-
-        Raises `OSError`, and `StoreError` where the storage does not answer.
-        """
+        """Return a small file beside the index. Raises `OSError`, and `StoreError` from the storage."""
         if not self.remote:
             return (self.folder / name).read_bytes()
         from resources.store.objects import Objects
@@ -100,7 +94,7 @@ class CorpusPlace:
         return objects.get(f"{root}/{name}")
 
     def has(self, name: str) -> bool:
-        """Raises `StoreError` where the storage does not answer."""
+        """Return whether a file is beside the index. Raises `StoreError`."""
         if not self.remote:
             return (self.folder / name).is_file()
         from resources.store.objects import Objects
@@ -109,10 +103,7 @@ class CorpusPlace:
         return objects.has(f"{root}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file beside the index, whole or not at all.
-
-        Raises `StoreError`, and `LockLost`.
-        """
+        """Write a small file beside the index, whole or not at all. Raises `StoreError`, `LockLost`."""
         if not self.remote:
             from resources.files import replace_bytes
 
@@ -137,10 +128,7 @@ class CorpusPlace:
             objects.remove(f"{root}/{name}")
 
     def relative(self, path: "SourcePath | str") -> str:
-        """Return the name of a file in the index.
-
-        That is its place below the index, or else its path or URL.
-        """
+        """Return a file's name in the index: its place below, or its path or URL."""
         text = str(path)
         if is_url(text):
             return text.removeprefix(f"{self.url}/") if self.remote else text
@@ -159,10 +147,7 @@ def place_of(where: "Path | CorpusPlace") -> CorpusPlace:
 
 @dataclass
 class _Listing:
-    """Return the files at or below a URL by their place.
-
-    Each has its URL and facts of the storage.
-    """
+    """The files at or below a URL by place, each with its URL and stamp."""
 
     url: str
     fetched: "FetchedFiles"
@@ -189,10 +174,7 @@ class ObjectPath:
 
     @classmethod
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
-        """Return the file or folder at a URL, with all below it.
-
-        Raises `StoreError`.
-        """
+        """Return the file or folder at a URL, with all below it. Raises `StoreError`."""
         from resources.pages.fetched_files import Stamp
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
@@ -241,22 +223,16 @@ class ObjectPath:
             yield self / name
 
     def relative_to(self, other: "ObjectPath") -> PurePosixPath:
-        """Return the place of this file below `other`.
-
-        A file that is the source itself has its name.
-        """
+        """Return this file's place below `other`; the source itself has its name."""
         return PurePosixPath(self._place or self.name).relative_to(other._place)
 
     def read_bytes(self) -> bytes:
-        """Raises `SourceError` and `StoreError`."""
+        """Return the file's bytes. Raises `SourceError` and `StoreError`."""
         with self.on_disk() as path:
             return path.read_bytes()
 
     def open(self, mode: Literal["rb"]) -> Any:
-        """Return the file opened at the storage, for a few bytes.
-
-        Raises `FileNotFoundError`, and `StoreError`.
-        """
+        """Return the file opened at the storage, for a few bytes. Raises `FileNotFoundError`, and `StoreError`."""
         from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
@@ -264,10 +240,7 @@ class ObjectPath:
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
-        """Yield the file on this disk, as it was listed.
-
-        Raises `SourceError` and `StoreError`.
-        """
+        """Yield the file on this disk, as it was listed. Raises `SourceError` and `StoreError`."""
         with self._listing.fetched.held(*self._file) as fetched:
             yield fetched.path
 
@@ -282,10 +255,7 @@ class ObjectPath:
         return self._file[1].size
 
     def put(self, made: Path) -> None:
-        """Write the file whole from one of this disk.
-
-        That one is moved to what was fetched. Raises `StoreError`.
-        """
+        """Write the file whole, and move `made` to what was fetched. Raises `StoreError`."""
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
 
@@ -329,18 +299,12 @@ SourcePath = Path | ObjectPath
 
 
 def on_disk(path: SourcePath) -> AbstractContextManager[Path]:
-    """Return the file on this disk, while the context is open.
-
-    Raises `SourceError` and `StoreError` where it is fetched.
-    """
+    """Return a file on this disk, while open. Raises `SourceError`, `StoreError` where it is fetched."""
     return nullcontext(path) if isinstance(path, Path) else path.on_disk()
 
 
 def sha256_of(path: SourcePath) -> str:
-    """Return the SHA-256 of a file.
-
-    Raises `OSError`, or `SourceError` and `StoreError` where it is fetched.
-    """
+    """Return a file's SHA-256. Raises `OSError`, or `SourceError`, `StoreError` where it is fetched."""
     if not isinstance(path, Path):
         return path.sha256()
     from resources.files import file_sha256

@@ -1,7 +1,4 @@
-"""Find a source's files and read their rows.
-
-They are tables of pages and questions, documents, and what is left out.
-"""
+"""A source's files and their rows: pages, questions, documents, and files left out."""
 
 import itertools
 import re
@@ -48,10 +45,7 @@ _READ_FROM = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files of a source: `pages`, in order, or `documents`.
-
-    One of the two is empty.
-    """
+    """The files of a source: either `pages`, in order, or `documents`."""
 
     name: str
     pages: Sequence[SourcePath]
@@ -83,10 +77,7 @@ _Saved = TypeVar("_Saved", bound=BaseModel)
 
 
 def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
-    """Return the files of a source that is indexed at `place`.
-
-    Raises `SourceError`, and `StoreError` for a URL.
-    """
+    """Return the files of a source indexed at `place`. Raises `SourceError`, `StoreError` for a URL."""
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
     if folder.is_dir():
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
@@ -115,10 +106,7 @@ def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
 
 
 def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
-    """Return the files in a folder and below.
-
-    What the platform writes into a home is left out.
-    """
+    """Return the files in and below a folder, without those of the platform's home."""
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
     questions, annotations = beside.get("qa"), beside.get("annotations")
@@ -156,10 +144,7 @@ def _table(path: SourcePath) -> pa.Table:
 
 
 def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
-    """Return the documents that were `found` in a folder.
-
-    Raises `SourceError` for none, and for files of pages beside one.
-    """
+    """Return the documents `found` in a folder. Raises `SourceError` for none or mixed kinds."""
     for place, document in {each.path.parent: each.path for each in found}.items():
         if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
             raise _two_kinds(place, document, other)
@@ -179,10 +164,7 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 def _beside_shards(
     files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
-    """Yield the files around those of pages, with reasons to leave them out.
-
-    They lie in `folder`, above it and below.
-    """
+    """Yield the files around those of pages in `folder`, with reasons to leave them out."""
     taken = {str(path) for path in files}
     saved = (files[0].parent / "state.json").is_file()
     for each in others:
@@ -220,10 +202,7 @@ def _with_shards_named(left_out: LeftOut) -> LeftOut:
 
 
 def _saved_files(folder: SourcePath) -> list[SourcePath]:
-    """Return the files of the dataset that `datasets` saved in `folder`, in its order.
-
-    None when there is no such dataset.
-    """
+    """Return the files of a dataset that `datasets` saved, in its order; empty without one."""
     if (path := folder / "dataset_dict.json").is_file():
         splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
@@ -257,10 +236,7 @@ _BESIDE = frozenset({"qa", "annotations", "queries"})
 
 @dataclass(frozen=True, slots=True)
 class HubCorpus:
-    """A corpus on the Hub: its Arrow `files` of pages at a `revision`.
-
-    The revision is a commit.
-    """
+    """A corpus on the Hub: its Arrow `files` of pages at a `revision`, a commit."""
 
     revision: str
     files: list[Path]
@@ -269,10 +245,7 @@ class HubCorpus:
 
 
 def role(name: str) -> str:
-    """Return the kind of a file or configuration by its last word.
-
-    It is one of `_BESIDE`, or "corpus".
-    """
+    """Return the kind of a name by its last word: one of `_BESIDE`, or "corpus"."""
     word = name.lower().replace("_", "-").rpartition("-")[2]
     return word if word in _BESIDE else "corpus"
 
@@ -334,10 +307,7 @@ class PageRows:
 
 @dataclass(slots=True)
 class SeenIds:
-    """The page ids of the shards so far, and counts of bad ids.
-
-    Those are rows that cannot keep their id.
-    """
+    """The page ids of the shards so far, and counts of rows that lose theirs."""
 
     shard_of: dict[str, str] = field(default_factory=dict)
     duplicates: int = 0
@@ -361,10 +331,7 @@ class SeenIds:
 
 
 def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
-    """Return a file of pages, read whole; None without rows.
-
-    Raises `SourceError` for a damaged one.
-    """
+    """Return a file of pages, read whole, None without rows. Raises `SourceError` for damage."""
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
     # Before it is read: what is written meanwhile is noticed later.

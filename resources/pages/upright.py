@@ -1,7 +1,4 @@
-"""The transform that sets a page upright: found, stored, applied and undone.
-
-Pure; no Dagster.
-"""
+"""The transform that sets a page upright: found, stored, applied and undone. Pure; no Dagster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -60,10 +57,7 @@ class PageTransform:
         return ", ".join(done)
 
     def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-        """Return the upright page of a picture, RGB or grey.
-
-        What lies outside of the picture is its edge, blurred.
-        """
+        """Return the upright page of a picture (RGB or grey), its edges blurred outwards."""
         import cv2
         import numpy as np
 
@@ -106,10 +100,7 @@ class PageTransform:
 
     @staticmethod
     def picture_of(row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts of a row that decide how the page looks.
-
-        How sure it is does not count.
-        """
+        """Return the parts of a row that decide how the page looks, without its sureness."""
         return {name: value for name, value in row.items() if name not in ("skew_sharpness", "paper_levels")}
 
     @cached_property
@@ -120,10 +111,7 @@ class PageTransform:
 
 
 def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
-    """Return what sets a page (RGB) upright, None where nothing has to.
-
-    So it is, too, where nothing says that it is not upright.
-    """
+    """Return what sets a page (RGB) upright, None where it is or nothing tells."""
     import cv2
     import numpy as np
 
@@ -189,10 +177,7 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
 
 
 def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.float64], int, int]":
-    """Return the transform that removes a skew, and the page's new size.
-
-    The page holds all of the turned one.
-    """
+    """Return the transform that removes a skew, and the size that holds the turned page."""
     import cv2
     import numpy as np
 
@@ -275,10 +260,7 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
 
 
 def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
-    """Return the four corners of the largest figure above a threshold.
-
-    None where it has not four straight sides.
-    """
+    """Return the corners of the largest figure above a threshold, None unless four-sided."""
     import cv2
     import numpy as np
 
@@ -306,10 +288,7 @@ def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
 
 
 def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
-    """Return the corners where lines through the outline's sides meet.
-
-    None where sides are parallel.
-    """
+    """Return the corners where lines through the outline's sides meet. None where sides are parallel."""
     import cv2
     import numpy as np
 

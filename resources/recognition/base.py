@@ -31,17 +31,11 @@ class Recognizer(Engine):
 
     @property
     def expected_scripts(self) -> frozenset[str]:
-        """The scripts of the pages that it is to read, named as by `script_of`.
-
-        A text in others looks wrong.
-        """
+        """The expected scripts, named as by `script_of`; a text in others looks wrong."""
         return KOREAN
 
     def remedy(self, script: str) -> str:
-        """Return how to read pages in an unexpected script.
-
-        It is the last part of a sentence.
-        """
+        """Return how to read pages in an unexpected script, as the end of a sentence."""
         return "choose a reader and settings for it"
 
     @abstractmethod
@@ -50,7 +44,7 @@ class Recognizer(Engine):
 
         Pages are taken lazily. Regions whose task is `skip` or `abandon` come back with empty content and finish_reason
         "skipped". A region that fails leaves the others: the page is then `partial`, and `failed` when no region gave
-        text (`readings.page_state`). Raises `EngineError` when the engine cannot run at all.
+        text (`regions.page_state`). Raises `EngineError` when the engine cannot run at all.
         """
 
     def report(self) -> dict[str, float | str]:

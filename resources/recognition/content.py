@@ -15,18 +15,12 @@ _FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
 
 @lru_cache(maxsize=65_536)
 def script_of(char: str) -> str:
-    """Return the script of a letter, the first word of its Unicode name.
-
-    Such are HANGUL, LATIN, CJK, HIRAGANA, GREEK.
-    """
+    """Return a letter's script, the first word of its Unicode name, such as HANGUL."""
     return unicodedata.name(unicodedata.normalize("NFKC", char)[0], "UNKNOWN").partition(" ")[0]
 
 
 def main_script(text: str) -> str | None:
-    """Return the script of most letters, None without letters.
-
-    It is named as by `script_of`.
-    """
+    """Return the script of most letters, None without letters. It is named as by `script_of`."""
     counts = Counter[str]()
     for char, count in Counter(text).items():
         if char.isalpha():
@@ -84,10 +78,7 @@ def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]
 
 
 def _closing(lines: list[str], opening: int, ticks: str, unclosed: bool) -> int | None:
-    """Return where a fence is closed, else None.
-
-    A line of at least as many backticks and nothing else closes it.
-    """
+    """Return the line that closes a fence, at least as many backticks alone; else None."""
     for at in range(opening + 1, len(lines)):
         line = lines[at].strip()
         if len(line) >= len(ticks) and set(line) == {"`"}:
@@ -111,10 +102,7 @@ _DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
 def strip_delimiters(formula: str) -> str:
-    """Return a formula without the delimiters around it.
-
-    `formula` has no white space at its ends.
-    """
+    """Return a formula, already stripped, without the delimiters around it."""
     for start, end in _DELIMITERS:
         if formula.startswith(start) and formula.endswith(end) and len(formula) > len(start) + len(end):
             return formula[len(start) : -len(end)].strip()

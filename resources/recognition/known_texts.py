@@ -29,10 +29,7 @@ Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]
 
 @dataclass(frozen=True, slots=True)
 class KnownText:
-    """The text of a region and who found it.
-
-    `content` has the form of `RegionText.content`.
-    """
+    """The text of a region and who found it. `content` has the form of `RegionText.content`."""
 
     content: str
     origin: TextOrigin
@@ -72,10 +69,7 @@ class PageToRead:
 
     @property
     def to_read(self) -> list[Region]:
-        """The regions and samples that a recognizer gets.
-
-        Pictures are among them, which it cuts out, and what is not read.
-        """
+        """The regions, also pictures and skipped ones, and samples that a recognizer gets."""
         believed = self.believed
         unknown = [region for region in self.regions if region.index not in believed]
         first = 1 + max((region.index for region in self.regions), default=-1)
@@ -142,10 +136,7 @@ class _PageRouter:
         return bool(self._doubted)
 
     def next_to_read(self) -> bool:
-        """Return whether a page with something to read comes next.
-
-        It is reached before too many have passed.
-        """
+        """Return whether a page with something to read comes, before too many have passed."""
         if self._next is None and self._doubted:
             self._next = self._doubted.popleft()
         while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:

@@ -273,10 +273,7 @@ def cut_pictures(page: "Page", regions: Sequence[Region]) -> tuple[Crop, ...]:
 
 
 def _is_picture(region: Region) -> bool:
-    """Return whether a region is kept as a picture.
-
-    A chart is too where its values are read as a table.
-    """
+    """Return whether a region is kept as a picture, also a chart read as table."""
     kept = region.task is Task.SKIP or (region.task is Task.TABLE and region.label == "chart")
     return kept and region.label in PICTURES
 
@@ -326,10 +323,7 @@ def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uin
 
 
 def cut(page: "Page", bbox: tuple[float, float, float, float]) -> bytes:
-    """Cut a part of a page as a JPEG at full resolution.
-
-    Raises `UndecodableImage`.
-    """
+    """Cut a part of a page as a JPEG at full resolution. Raises `UndecodableImage`."""
     import cv2
 
     height, width = page.image.shape[:2]

@@ -1,7 +1,4 @@
-"""The protocol of rerankers, and the one that reads nothing.
-
-They read a question and a page together.
-"""
+"""The protocol of rerankers, which read question and page together, and one that reads nothing."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -36,10 +33,7 @@ class Reranker(Engine):
     )
 
     def boot(self) -> None:
-        """Boot what the next question needs, without waiting.
-
-        On this machine, the server aside. Nothing by default.
-        """
+        """Boot what the next question needs here, besides the server, without waiting; nothing by default."""
 
     @abstractmethod
     def score(self, pairs: Iterable["Pair"]) -> Iterator["Relevance"]:

@@ -50,10 +50,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Relevance:
-    """The score of a pair, from 0 to 1, or why there is none.
-
-    `reason` says the latter.
-    """
+    """A pair's score, from 0 to 1, or the `reason` why there is none."""
 
     id: str
     score: float | None
@@ -173,10 +170,7 @@ class PairHandler:
 
 
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:
-    """Return the texts of a turn before and after the picture.
-
-    Without one all is before it.
-    """
+    """Return a turn's texts before and after the picture; without one all is before."""
     before = f"<Instruct>: {instruction}<Query>:{ready.question}\n<Document>:"
     said = ready.text or ("" if ready.image else "NULL")
     return (before, said) if ready.image else (before + said, "")

@@ -1,7 +1,4 @@
-"""Texts of regions from a text layer, compared with the reading.
-
-The layer is sound.
-"""
+"""Texts of regions from a sound text layer, and its comparison with the reading."""
 
 import re
 import unicodedata
@@ -103,10 +100,7 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
 
 
 def _implausible(text: str) -> Iterator[str]:
-    """Yield the signs of characters that mean others than they seem to.
-
-    Their font has a map that was made for another font.
-    """
+    """Yield the signs that a font's characters were mapped by another font's map."""
     # Each word once: a page may repeat one that is no word of any language.
     latin = list("".join(sorted(set(_WORD.findall(text)))))
     hangul = [char for char in text if "가" <= char <= "힣"]
@@ -164,10 +158,7 @@ _MARGIN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class ExtractedTexts:
-    """Texts from a layer by region index, and lines to prove it.
-
-    The lines are to be read.
-    """
+    """Texts from a layer by region index, and lines to be read to prove it."""
 
     texts: Mapping[int, str]
     samples: Sequence[LineSample] = ()
@@ -227,10 +218,7 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
 
 
 def _readable(line: Line, scripts: Collection[str]) -> str:
-    """Return an upright, plain line's text; empty for another.
-
-    Plain enough to be read.
-    """
+    """Return the text of an upright line plain enough to be read, else empty."""
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)

@@ -30,10 +30,7 @@ _BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The words of a line from left to right, and their box.
-
-    The box is in the direction of reading.
-    """
+    """The words of a line from left to right; its box in the reading direction."""
 
     words: tuple[Word, ...]
 
@@ -108,10 +105,7 @@ def clean(text: str) -> str:
 
 
 def _upright(words: Sequence[Word]) -> list[Word]:
-    """Return the words turned so that their lines run left to right.
-
-    Each line is below the one before.
-    """
+    """Return the words turned so that lines run left to right and downwards."""
     if not words:
         return []
     down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))

@@ -97,10 +97,7 @@ def formula_markdown(content: str, number: str | None) -> str:
 
 
 def line_markdown(line: str) -> str:
-    """Return a printed line as markdown.
-
-    A bullet is `- `, and nothing at its beginning is taken for markup.
-    """
+    """Return a printed line as markdown: bullets are `- `, other markup is escaped."""
     bullet = _BULLET.match(line)
     if bullet:
         return "- " + inline_markdown(line[bullet.end() :])
@@ -138,10 +135,7 @@ _SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
 
 
 def _is_unsafe(link: re.Match[str]) -> bool:
-    """Return whether a link leads elsewhere than to the web.
-
-    It is read as markdown and browsers do.
-    """
+    """Return whether a link leads elsewhere than to the web, as browsers read it."""
     target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
     # Browsers leave out blanks and control characters.
     scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))

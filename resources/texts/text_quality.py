@@ -91,10 +91,7 @@ class JudgedRegion:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A sign of a bad text: kind, sureness (0 to 1), sentence.
-
-    The sentence is for a person.
-    """
+    """A sign of a bad text: kind, sureness (0 to 1), sentence for a person."""
 
     kind: str
     weight: float
@@ -130,10 +127,7 @@ def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
 
 
 def total(found: Sequence[Doubt]) -> float:
-    """Return a page's doubt from 0, fine, to 1, certainly wrong.
-
-    It is the chance that one of its independent signs is right.
-    """
+    """Return the chance, 0 to 1, that any of a page's independent signs is right."""
     sound = 1.0
     for doubt in found:
         sound *= 1 - doubt.weight
@@ -247,10 +241,7 @@ def _repetition(text: str) -> Iterator[Doubt]:
 
 
 def _repeated(text: str, letters: int) -> int:
-    """Return how many characters begin a stretch that was there before.
-
-    A stretch with fewer than so many `letters` does not count.
-    """
+    """Count the characters that begin a stretch, with enough `letters`, that was there before."""
     if not _may_repeat(text):
         return 0
     seen: set[str] = set()
@@ -264,10 +255,7 @@ def _repeated(text: str, letters: int) -> int:
 
 
 def _may_repeat(text: str) -> bool:
-    """Return whether two stretches of the text have one checksum.
-
-    Without that, none was there before.
-    """
+    """Return whether two stretches have one checksum; otherwise nothing repeats."""
     if len(text) <= _WINDOW:
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -298,10 +286,7 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
 
 
 def _is_dense(box: JudgedRegion) -> bool:
-    """Return whether text should fill a box.
-
-    That is prose, or a box too large for a title.
-    """
+    """Return whether text should fill a box: prose, or too large for a title."""
     return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 
@@ -322,10 +307,7 @@ def ramp(value: float, fine: float, sure: float) -> float:
 
 @lru_cache(maxsize=16_384)
 def _is_common(syllable: str) -> bool:
-    """Return whether a syllable is among the 2,350 of KS X 1001.
-
-    Korean print almost never leaves them.
-    """
+    """Return whether a syllable is among KS X 1001's 2,350, as nearly all print is."""
     try:
         return len(syllable.encode("euc_kr")) == 2
     except UnicodeEncodeError:

@@ -21,10 +21,7 @@ Samples = defaultdict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica to send requests to, and its `runner`.
-
-    That is generate, pooling for vectors, or classify for scores.
-    """
+    """One replica to send requests to; `runner` is generate, pooling (vectors) or classify (scores)."""
 
     url: str
     api_key: str
@@ -191,10 +188,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def _draw_stripes(width: int, height: int, number: int) -> str:
-    """Return a grey PNG of upright stripes as a data URL.
-
-    A supervisor has no library for pictures.
-    """
+    """Return a striped grey PNG as a data URL; supervisors have no picture library."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,7 +1,4 @@
-"""The lease on a managed server, shared by processes.
-
-And the list of the servers that run on this machine.
-"""
+"""The lease on a managed server, shared by processes, and the servers that run here."""
 
 import fcntl
 import logging
@@ -105,10 +102,7 @@ def release_server(key: str) -> None:
 
 @contextmanager
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
-    """Use the server of `key`, started or waited for if need be.
-
-    Raises `EngineError` when it cannot be had.
-    """
+    """Use the server of `key`, started or awaited if need be. Raises `EngineError`."""
     folder = _folder(key)
     use = _use(key, specification)
     with _held.lock:
@@ -323,10 +317,7 @@ class RunningServer:
 
 
 def list_servers() -> list[RunningServer]:
-    """Return every server of this user that runs or is about to.
-
-    Raises `EngineError` without a folder to look in.
-    """
+    """Return this user's servers that run or are about to. Raises `EngineError`."""
     try:
         folders = list(server_folders())
     except OSError as error:

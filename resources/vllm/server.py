@@ -180,10 +180,7 @@ class VLLMServer(VLLMServerFields):
         )
 
     def _first_picture(self) -> tuple[int, int]:
-        """Return the size in pixels of a usual picture, (0, 0) for none.
-
-        It is no larger than the server's largest.
-        """
+        """Return a usual picture's size in pixels, within the server's largest; (0, 0) for none."""
         if not self.images_per_prompt:
             return 0, 0
         columns, rows = _PAGE if self.runner == "pooling" else _REGION

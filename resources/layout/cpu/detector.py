@@ -155,10 +155,7 @@ def _title_label(block: PageBlock, page: Segmentation, body_stroke: float, bold:
 
 
 def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
-    """Return the label of a running head or foot, else None.
-
-    It is the outermost row, near an edge of the page.
-    """
+    """Return the label of a head or foot, an outermost row near an edge."""
     height = page.shape[0]
     if len(block.rows) != 1 or block.rows[0].box.height > 1.4 * page.em:
         return None

@@ -70,10 +70,7 @@ def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.u
 
 
 def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
-    """Return whether a block is indented under other text and no full line.
-
-    Formulas are centred or indented.
-    """
+    """Return whether a block is indented under text and no full line, as formulas are."""
     texts = [block.box for block in page.blocks if block.kind == "text"]
     return box.width < 0.9 * max(other.width for other in texts) and any(
         other.x1 < box.x1 - page.em and other.x2 > box.x1 for other in texts
@@ -81,10 +78,7 @@ def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
 
 
 def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tuple[int, ...]]:
-    """Return the places of formulas, each with the pieces that were split from it.
-
-    Such are limits, numerators and rows.
-    """
+    """Return the places of formulas, each with its pieces: limits, numerators and rows."""
     left = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
     pieces = {place for place, printed in prints.items() if not printed.is_prose}
     groups = []
@@ -186,10 +180,7 @@ class BlockPrint:
         return [bar for bar in self._bars if bar not in self._equals and self._is_fraction(bar)]
 
     def _has_tall_sign(self) -> bool:
-        """Return whether a sum, integral, root or bracket is there.
-
-        They are thin strokes higher than a line and than most of the glyphs.
-        """
+        """Return whether there is a sum, integral, root or bracket: a thin, tall stroke."""
         return any(
             box.height > max(1.35 * self.em, 1.6 * self._typical)
             and 0.1 * self.em < box.width < 1.2 * box.height
@@ -312,10 +303,7 @@ def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list
 
 
 def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> list[tuple[int, int, InkBox | None]]:
-    """Return the rows (top, bottom, number) that belong to each number.
-
-    They are cut at white rows below it.
-    """
+    """Return the rows (top, bottom, number) of each number, cut at white rows below it."""
     bands: list[tuple[int, int, InkBox | None]] = []
     top = 0
     for number, following in pairwise(numbers):

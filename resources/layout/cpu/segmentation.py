@@ -158,10 +158,7 @@ def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], lis
 
 
 def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBox, int]]:
-    """Yield boxes and areas of the filled parts of a mask of 0 and 1.
-
-    Hollow ones fall apart under a wider opening.
-    """
+    """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
     import cv2
 
     _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
@@ -337,10 +334,7 @@ def _is_column_gap(gap: int, left: list[Item], right: list[Item], em: float) -> 
 
 
 def _are_pairs(left: list[Item], right: list[Item]) -> bool:
-    """Return whether several boxes of one side each stand beside one on the other.
-
-    So do examples with their results, row by row.
-    """
+    """Return whether several boxes stand beside one on the other side, as examples and results."""
     solid = [[item.box for item in side if item.kind != "text"] for side in (left, right)]
     few, many = sorted(solid, key=len)
     return len(few) > 1 and all(
@@ -350,10 +344,7 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
 
 
 def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
-    """Return whether the sides are columns of an unruled table.
-
-    Its rows are at the same heights and do not fill their column.
-    """
+    """Return whether the sides are columns of an unruled table: level rows, mostly white."""
     middles = [(item.box.y1 + item.box.y2) / 2 for item in left]
     level = [any(abs((item.box.y1 + item.box.y2) / 2 - y) < 0.3 * em for y in middles) for item in right]
     fill = [item.box.width / union([other.box for other in side]).width for side in (left, right) for item in side]
@@ -361,10 +352,7 @@ def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
 
 
 def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
-    """Split at wide white rows, changes of size, and around everything but text.
-
-    Nothing is returned where there is no such place.
-    """
+    """Split at wide white rows, changes of size, and around non-text; empty without any."""
     rows = _rows(items)
     if len(rows) < 2:
         return []

@@ -265,10 +265,7 @@ class PPDocLayout(LayoutDetector):
         }
 
     def release(self) -> None:
-        """Give the model's memory back, unless `keep_loaded` is set.
-
-        The next `detect` loads it again.
-        """
+        """Give the model's memory back, unless `keep_loaded` is set. The next `detect` loads it again."""
         if self.keep_loaded:
             return
         if self._loading is not None:

@@ -57,10 +57,7 @@ class Outputs(NamedTuple):
     mask_features: "torch.Tensor | None"
 
     def masks(self, page: int, queries: "NDArray[np.intp]") -> "NDArray[np.float32]":
-        """Return (n, 200, 200) mask logits of some queries of one page.
-
-        Only a model made with `polygons` has them.
-        """
+        """Return mask logits (n, 200, 200) of a page's queries, which need `polygons`."""
         import torch
 
         if self.mask_queries is None or self.mask_features is None:
@@ -177,10 +174,7 @@ class PageModel:
             torch.cuda.set_device(self._device)
 
     def close(self) -> None:
-        """Wait for the batches that were submitted, and give the memory back.
-
-        No batch can be submitted any more.
-        """
+        """Finish the batches that were submitted, and give the memory back for good."""
         import torch
 
         self._thread.shutdown(wait=True)

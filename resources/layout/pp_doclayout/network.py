@@ -45,10 +45,7 @@ class Memory(NamedTuple):
 
 
 class RawOutputs(NamedTuple):
-    """Outputs for a batch, all fp32 but the masks.
-
-    Both are None unless polygons are wanted.
-    """
+    """Outputs for a batch, all fp32 but the masks, which only `polygons` brings."""
 
     scores: "Tensor"
     """(B, Q, C) probabilities."""
@@ -63,10 +60,7 @@ class RawOutputs(NamedTuple):
 
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
-    """Load the published network in fp32, from a folder or the Hub.
-
-    Raises `EngineError` where there is none.
-    """
+    """Load the published network in fp32, from a folder or the Hub. Raises `EngineError`."""
     from transformers import PPDocLayoutV3ForObjectDetection
 
     # The annotations of transformers know neither output_loading_info nor a local folder.
@@ -248,10 +242,7 @@ def _logit(share: "Tensor") -> "Tensor":
 
 
 def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
-    """Fold each batch norm into its convolution, and RepVGG's two branches into one.
-
-    Ding et al., 2021.
-    """
+    """Fold batch norms into convolutions, and RepVGG's two branches into one (Ding et al., 2021)."""
     from torch import nn
     from torch.nn.utils.fusion import fuse_conv_bn_weights
     from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLayoutV3RepVggBlock
@@ -325,10 +316,7 @@ def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
 
 @cache
 def _conv_relu() -> "Callable[..., Tensor]":
-    """Return cuDNN's convolution with bias and ReLU as one operator.
-
-    The compiler can look through it for its shape.
-    """
+    """Return cuDNN's convolution with bias and ReLU as an operator that the compiler understands."""
     import torch
     from torch.nn.functional import conv2d
 

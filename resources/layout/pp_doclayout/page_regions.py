@@ -68,10 +68,7 @@ def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]
 
 
 def _plain_jpeg(data: bytes | memoryview) -> bool:
-    """Return whether a page is an upright RGB or grey JPEG.
-
-    The rest (CMYK, EXIF rotation) is Pillow's work.
-    """
+    """Return whether a page is an upright RGB or grey JPEG; Pillow takes the rest."""
     from PIL import Image
 
     if bytes(data[:3]) != _JPEG_START:

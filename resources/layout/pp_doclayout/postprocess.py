@@ -60,10 +60,7 @@ class BoxRules(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """A page's detections in reading order.
-
-    `dropped` counts the boxes each rule took away.
-    """
+    """A page's detections in reading order. `dropped` counts the boxes each rule took away."""
 
     boxes: "NDArray[np.float64]"
     """(n, 4) x1, y1, x2, y2 in pixels of the page."""

@@ -144,10 +144,7 @@ class ModelProcess:
         self._listener.start()
 
     def submit(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> Future[list[PageFindings]]:
-        """Submit pages as `Replicas.submit` does.
-
-        There are at most as many as `batch_size` was in the beginning.
-        """
+        """Submit pages as `Replicas.submit` does, at most as many as the first `batch_size`."""
         return self._threads.submit(self._run, pages, pixels)
 
     def close(self) -> None:

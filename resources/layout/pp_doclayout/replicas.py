@@ -54,10 +54,7 @@ class Replicas:
 
     @property
     def under_way(self) -> int:
-        """Batches that keep all busy.
-
-        One is in each device, one waits for it, and the regions of one are found.
-        """
+        """Batches that keep all busy: one a device, one waiting, one whose regions are found."""
         return len(self._models) + 2
 
     @property
@@ -139,10 +136,7 @@ def visible_gpus(device: str) -> int:
 
 
 def import_packages(devices: Sequence[str] = ()) -> None:
-    """Import what `load` needs, and begin CUDA on the GPUs of `devices` meanwhile.
-
-    CUDA takes a second to begin.
-    """
+    """Import what `load` needs, and begin CUDA on `devices` meanwhile, which takes a second."""
     # Collections of garbage take a quarter of the time.
     gc.disable()
     try:
@@ -167,10 +161,7 @@ def _begin_gpu(device: str) -> None:
 
 
 def pin(memory: "NDArray[np.uint8]") -> int:
-    """Let GPUs read host memory directly; return CUDA's error, or 0.
-
-    Where they cannot, the driver copies it first.
-    """
+    """Let GPUs read host memory without the driver's copy; return CUDA's error, or 0."""
     import torch
 
     cudart: Any = torch.cuda.cudart()

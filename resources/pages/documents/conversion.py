@@ -64,10 +64,7 @@ def is_converted(path: "os.PathLike[str] | str") -> bool:
 
 
 def lacks(suffix: str) -> str | None:
-    """Return what this machine lacks to convert files of a suffix.
-
-    It names the package; None when nothing is lacking.
-    """
+    """Say which package this machine lacks to convert files of a suffix, else None."""
     return office.lacks(suffix) if suffix in office.SUFFIXES else hwp.lacks()
 
 
@@ -112,10 +109,7 @@ def _format(suffix: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedDocument:
-    """The PDF of a document, and what it lacks of its text.
-
-    The latter is by page, counted from 0.
-    """
+    """A document's PDF, and the text that it `lost`, by page from 0."""
 
     pdf: Path
     lost: Mapping[int, str]
@@ -154,10 +148,7 @@ class Conversions:
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:
-        """Wait for every other LibreOffice of this user.
-
-        One takes as much memory as all else together.
-        """
+        """Run one LibreOffice at a time: it takes as much memory as all else together."""
         user = os.getuid() if hasattr(os, "getuid") else ""
         lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
         while not self._cancelled:
@@ -316,10 +307,7 @@ def _groups(letters: str) -> Iterator[str]:
 
 
 def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
-    """Return the page on which all groups of letters stand.
-
-    One from `from_page` on comes first.
-    """
+    """Return the first page from `from_page` on with all groups of letters, else the last."""
     pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
     return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
 

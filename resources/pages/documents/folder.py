@@ -1,7 +1,4 @@
-"""The documents of a folder in natural order, and ids of pages.
-
-No file is opened.
-"""
+"""The documents of a folder in natural order, and ids of pages; opens no file."""
 
 import hashlib
 import os
@@ -56,10 +53,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The documents of a folder and the files left out.
-
-    Both are in natural order of folders and names.
-    """
+    """The documents of a folder and the files left out, in natural order."""
 
     documents: list[DocumentFile]
     left_out: list[LeftOut]
@@ -109,10 +103,7 @@ def _no_document(path: SourcePath) -> str | None:
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
-    """Yield all files below a folder, each with its place.
-
-    `source` may be a file.
-    """
+    """Yield all files below a folder, each with its place. `source` may be a file."""
     if isinstance(source, ObjectPath):
         paths = [source] if source.is_file() else _walk_listed(source)
         yield from ((path, path.relative_to(source)) for path in paths)
@@ -149,18 +140,12 @@ def _refuse(error: OSError) -> None:
 
 
 def _id(stem: str, place: str, shared: bool) -> str:
-    """Return the stem as an id, with a hash when too long or `shared`.
-
-    Then it has as much of the stem's end as fits, and a hash of the place.
-    """
+    """Return the stem as an id, shortened and marked when too long or `shared`."""
     return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
 
 
 def marked(stem: str, place: str) -> str:
-    """Return the end of a stem that fits into an id, with a hash.
-
-    The hash tells equal stems apart.
-    """
+    """Return as much of a stem's end as fits, with a hash of its place."""
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
@@ -182,10 +167,7 @@ def _compose(text: str) -> str:
 
 
 def problem_with(page_id: str) -> str | None:
-    """Return why `page_id` cannot be used; None when it can.
-
-    It is the end of a sentence that begins with the id.
-    """
+    """Return why `page_id` cannot be used, as the end of a sentence, else None."""
     tests = (
         (not page_id, "is empty"),
         (len(page_id.encode("utf-8", "surrogatepass")) > MAX_BYTES, f"is longer than {MAX_BYTES} bytes"),
@@ -198,10 +180,7 @@ def problem_with(page_id: str) -> str | None:
 
 
 def stand_in(shard_key: str, row: int) -> str:
-    """Return the id of a row without a usable one.
-
-    It holds a slash, so no usable id is equal to it.
-    """
+    """Return a row's stand-in id, which a slash tells from every usable id."""
     return f"{shard_key}/row_{row}"
 
 

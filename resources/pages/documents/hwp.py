@@ -98,10 +98,7 @@ def paragraphs(path: Path) -> list[str]:
 
 
 def _in_hwp5(file: Any) -> Iterator[str]:
-    """Yield the paragraphs of an HWP 5 file.
-
-    It is a compound file of streams of records.
-    """
+    """Yield the paragraphs of an HWP 5 file, a compound file of streams of records."""
     header = _stream(file, ["FileHeader"])
     if len(header) < _HEADER_SIZE or not header.startswith(b"HWP Document File"):
         raise UndecodableImage("the file is damaged or no HWP document: it has no header")
@@ -154,10 +151,7 @@ def _of_records(section: bytes) -> Iterator[str]:
 
 
 def _text(content: bytes) -> str:
-    """Return the letters of a paragraph, with line ends for objects.
-
-    An object is a table, for one.
-    """
+    """Return a paragraph's letters, with a line end for each object such as a table."""
     units = struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])
     letters = bytearray()
     at = 0

@@ -82,10 +82,7 @@ def _program() -> Path | None:
 
 @cache
 def converter() -> str:
-    """Return the name and version of the converter.
-
-    Raises `SourceError` when LibreOffice does not start.
-    """
+    """Return the converter's name and version. Raises `SourceError` when LibreOffice does not start."""
     with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
         try:
             said = subprocess.run(
@@ -125,10 +122,7 @@ def convert(path: Path, pdf: Path) -> None:
 
 
 def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
-    """Convert a document into a folder by LibreOffice; return its errors.
-
-    It has a new profile.
-    """
+    """Convert a document by LibreOffice with a new profile; return its errors."""
     (profile / "user").mkdir(parents=True)
     (profile / "user" / "registrymodifications.xcu").write_text(_registry())
     done = subprocess.run(
@@ -148,10 +142,7 @@ def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
 
 
 def _filters(suffix: str) -> tuple[str, ...]:
-    """Return the options of the conversion.
-
-    Pages of the web lose their first line when they are printed as such.
-    """
+    """Return the options of the conversion; HTML printed as web pages loses its first line."""
     if suffix in _HTML:
         return "--infilter=HTML (StarWriter)", "--convert-to", "pdf:writer_pdf_Export"
     return "--convert-to", "pdf"
@@ -281,10 +272,7 @@ def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[t
 
 
 def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the texts in the cells of shown sheets, in order.
-
-    Numbers print in many formats.
-    """
+    """Yield the texts of shown sheets' cells, without numbers, which print in many formats."""
     shared: list[str] = []
     if "xl/sharedStrings.xml" in archive.namelist():
         with archive.open("xl/sharedStrings.xml") as xml:
@@ -312,10 +300,7 @@ def _texts(element: Any) -> Iterator[str]:
 
 
 def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the paragraphs and headings of an ODT, ODS or ODP.
-
-    Comments and what is deleted are left out.
-    """
+    """Yield an ODT's, ODS's or ODP's paragraphs and headings without comments and deletions."""
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
     skipped = 0
     with archive.open("content.xml") as xml:

@@ -97,10 +97,7 @@ class Pdfs:
         self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
-        """Return the number of pages of a PDF.
-
-        Raises `UndecodableImage` when it cannot be opened or has none.
-        """
+        """Return the number of pages. Raises `UndecodableImage` for none, or when it cannot be opened."""
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
@@ -110,10 +107,7 @@ class Pdfs:
         return said if said - found <= _MOST_MISSING else found
 
     def count(self, path: Path) -> PageCount:
-        """Return the number of pages, of attached files, and of pages that are only counted.
-
-        Raises `UndecodableImage`.
-        """
+        """Count the pages, attached files and merely claimed pages. Raises `UndecodableImage`."""
         pages, document = self.pages(path), self._opened(path)
         return PageCount(pages, document.count_attachments(), len(document) - pages)
 
@@ -148,10 +142,7 @@ class Pdfs:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
-        """Return what PDFium left out of a page without a word.
-
-        Raises `UndecodableImage` where that is all of it.
-        """
+        """Return what PDFium silently left out of a page. Raises `UndecodableImage` where that is all."""
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = _stream_damage([*contents, *forms])
@@ -208,10 +199,7 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
 
 
 def _require_readable(path: Path) -> None:
-    """Read a file that PDFium could not open.
-
-    Raises `OSError`: then it is not the bytes that are to blame.
-    """
+    """Raise `OSError` where a file that PDFium could not open cannot be read at all."""
     from resources.files import file_sha256
 
     file_sha256(path)
@@ -249,10 +237,7 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
 
 
 def _last_page(document: "PdfDocument") -> int:
-    """Return the number of the last page that can be found.
-
-    It counts from 1; 0 where there is none.
-    """
+    """Return the number of the last page that can be found, 0 for none."""
     from pypdfium2 import raw
 
     for number in range(len(document), 0, -1):
@@ -302,10 +287,7 @@ def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
 
 
 def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged picture of Group 4.
-
-    PDFium draws it without a word.
-    """
+    """Return what is wrong with the first damaged Group 4 picture, which PDFium draws silently."""
     for said, data in faxes[:_MOST_PICTURES]:
         columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
         width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
@@ -316,10 +298,7 @@ def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
 
 
 def _stream_damage(streams: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged deflated stream.
-
-    Nothing is known of other filters.
-    """
+    """Return what is wrong with the first damaged deflated stream; other filters are not checked."""
     return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
 
 
@@ -328,10 +307,7 @@ def _is_deflated(stream: _Stream) -> bool:
 
 
 def _inflate(data: bytes) -> tuple[bytes, str | None]:
-    """Inflate a stream as far as possible; return content and problem.
-
-    A stream without its checksum is whole.
-    """
+    """Return what inflates of a stream, and its damage; the checksum may be missing."""
     inflated = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = inflated.decompress(data[_ZLIB_HEADER:], _MOST_INFLATED)
@@ -345,10 +321,7 @@ def _inflate(data: bytes) -> tuple[bytes, str | None]:
 
 
 def _why_nothing(contents: Sequence[_Stream]) -> str | None:
-    """Return why sound content streams draw nothing.
-
-    None where they may well do so, or their filter is another.
-    """
+    """Return why sound content streams draw nothing, None where they may or cannot be read."""
     whole = b""
     for stream in contents:
         if _FILTER.search(stream[0]) and not _is_deflated(stream):
@@ -368,10 +341,7 @@ def _lacks_contents(path: Path) -> bool:
 
 
 def _is_empty(pixels: "np.ndarray") -> bool:
-    """Return whether all pixels have one colour.
-
-    For nearly every page a few of them show that they do not.
-    """
+    """Return whether all pixels have one colour, by a few of them first."""
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 

@@ -1,7 +1,4 @@
-"""Pages of image files: their own bytes, or PNGs of each picture.
-
-The former where the file is one page.
-"""
+"""Pages of image files: the file's own bytes where it is one page, else PNGs."""
 
 import io
 import warnings
@@ -66,10 +63,7 @@ class Pictures:
         self._frames: list[int] = []
 
     def pages(self, path: Path) -> int:
-        """Return the number of pages: those of a TIFF, 1 of any other file.
-
-        Raises `UndecodableImage` for a damaged TIFF.
-        """
+        """Count a TIFF's pages; others have 1. Raises `UndecodableImage` for a damaged TIFF."""
         if path.suffix.lower() not in TIFF:
             return 1
         try:

@@ -72,10 +72,7 @@ class DocumentPool:
         return self._answers(("count", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
-        """Yield each page, counted from 0, in order.
-
-        Those of PDFs are drawn at `dpi`. Raises the same.
-        """
+        """Yield pages, counted from 0, in order; PDFs at `dpi`. Raises as `count` does."""
         return self._answers(("make", path, page, dpi) for path, page in pages)
 
     def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
@@ -111,10 +108,7 @@ class DocumentPool:
 
 
 class _Worker:
-    """One process, seen from the parent.
-
-    It starts with its first task, and again after a crash.
-    """
+    """One process, seen from the parent; starts with its first task and after a crash."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -207,10 +201,7 @@ class PageRange:
         return self.id, self.first
 
     def as_json(self) -> dict[str, Any]:
-        """Return the range as it is stored.
-
-        What the first release did not know is there where it says something.
-        """
+        """Return the range as it is stored: later fields only where they say something."""
         later = {
             field.name: field.default
             for field in fields(self)
@@ -366,10 +357,7 @@ def _ids(
     sha256: Mapping[str, str],
     taken: TakenNames,
 ) -> dict[str, str]:
-    """Return the prefix of each document's page ids.
-
-    It is as before, or else its stem, or with a hash.
-    """
+    """Return each document's id prefix: the former one, else its stem, marked if taken."""
     had = {each.place: each for each in before}
     ids = {each.place: had[each.place].id for each in documents if each.place in had}
     gone: dict[str, deque[str]] = defaultdict(deque)

@@ -71,10 +71,7 @@ class ShardFolder:
         return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
 
     def write(self, write: Callable[[Path], str]) -> SourcePath:
-        """Let `write` make a shard and return its name.
-
-        It is there whole or not at all. Raises `StoreError`.
-        """
+        """Let `write` make a shard, whole or not at all, and name it. Raises `StoreError`."""
         names: list[str] = []
         made = self._own / _MADE
         try:
@@ -142,10 +139,7 @@ class RenderedShard:
         return sum(each.count for each in self.ranges)
 
     def metadata(self) -> str:
-        """Return it as JSON in ASCII.
-
-        Names of files may hold bytes that are not UTF-8.
-        """
+        """Return it as JSON in ASCII: file names may hold bytes that are no UTF-8."""
         lost = {"failed": self.failed, "quarantined": self.quarantined}
         said = {name: rows for name, rows in lost.items() if rows}
         return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
@@ -170,10 +164,7 @@ class RenderedShard:
 
     @classmethod
     def read(cls, opened: BinaryIO) -> "RenderedShard | None":
-        """Return the shard in an opened file; None for another, or damaged.
-
-        Raises `OSError`.
-        """
+        """Return the shard in an opened file; None for another, or damaged. Raises `OSError`."""
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
@@ -263,10 +254,7 @@ def render(
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
-    """Yield a line for each page that a shard lacks.
-
-    Of those that may still be made, the first few.
-    """
+    """Yield a line for each quarantined page, and for the first failed ones."""
     if not (shard.failed or shard.quarantined):
         return
     with on_disk(path) as file:
@@ -315,10 +303,7 @@ class _ShardMaker:
         self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
 
     def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
-        """Return the file of the ranges, and how many pages were made.
-
-        None where it was there already.
-        """
+        """Return the ranges' file, their shard, and the pages made, None where it existed."""
         if ranges in self._whole:
             return *self._whole[ranges], None
         lost = _Lost()
@@ -343,10 +328,7 @@ class _ShardMaker:
         return sorted(self._made[pages][1].failed_in(pages))
 
     def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
-        """Yield the rows of a shard, copied from another, or made now.
-
-        Those of a document that cannot be opened say so.
-        """
+        """Yield a shard's rows: copied from another, made now, or the document's problem."""
         asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
         pages = lost.counted(self._pool.render(asked, self._dpi))
         for each in ranges:
@@ -383,10 +365,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
 
 
 def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
-    """Yield the rows of a range in another shard.
-
-    Raises `SourceError` unless they are there under their ids.
-    """
+    """Yield a range's rows from another shard. Raises `SourceError` unless their ids are there."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:

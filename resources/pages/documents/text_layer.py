@@ -107,10 +107,7 @@ class TextLayer:
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
-        """Return the layer that `to_json` made.
-
-        One that failed for anything else, so that only its page is without it.
-        """
+        """Return the layer that `to_json` made; anything else fails, and costs its page alone."""
         try:
             held = json.loads(stored)
             if "failure" in held:
@@ -322,7 +319,7 @@ class _Pictures:
         from pypdfium2 import raw
 
         self._order: dict[int, int] = {}
-        """Return the place of each text object in the order of drawing, by its address."""
+        """The place of each text object in the order of drawing, by its address."""
         self._found: list[tuple[int, Box, PdfObject]] = []
         self._hides: dict[int, bool] = {}
         for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
@@ -352,10 +349,7 @@ def _address(drawn: object) -> int:
 
 
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
-    """Return (left, bottom, right, top) on the page.
-
-    PDFium says where an object of a form stands in the form.
-    """
+    """Return (left, bottom, right, top) on the page; PDFium gives those within a form."""
     left, bottom, right, top = drawn.get_bounds()
     corners = [(x, y) for x in (left, right) for y in (bottom, top)]
     form = drawn.container
@@ -387,10 +381,7 @@ def _clear_share(picture: "PdfObject") -> float:
 
 
 def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
-    """Yield the words in the PDF's order.
-
-    PDFium adds the blanks and line ends that the print shows.
-    """
+    """Yield the words in the PDF's order, divided by the blanks that PDFium adds."""
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -471,10 +462,7 @@ def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
 
 
 def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArray[np.bool_]":
-    """Return the squares of `cell` pixels with ink that no word covers.
-
-    They are bool of shape (rows, columns).
-    """
+    """Return the squares (rows, columns) of `cell` pixels with ink that no word covers."""
     height, width = grey.shape
     rows, columns = -(-height // cell), -(-width // cell)
     # A stroke of print is wider than the pixels that are passed over.

@@ -76,10 +76,7 @@ class Reader:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Let all that is read from now on take so many seconds together.
-
-        A reading that takes longer raises `RuntimeError`.
-        """
+        """Let all further reading take so many seconds together, or raise `RuntimeError`."""
         self._deadline = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -192,10 +189,7 @@ def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
 
 
 def find_gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
-    """Return the columns (start, end) of a row without ink.
-
-    Those before and after it are among them.
-    """
+    """Return the columns (start, end) of a row without ink, also before and after it."""
     return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
 
 

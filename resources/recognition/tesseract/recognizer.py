@@ -234,10 +234,7 @@ def scripts_of(languages: Iterable[str]) -> frozenset[str]:
 
 
 def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
-    """Return the traineddata file of each language, all from one folder.
-
-    None for a language that is missing there.
-    """
+    """Return each language's traineddata file, all from one folder; None for a missing one."""
     found = [{name: place / f"{name}.traineddata" for name in languages} for place in _places()]
     best = max(found, key=lambda files: sum(path.is_file() for path in files.values()))
     return {name: path if path.is_file() else None for name, path in best.items()}

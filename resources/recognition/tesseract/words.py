@@ -195,10 +195,7 @@ def _count_latin(words: Sequence[OcrWord]) -> int:
 
 
 def syllable_width(line: Sequence[OcrWord]) -> float:
-    """Return the width of a Hangul syllable in pixels, the median over the line.
-
-    It is the line's height when it has no Hangul.
-    """
+    """Return the median width of the line's Hangul syllables in pixels, else its height."""
     widths = sorted(
         (words[-1].box[2] - words[0].box[0]) / sum(len(word.text) for word in words)
         for words in (line[start:end] for start, end in _printed_words(line))

@@ -89,10 +89,7 @@ def image_kind(ocr2: bool) -> type[TiledImage]:
 
 
 def check_server(server: VLLMServerFields, ocr2: bool = False) -> None:
-    """Raise `ValueError` for a server that cannot serve the model.
-
-    So it does for one without the guard against loops.
-    """
+    """Raise `ValueError` for a server that cannot serve the model, or lacks its guard."""
     name = Path(server.model).name.lower()
     if ocr2 and name == _FIRST:
         raise ValueError(f"ocr2: {server.model} is the first DeepSeek-OCR; leave ocr2 out, or serve DeepSeek-OCR-2")

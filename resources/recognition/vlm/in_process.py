@@ -1,7 +1,4 @@
-"""The recognizers' models in this process, without a server.
-
-Prompts, pictures and answers are the same, by transformers.
-"""
+"""The recognizers' models in this process, by transformers: same prompts, pictures and answers."""
 
 import asyncio
 import base64
@@ -327,10 +324,7 @@ class LocalModel:
         return map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))
 
     def _inputs(self, batch: Sequence[LocalRequest]) -> dict[str, Any]:
-        """Return the model's inputs: padded prompts, and the pictures.
-
-        A prompt has a token for each patch.
-        """
+        """Return the model's inputs: padded prompts, with a token a patch, and the pictures."""
         mark = self._tokenizer.convert_ids_to_tokens(self._image_token)
         pictures = self._pictures(images=[request.picture for request in batch], return_tensors="pt")
         patches = pictures["image_grid_thw"].prod(dim=1) // self._pictures.merge_size**2
@@ -347,10 +341,7 @@ class LocalModel:
         return {**made, "pixel_values": pictures["pixel_values"].to(self._device, self._model.dtype)}
 
     def _completion(self, request: LocalRequest, row: list[int], prompt: int, skip_special: bool) -> dict[str, Any]:
-        """Return the answer in a row of tokens.
-
-        It ends at its end token or with its room.
-        """
+        """Return the answer in a row of tokens, up to its end token or room."""
         end = self._model.generation_config.eos_token_id
         ends = {end} if isinstance(end, int) else set(end or ())
         at = next((index for index, token in enumerate(row) if token in ends), None)

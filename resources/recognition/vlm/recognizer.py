@@ -105,28 +105,19 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     @abstractmethod
     def image_maker(self) -> ImageMaker:
-        """Return the function that makes the image of a crop.
-
-        Client processes import it: no Dagster there.
-        """
+        """Return the function that makes a crop's image; client processes import it."""
 
     def picture_settings(self) -> list[Any]:
         """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
     def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
-        """Return the function that says in how many strips a crop is read at first.
-
-        Client processes import it too.
-        """
+        """Return the function that counts a crop's first strips; client processes import it."""
         return count_one_part
 
     @abstractmethod
     def answer_cleaner(self) -> Callable[[str, Task], str]:
-        """Return the function that takes the model's own marks out of an answer.
-
-        Client processes import it too.
-        """
+        """Return the function that removes a model's own marks; client processes import it."""
 
     def request_settings(self) -> RequestSettings:
         """Return what requests hold and how answers are judged."""

@@ -261,17 +261,11 @@ class PoolRun(Generic[Job, Result]):
         self._added.append((next(self._numbers), job))
 
     def metrics(self) -> dict[str, float | str]:
-        """Return the server's own figures since they were last asked for.
-
-        It is None while no request was made.
-        """
+        """Return the server's own figures since the last call; empty before the first request."""
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
 
     def stop(self) -> threading.Thread:
-        """End all workers, and return a thread that waits for them.
-
-        To wait takes 0.1 s and more.
-        """
+        """End all workers; return a thread that waits for them, 0.1 s and more."""
         for worker in self._workers:
             worker.close()
         waiting = threading.Thread(target=self._join, name="leaving")

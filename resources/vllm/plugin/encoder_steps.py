@@ -19,10 +19,7 @@ KNOWN_GRIDS = 4096
 
 @lru_cache(maxsize=KNOWN_GRIDS)
 def patch_positions(grid: Grid, merge: int) -> np.ndarray:
-    """Return row and column of each patch, (patches, 2).
-
-    Patches that are merged into one token stand side by side.
-    """
+    """Return each patch's row and column, (patches, 2), those of one token side by side."""
     frames, rows, columns = grid
     places = np.indices((rows, columns), np.int32).reshape(2, rows // merge, merge, columns // merge, merge)
     return np.tile(places.transpose(1, 3, 2, 4, 0).reshape(-1, 2), (frames, 1))

@@ -166,10 +166,7 @@ class Replica:
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
 
     def _warm_up(self, seconds: float) -> None:
-        """Warm the server up; a refusal costs the first page some seconds.
-
-        It does not cost the start.
-        """
+        """Warm the server up; a refusal costs the first page seconds, not the start."""
         wanted = self._specification
         requests = FirstRequests(wanted.first_picture, wanted.first_text, wanted.first_count)
         with suppress(BadProbe):

@@ -219,10 +219,7 @@ def server_folders() -> Iterator[ServerFolder]:
 
 
 def try_lock(path: Path, kind: int) -> int | None:
-    """Return a descriptor that holds a lock until closed; None when others hold it.
-
-    `kind` is LOCK_SH or LOCK_EX.
-    """
+    """Return a descriptor that holds a lock (LOCK_SH or LOCK_EX) until closed, else None."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)

@@ -165,10 +165,7 @@ class CachedAnswer:
 
 
 def region_key(pixels: "NDArray[np.uint8]", request: str) -> bytes:
-    """Return the SHA-256 of a crop's pixels and shape and of `request`.
-
-    That is the fingerprint of all else that shapes its answer.
-    """
+    """Return the SHA-256 of a crop's pixels and shape, and of the `request` fingerprint."""
     digest = hashlib.sha256(f"{request} {pixels.shape}".encode())
     digest.update(pixels.data)
     return digest.digest()

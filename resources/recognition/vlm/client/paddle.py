@@ -1,7 +1,4 @@
-"""PaddleOCR-VL in client processes: images and parts of regions, and its answers.
-
-Pure OpenCV and numpy.
-"""
+"""PaddleOCR-VL in client processes: its pictures and answers, by OpenCV and numpy alone."""
 
 import math
 import re
@@ -80,10 +77,7 @@ def sized_image(
 
 
 def _another_size(size: tuple[int, int], scale: float, max_tokens: int) -> tuple[int, int]:
-    """Return a size `scale` times as large a side.
-
-    Where the limits allow no such, it is as small.
-    """
+    """Return a size `scale` times as large a side, or as small where limits forbid."""
     usual = size[0] * size[1] / PATCH**2
     fitting = (each for each in (scale, 1 / scale) if MIN_TOKENS <= usual * each**2 <= max_tokens)
     # Of limits too narrow for either, the one further away.
@@ -255,10 +249,7 @@ def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
 
 
 def _continues(row: Sequence[_OtslCell], left: int, right: int) -> bool:
-    """Return whether columns of a row belong to the cell above them.
-
-    They go from `left` to `right`.
-    """
+    """Return whether a row's columns `left` to `right` belong to the cell above."""
     if len(row) < right or not _belongs(row[left], _ABOVE):
         return False
     return all(_belongs(cell, _LEFT | _ABOVE) for cell in row[left:right])

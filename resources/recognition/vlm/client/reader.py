@@ -262,10 +262,7 @@ class VlmReader:
     async def _settle(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int
     ) -> RegionOutcome:
-        """Follow the retry plan until the answer to a part is good or confirmed.
-
-        Else its soundest reading is the outcome.
-        """
+        """Retry a part until its answer is good or confirmed; else return the soundest reading."""
         region = request.region
         made: list[Attempt] = []
         readings: list[AttemptReading] = []
@@ -303,10 +300,7 @@ class VlmReader:
         return read[0] if len(read) == 1 else join_readings(request.region.task, read)
 
     def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
-        """Make the images of a part for another attempt.
-
-        The page is decoded anew: retries are rare.
-        """
+        """Make a part's images for another attempt from the page, decoded anew: retries are rare."""
         pixels = pack_pixels(region_pixels(Page(job.page_id, job.data).image, request.region))
         strip = _strips(pixels, request.parts)[part]
         return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]

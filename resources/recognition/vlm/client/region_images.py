@@ -277,10 +277,7 @@ def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -
 
 
 def _edges(crop: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
-    """Mark where grey changes across a row of pixels, as 1.
-
-    Edges of vertical rules are left out; None where nothing changes.
-    """
+    """Mark as 1 where grey changes along rows, except vertical rules; None without changes."""
     import cv2
 
     # Green is most of what is seen as grey, and costs no conversion.
