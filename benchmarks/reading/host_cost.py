@@ -29,8 +29,9 @@ from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region  # noqa: E402
 from resources.pages.arrow import open_pages  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
+from resources.recognition.regions import region_pixels  # noqa: E402
 from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body  # noqa: E402  # noqa: E402
-from resources.recognition.vlm.client.region_images import crop_pixels, has_ink, region_image  # noqa: E402
+from resources.recognition.vlm.client.region_images import has_ink, pack_pixels, region_image  # noqa: E402
 
 ROUNDS = 3
 TimeCost = dict[str, float]
@@ -66,7 +67,8 @@ class Clock:
 def ours(page: Page, regions: Sequence[Region], clock: Clock, cache: AnswerCache | None = None) -> None:
     image = Page(page.page_id, page.data).image
     clock.mark("decode")
-    pixels = [(region, crop_pixels(image, region.bbox)) for region in regions if region.task in plain_way.READ]
+    read = [region for region in regions if region.task in plain_way.READ]
+    pixels = [(region, pack_pixels(region_pixels(image, region))) for region in read]
     pixels = [(region, crop) for region, crop in pixels if has_ink(crop)]
     clock.mark("crop")
     if cache is not None:

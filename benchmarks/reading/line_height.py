@@ -29,10 +29,11 @@ from benchmarks.servers import plain_way  # noqa: E402
 from resources.layout.cpu.detector import CpuLayout  # noqa: E402
 from resources.layout.regions import Region, Task  # noqa: E402
 from resources.pages.page import Page  # noqa: E402
+from resources.recognition.regions import region_pixels  # noqa: E402
 from resources.recognition.vlm.client.region_images import (  # noqa: E402  # noqa: E402
-    crop_pixels,
     has_ink,
     line_height,
+    pack_pixels,
     region_image,
     scale_to_lines,
 )
@@ -101,7 +102,7 @@ def pdf_errors(path: Path) -> None:
             inside = (letters[:, 1] > x1) & (letters[:, 1] < x2) & (letters[:, 2] > y1) & (letters[:, 2] < y2)
             if region.task not in (Task.TEXT, Task.TABLE) or not inside.any():
                 continue
-            found = line_height(crop_pixels(page.image, region.bbox))
+            found = line_height(pack_pixels(region_pixels(page.image, region)))
             unknown += found is None
             if found is not None:
                 shares.append(found / np.median(letters[inside, 0]))
@@ -112,7 +113,8 @@ def pdf_errors(path: Path) -> None:
 def crops_of(folder: Path, most: int) -> tuple[list[Crops], int]:
     pages = []
     for page, regions in load(folder, most):
-        cut = [(region, crop_pixels(page.image, region.bbox)) for region in regions if region.task in plain_way.READ]
+        read = [region for region in regions if region.task in plain_way.READ]
+        cut = [(region, pack_pixels(region_pixels(page.image, region))) for region in read]
         pages.append([(region, crop) for region, crop in cut if has_ink(crop)])
     return pages, sum(map(len, pages))
 

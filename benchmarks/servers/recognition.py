@@ -34,8 +34,9 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region
 from resources.pages.arrow import open_pages
 from resources.pages.page import Page
+from resources.recognition.regions import region_pixels
 from resources.recognition.vlm.client.chat_requests import PATH, prompt_name, read_answer, request_body
-from resources.recognition.vlm.client.region_images import crop_pixels
+from resources.recognition.vlm.client.region_images import pack_pixels
 from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
@@ -146,7 +147,7 @@ def bodies(
 
     def body(region: Region) -> bytes:
         prompt = prompts[prompt_name(region.label, region.task, prompts)]
-        return request_body(model, prompt, make(crop_pixels(image, region.bbox)), 64, options)
+        return request_body(model, prompt, make(pack_pixels(region_pixels(image, region))), 64, options)
 
     return [(body(region), area(region)) for region in regions if region.task in plain_way.READ]
 

@@ -17,7 +17,7 @@ from resources.pages.page import Page
 from resources.recognition.vlm.client.answers import Defect, Problem, answers_agree
 from resources.recognition.vlm.client.chat_requests import PATH, PromptTokens, answer_room, read_answer, request_body
 from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
-from resources.recognition.vlm.client.region_images import crop_pixels, cut_strips, has_ink
+from resources.recognition.vlm.client.region_images import cut_strips, has_ink, pack_pixels
 from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.requests import OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
@@ -195,13 +195,13 @@ class WholePageReader:
 
     def _whole(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
         height, width = image.shape[:2]
-        return [(self._picture(crop_pixels(image, (0, 0, width, height))), (0.0, 0.0, float(width), float(height)))]
+        return [(self._picture(pack_pixels(image)), (0.0, 0.0, float(width), float(height)))]
 
     def _halves(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
         """Cut the page near its middle where a row has least ink."""
-        height, width = image.shape[:2]
+        width = image.shape[1]
         top, parts = 0, []
-        for strip in cut_strips(crop_pixels(image, (0, 0, width, height)), _HALVES):
+        for strip in cut_strips(pack_pixels(image), _HALVES):
             bottom = top + strip.shape[0]
             if has_ink(strip):
                 parts.append((self._picture(strip), (0.0, float(top), float(width), float(bottom))))

@@ -26,10 +26,9 @@ from resources.embedding.qwen3_vl_handlers import (
 )
 from resources.embedding.qwen3_vl_inputs import PATCH
 from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngine
-from resources.engine import releases
 from resources.errors import EngineError, first_line
 from resources.figures.figure import FigurePicture
-from resources.fingerprints import CodeVersion, file_sha256
+from resources.fingerprints import CodeVersion
 from resources.pages.page import Page
 from resources.states import State
 from resources.vllm.served_engine import ModelMemory
@@ -99,10 +98,6 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
                 f"max_image_tokens ({server.max_image_tokens})"
             )
         return self
-
-    def weights(self) -> dict[str, str]:
-        own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
-        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def prepare(self) -> None:
         self.prepare_workers(self.worker_modules, *self.preload_calls())

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from resources.embedding.qwen3_vl_inputs import preload_tokenizer
-from resources.engine import ProfileOnly, missing_modules, require_installed
+from resources.engine import ProfileOnly, missing_modules, releases, require_installed
 from resources.errors import EngineError
+from resources.fingerprints import file_sha256
 from resources.vllm.served_engine import ModelMemory, ServedEngine
 from resources.weights.hub import Weights, translate_hub_errors
 
@@ -31,6 +32,10 @@ class TokenizedEngine(ServedEngine):
     tokenizer: ProfileOnly[str] = Field(
         default="", description="The model's tokenizer.json; empty: from where its weights are."
     )
+
+    def weights(self) -> dict[str, str]:
+        own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
+        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def not_installed(self) -> list[str]:
         return [*missing_modules("torch", "tokenizers"), *super().not_installed()]

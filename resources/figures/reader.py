@@ -14,9 +14,9 @@ from resources.pages.page import decode, whole_patches
 from resources.recognition.vlm.client.chat_requests import PATH, ChatAnswer, read_answer, request_body
 from resources.recognition.vlm.client.region_images import (
     RegionImage,
-    crop_pixels,
     encode_image,
     has_ink,
+    pack_pixels,
     relative_size,
     resize,
 )
@@ -91,7 +91,7 @@ class FigureReader:
         except UndecodableImage as error:
             prepared.note = FigureNote(job.id, error.state, str(error), attempts=0)
             return prepared
-        crop = crop_pixels(pixels, (0, 0, pixels.shape[1], pixels.shape[0]))
+        crop = pack_pixels(pixels)
         if has_ink(crop):
             prepared.image = self._settings.make_image(crop)
         else:

@@ -14,7 +14,7 @@ from resources.errors import EngineError, SourceError, UndecodableImage, first_l
 from resources.fingerprints import CodeVersion, fingerprint
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import LABELS, PageLayout, Region, Task
-from resources.pages.arrow import FILE_MAGIC, ID
+from resources.pages.arrow import ID, open_stream
 from resources.pages.manifest import Manifest, Shard
 from resources.pages.page import Page, inspect
 from resources.pages.places import CorpusPlace
@@ -114,9 +114,7 @@ def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str
             _check(stored.schema_arrow, place)
             table = stored.read([ID, REGIONS])
         else:
-            is_file = file.read(len(FILE_MAGIC)) == FILE_MAGIC
-            file.seek(len(FILE_MAGIC) if is_file else 0)
-            reader = pa.ipc.open_stream(file)
+            reader = open_stream(file)
             _check(reader.schema, place)
             table = reader.read_all().select([ID, REGIONS])
         table.validate(full=True)

@@ -28,7 +28,7 @@ TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF's page, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
 
-FILE_MAGIC = b"ARROW1\0\0"
+_FILE_MAGIC = b"ARROW1\0\0"
 """An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
@@ -176,8 +176,7 @@ class ArrowFile(PageFile):
 
     def _read(self) -> Iterator[RowBatch]:
         try:
-            self._file.seek(len(FILE_MAGIC) if self._file.read(len(FILE_MAGIC)) == FILE_MAGIC else 0)
-            reader = pa.ipc.open_stream(self._file)
+            reader = open_stream(self._file)
             check_schema(reader.schema, self.place)
         except _DAMAGE as error:
             self.problem = _damage(error)
@@ -264,6 +263,12 @@ class ParquetFile(PageFile):
                 missing -= batch.num_rows
         except _DAMAGE as error:
             yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
+
+
+def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
+    """Return a reader of an Arrow file or stream, from its first batch on."""
+    file.seek(len(_FILE_MAGIC) if file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
+    return pa.ipc.open_stream(file)
 
 
 def _damage(error: Exception | str) -> str:

@@ -90,30 +90,18 @@ class FetchedFiles:
         the disk is full.
         """
         use = self._use(url)
-        with use.alone:
-            if not use.users:
-                self._locked(use.lock)
-            try:
-                found = self._fetched(url, listed)
-            except BaseException:
-                if not use.users:
-                    use.lock.release()
-                raise
+        with self._alone(use):
+            found = self._fetched(url, listed)
             use.users += 1
         try:
             yield found
         finally:
-            with use.alone:
+            with self._alone(use):
                 use.users -= 1
-                if not use.users:
-                    use.lock.release()
 
     def take(self, url: str, made: Path) -> Stamp:
         """Keep a file that this machine has just written to a URL, by moving it."""
-        use = self._use(url)
-        with use.alone:
-            if not use.users:
-                self._locked(use.lock)
+        with self._alone(self._use(url)):
             try:
                 stamp = _ask(url)
                 with made.open("rb") as file:
@@ -125,9 +113,6 @@ class FetchedFiles:
                 return stamp
             except OSError as error:
                 raise StoreError(cannot_write(self._folder, error)) from error
-            finally:
-                if not use.users:
-                    use.lock.release()
 
     def _use(self, url: str) -> _Use:
         path = self._folder / f"{_prefix(url)}{_LOCK}"
@@ -135,6 +120,18 @@ class FetchedFiles:
             if path not in _uses:
                 _uses[path] = _Use(FileLock(path, thread_local=False))
             return _uses[path]
+
+    @contextmanager
+    def _alone(self, use: _Use) -> Iterator[None]:
+        """Hold a file alone in this process, and without users of it among processes too."""
+        with use.alone:
+            if not use.users:
+                self._locked(use.lock)
+            try:
+                yield
+            finally:
+                if not use.users:
+                    use.lock.release()
 
     def _locked(self, lock: FileLock) -> None:
         try:

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from resources.embedding.qwen3_vl_inputs import PATCH, warm_up_resizer
 from resources.embedding.tokenized_engine import MEMORY_2B, MEMORY_8B, TokenizedEngine
-from resources.engine import releases
-from resources.fingerprints import CodeVersion, file_sha256
+from resources.fingerprints import CodeVersion
 from resources.reranking.base import Reranker
 from resources.reranking.pairs import Pair, PairHandler, PairSettings, Relevance
 from resources.vllm.served_engine import ModelMemory
@@ -63,10 +61,6 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
                 f"max_tokens: a picture of {image_tokens} tokens leaves no room for the question in {self.max_tokens}"
             )
         return self
-
-    def weights(self) -> dict[str, str]:
-        own = {"tokenizer": file_sha256(Path(self.tokenizer))} if self.tokenizer else {}
-        return {**super().weights(), **own, **releases("torch", "opencv-python-headless")}
 
     def boot(self) -> None:
         calls = self.preload_calls() if self.sees == "text" else (*self.preload_calls(), warm_up_resizer)

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from resources.engine import INSTALL
@@ -227,22 +227,19 @@ class VLLMServer(VLLMServerFields):
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
         if self.api_key_env and not key:
             raise EngineError(f"{self.api_key_env}, which is to hold the key of {self.urls[0]}, is not set")
-        targets = [
-            Target(url.rstrip("/"), key, self.model, self.answers, self.images_per_prompt > 0) for url in self.urls
-        ]
+        urls = tuple(url.rstrip("/") for url in self.urls)
+        every = Endpoint(urls, key, self.model, self.answers, self.images_per_prompt > 0)
         deadline = time.monotonic() + seconds
-        while not (alive := [target for target in targets if is_alive(target, self.hang_seconds)]):
+        while not (alive := [target for target in every.targets if is_alive(target, self.hang_seconds)]):
             if time.monotonic() > deadline:
-                raise EngineError(f"no external server serves {self.model}: {self._problem(targets[0])}")
+                raise EngineError(f"no external server serves {self.model}: {self._problem(every.targets[0])}")
             time.sleep(POLL)
-        for silent in set(targets) - set(alive):
+        for silent in set(every.targets) - set(alive):
             _log.warning("%s does not answer and is left out", silent.url)
         if self.version:
             for target in alive:
                 self._check_version(target)
-        return Endpoint(
-            tuple(target.url for target in alive), key, self.model, self.answers, self.images_per_prompt > 0
-        )
+        return replace(every, urls=tuple(target.url for target in alive))
 
     def _check_version(self, target: Target) -> None:
         try:

@@ -10,17 +10,17 @@ import pytest
 from resources.deepseek_layout.detector import DeepSeekOcrLayout
 from resources.pages.page import Page
 from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
-from resources.recognition.vlm.client.region_images import crop_pixels
+from resources.recognition.vlm.client.region_images import pack_pixels
 from resources.recognition.vlm.deepseek_ocr import MARKDOWN, SAMPLING
 from resources.states import State
 from tests.recognition.test_deepseek_ocr_real import asked, pairs, server_of
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.servers.vllm_cpu import needs_vllm
-from tests.support.sources.grounded_pages import HEIGHT, WIDTH, drawn_page
+from tests.support.sources.grounded_pages import drawn_page
 
 
 def picture(page: Page) -> TiledImage:
-    return tiled_image(crop_pixels(page.image, (0, 0, WIDTH, HEIGHT)))
+    return tiled_image(pack_pixels(page.image))
 
 
 @pytest.mark.slow

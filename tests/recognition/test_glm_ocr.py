@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from resources.errors import EngineError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText
+from resources.recognition.regions import PageReading, RegionText, region_pixels
 from resources.recognition.step_times import FILE, step_times
 from resources.recognition.vlm.client.answers import Problem, find_defect, loop_start, tidy
 from resources.recognition.vlm.client.chat_requests import answer_room, request_body
@@ -29,9 +29,9 @@ from resources.recognition.vlm.client.region_images import (
     MIN_TOKENS,
     PATCH,
     RegionImage,
-    crop_pixels,
     cut_strips,
     model_size,
+    pack_pixels,
     region_image,
 )
 from resources.recognition.vlm.client.tables import clean_tables, join_tables
@@ -602,9 +602,10 @@ def test_a_second_size_is_relative_to_what_was_sent() -> None:
 
 def test_boxes_are_cut_outwards_and_grey_is_kept_grey() -> None:
     image = np.dstack([np.arange(200, dtype=np.uint8).reshape(10, 20)] * 3)
-    assert crop_pixels(image, (1.2, 2.7, 5.1, 6.0)).tolist() == image[2:6, 1:6, 0].tolist()
+    region = Region(0, "text", Task.TEXT, 1.0, (1.2, 2.7, 5.1, 6.0))
+    assert pack_pixels(region_pixels(image, region)).tolist() == image[2:6, 1:6, 0].tolist()
     image[3, 3, 0] += 1
-    assert crop_pixels(image, (1.2, 2.7, 5.1, 6.0)).shape == (4, 5, 3)
+    assert pack_pixels(region_pixels(image, region)).shape == (4, 5, 3)
 
 
 def test_strips_are_cut_between_lines() -> None:

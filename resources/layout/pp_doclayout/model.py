@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from resources.errors import EngineError, first_line
-from resources.layout.pp_doclayout.network import SIDE, load
+from resources.layout.pp_doclayout.network import SIDE, load, order_votes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +29,9 @@ _TUNING = threading.Lock()
 back, beside which no graph may be recorded."""
 TUNING_MEMORY = 10e9
 """Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
+
+
+NO_GPU = "no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu"
 
 
 def batch_error(error: BaseException) -> EngineError:
@@ -77,8 +80,7 @@ def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
     network = load(repo, revision)
     with torch.inference_mode():
         found = network(torch.from_numpy(pixels)[None].permute(0, 3, 1, 2).float() / 255)
-        order = found.order_logits.sigmoid()
-        votes = order.triu(1).sum(1) + (1 - order.transpose(1, 2)).tril(-1).sum(1)
+        votes = order_votes(found.order_logits)
     return Outputs(found.logits.sigmoid().numpy(), found.pred_boxes.numpy(), votes.numpy(), None, None)
 
 
@@ -139,7 +141,7 @@ class PageModel:
         from resources.layout.pp_doclayout.network import forward, fuse, fuse_relu
 
         if device.startswith("cuda") and not torch.cuda.is_available():
-            raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+            raise EngineError(NO_GPU)
         fuse(network)
         network.to(device=torch.device(device), dtype=getattr(torch, dtype))
         self._network = network.to(memory_format=torch.channels_last)

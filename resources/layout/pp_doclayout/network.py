@@ -116,7 +116,7 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
     return RawOutputs(
         torch.sigmoid(model.decoder.class_embed(out).float()),
         boxes,
-        _order_votes(order.float()),
+        order_votes(order.float()),
         model.mask_query_head(out) if polygons else None,
         encoded.mask_feat if polygons else None,
     )
@@ -227,7 +227,7 @@ def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[t
             yield rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
 
 
-def _order_votes(logits: "Tensor") -> "Tensor":
+def order_votes(logits: "Tensor") -> "Tensor":
     """Count the queries that each one comes after, (B, Q).
 
     `logits[i, j]`, i < j, says that i comes before j.

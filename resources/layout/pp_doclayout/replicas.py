@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from resources.errors import EngineError
-from resources.layout.pp_doclayout.model import Outputs, PageModel, StageSeconds, fall_back
+from resources.layout.pp_doclayout.model import NO_GPU, Outputs, PageModel, StageSeconds, fall_back
 from resources.layout.pp_doclayout.page_regions import PageFindings, PageInput, PageRules, find_regions
 from resources.parallel import BackgroundTask
 
@@ -123,7 +123,7 @@ def named_devices(device: str) -> list[str]:
 
     count = torch.cuda.device_count()
     if not count:
-        raise EngineError("no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu")
+        raise EngineError(NO_GPU)
     return [f"cuda:{index}" for index in range(count)]
 
 

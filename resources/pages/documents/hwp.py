@@ -44,6 +44,8 @@ _LONG = 0xFFF
 """The size of a record whose true size follows."""
 _SECTION = re.compile(r"(?:.*/)?section(\d+)\.xml", re.IGNORECASE)
 _UNPRINTED = frozenset({"hiddenComment", "deleteBegin", "memo"})
+LOCKED = "it wants a password: save it without one"
+_MANIFEST = "META-INF/manifest.xml"
 
 
 def lacks() -> str | None:
@@ -104,7 +106,7 @@ def _in_hwp5(file: Any) -> Iterator[str]:
         raise UndecodableImage("the file is damaged or no HWP document: it has no header")
     (flags,) = struct.unpack_from("<I", header, 36)
     if flags & _PASSWORD:
-        raise UndecodableImage("it wants a password: save it without one")
+        raise UndecodableImage(LOCKED)
     if flags & _DISTRIBUTION:
         raise UndecodableImage("it is a document for distribution (배포용 문서): ask its author for an open copy")
     if flags & _DRM:
@@ -164,11 +166,8 @@ def _text(content: bytes) -> str:
 
 def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
     """Yield the paragraphs of an HWPX file, which is an archive of XML."""
-    require_bounded(archive)
+    require_usable(archive)
     names = set(archive.namelist())
-    manifest = "META-INF/manifest.xml"
-    if manifest in names and b"encryption-data" in archive.read(manifest):
-        raise UndecodableImage("it wants a password: save it without one")
     sections = sorted((int(found[1]), name) for name in names if (found := _SECTION.fullmatch(name)))
     if not sections:
         raise UndecodableImage("the file is damaged or no HWP document: it has no text")
@@ -179,11 +178,23 @@ def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
             yield from xml_paragraphs(xml, "p", "t", _UNPRINTED)
 
 
-def require_bounded(archive: zipfile.ZipFile) -> None:
-    """Raise `UndecodableImage` for an archive that unpacks to more than a document may."""
+def require_usable(archive: zipfile.ZipFile) -> None:
+    """Raise `UndecodableImage` for an archive that is locked, or unpacks to too much."""
     entries = archive.infolist()
     if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_UNPACKED:
         raise _too_large()
+    if _MANIFEST in archive.namelist() and b"encryption-data" in archive.read(_MANIFEST):
+        raise UndecodableImage(LOCKED)
+
+
+def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
+    """Yield an XML file's events, elements and bare names; nothing is fetched or resolved."""
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+    options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
+    for event, element in etree.iterparse(xml, events=("start", "end"), **options):
+        if isinstance(element.tag, str):
+            yield event, element, element.tag.rpartition("}")[2]
 
 
 def xml_paragraphs(
@@ -192,19 +203,12 @@ def xml_paragraphs(
     """Yield the text of an XML file by element `paragraph`.
 
     It is that of the elements `text` within. A paragraph is cut where another stands within it. Names have no
-    namespaces. No entity is resolved and nothing is fetched. What is `unprinted` is left out, and texts whose element
-    holds one that `hides` them.
+    namespaces. What is `unprinted` is left out, and texts whose element holds one that `hides` them.
     """
-    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-
     open_paragraphs: list[list[str]] = []
     hidden_by = hides and f"{{*}}rPr/{{*}}{hides}"
     skipped = 0
-    options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
-    for event, element in etree.iterparse(xml, events=("start", "end"), **options):
-        if not isinstance(element.tag, str):
-            continue
-        name = element.tag.rpartition("}")[2]
+    for event, element, name in xml_events(xml):
         if name in unprinted:
             skipped += 1 if event == "start" else -1
         elif event == "start" and name == paragraph:

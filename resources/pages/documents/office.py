@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from resources.errors import SourceError, UndecodableImage, first_line, visible
-from resources.pages.documents.hwp import require_bounded, xml_paragraphs
+from resources.pages.documents.hwp import LOCKED, require_usable, xml_events, xml_paragraphs
 
 _WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".html", ".htm"})
 _HTML = frozenset({".html", ".htm"})
@@ -51,7 +51,6 @@ _SETTINGS = (
     ("Inet/Settings", "ooInetHTTPSProxyPort", 9),
 )
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_LOCKED = "it wants a password: save it without one"
 
 
 def lacks(suffix: str) -> str | None:
@@ -201,28 +200,25 @@ def _require_unlocked(path: Path) -> None:
 
     with olefile.OleFileIO(str(path)) as file:
         if file.exists("EncryptedPackage") or file.exists("EncryptedSummary"):
-            raise UndecodableImage(_LOCKED)
+            raise UndecodableImage(LOCKED)
         if file.exists("WordDocument"):
             flags = file.openstream("WordDocument").read(12)[10:12]
             if flags and flags[-1] & 1:  # fEncrypted of the FibBase
-                raise UndecodableImage(_LOCKED)
+                raise UndecodableImage(LOCKED)
         if file.exists("Workbook"):
             stream = file.openstream("Workbook").read(1 << 14)
             at = 0
             while at + 4 <= len(stream):
                 record, size = (int.from_bytes(stream[at + shift : at + shift + 2], "little") for shift in (0, 2))
                 if record == 0x2F:  # FilePass stands among the first records
-                    raise UndecodableImage(_LOCKED)
+                    raise UndecodableImage(LOCKED)
                 at += 4 + size
 
 
 def _require_sound(archive: zipfile.ZipFile) -> None:
     """Raise `UndecodableImage` for an archive that is a bomb, locked, or declares entities."""
-    require_bounded(archive)
-    names = set(archive.namelist())
-    if "META-INF/manifest.xml" in names and b"encryption-data" in archive.read("META-INF/manifest.xml"):
-        raise UndecodableImage(_LOCKED)
-    for name in names:
+    require_usable(archive)
+    for name in archive.namelist():
         if name.endswith((".xml", ".rels")):
             with archive.open(name) as part:
                 if b"<!ENTITY" in part.read(4096).replace(b"\0", b""):
@@ -304,7 +300,7 @@ def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
     skipped = 0
     with archive.open("content.xml") as xml:
-        for event, element, name in _events(xml):
+        for event, element, name in xml_events(xml):
             if name in unprinted:
                 skipped += 1 if event == "start" else -1
             if event == "end" and (name in unprinted or name in {"p", "h"}):
@@ -315,20 +311,7 @@ def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _elements(xml: IO[bytes], wanted: str) -> Iterator[Any]:
-    for event, element, name in _events(xml):
+    for event, element, name in xml_events(xml):
         if event == "end" and name == wanted:
             yield element
             element.clear(keep_tail=True)
-
-
-def _events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
-    """Yield an XML file's events, without namespaces.
-
-    Nothing is fetched or resolved.
-    """
-    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
-
-    options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
-    for event, element in etree.iterparse(xml, events=("start", "end"), **options):
-        if isinstance(element.tag, str):
-            yield event, element, element.tag.rpartition("}")[2]

@@ -284,10 +284,7 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Facts about a document's file.
-
-    One that cannot be opened has a `problem` and no `pages`.
-    """
+    """What a document's ranges have in common; without `pages` there is a `problem`."""
 
     sha256: str
     pages: int
@@ -338,15 +335,7 @@ def ranges_of(
         name = f"{source}/{document.name}" if document.name in taken.names else document.name
         for first in range(0, found.pages or 1, most):
             count = min(most, (found.pages or 1) - first)
-            of_file = (
-                found.pages,
-                found.problem,
-                found.may_pass,
-                found.attachments,
-                found.converter,
-                found.missing,
-            )
-            ranges.append(PageRange(document.place, name, page_id, found.sha256, first, count, *of_file))
+            ranges.append(PageRange(document.place, name, page_id, first=first, count=count, **asdict(found)))
     return result
 
 

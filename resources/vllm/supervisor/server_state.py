@@ -220,13 +220,11 @@ def server_folders() -> Iterator[ServerFolder]:
 
 def try_lock(path: Path, kind: int) -> int | None:
     """Return a descriptor that holds a lock (LOCK_SH or LOCK_EX) until closed, else None."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+    fd = _open(path)
+    if _lock(fd, kind):
+        return fd
+    os.close(fd)
+    return None
 
 
 @contextmanager
@@ -295,8 +293,7 @@ def is_requested(runtime: Path, gpus: Sequence[str]) -> bool:
 
 @contextmanager
 def _open_locks(runtime: Path, gpus: Sequence[str], suffix: str) -> Iterator[dict[str, int]]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    files = {gpu: os.open(runtime / f"gpu-{gpu}{suffix}", flags, 0o600) for gpu in sorted(set(gpus))}
+    files = {gpu: _open(runtime / f"gpu-{gpu}{suffix}") for gpu in sorted(set(gpus))}
     try:
         yield files
     finally:
@@ -306,6 +303,10 @@ def _open_locks(runtime: Path, gpus: Sequence[str], suffix: str) -> Iterator[dic
 
 def _request(runtime: Path, gpu: str) -> Path:
     return runtime / f"gpu-{gpu}.wanted"
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _lock(file: int, kind: int) -> bool:

@@ -11,7 +11,6 @@ import numpy as np
 from resources.fingerprints import CodeVersion
 from resources.layout.regions import Task
 from resources.pages.page import grey_as_one_channel, whole_patches
-from resources.recognition.regions import pixel_box
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,18 +56,11 @@ class RegionImage:
         return self.patches
 
 
-def crop_pixels(image: np.ndarray, bbox: tuple[float, float, float, float]) -> np.ndarray:
-    """Return the pixels of a box, contiguous.
-
-    They are (height, width, 3), or (height, width) where they are grey. Grey is lossless, and a third of the work for
-    everything that follows.
-    """
-    x1, y1, x2, y2 = pixel_box(bbox, image.shape[1], image.shape[0])
-    return pack_pixels(image[y1:y2, x1:x2])
-
-
 def pack_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Make pixels contiguous, and one channel where they are grey."""
+    """Make pixels contiguous, and one channel where they are grey.
+
+    That is lossless, and a third of the work for everything that follows.
+    """
     return np.ascontiguousarray(grey_as_one_channel(pixels))
 
 
