@@ -85,7 +85,6 @@ class HashedEmbedder(Embedder):
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` where none are left."""
-
         summed = self._hasher.transform([terms]).toarray()[0]
         norm = np.sqrt(np.sum(summed * summed))
         if not norm:
@@ -214,7 +213,6 @@ def _profile(ink: np.ndarray) -> np.ndarray:
 
 def _unit_vector(values: np.ndarray) -> np.ndarray:
     """Return `values` about their mean at L2 norm 1; zeros for equal ones."""
-
     centred = values - values.mean()
     norm = np.sqrt(np.sum(centred * centred))
     return centred / norm if norm else centred

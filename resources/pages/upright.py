@@ -223,9 +223,9 @@ _BRIGHTEST_SURROUNDINGS = 0.82
 
 
 def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float] | None":
-    """Return a sheet's corners, (4, 2) float32, and its grey levels above.
+    """Return a sheet's corners, (4, 2) float32, and how far it stands out.
 
-    Corners are clockwise from the top left, in pixels of the RGB picture; see `_quality` for the levels. None where
+    Corners are clockwise from the top left, in pixels of the RGB picture; see `_quality` for how far. None where
     the picture shows nothing but the page.
     """
     import cv2

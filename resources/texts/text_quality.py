@@ -110,9 +110,8 @@ class DoubtfulPage:
 def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
     """Return the doubts about a page's text, the most certain first.
 
-    It is None for a sound one. `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is
-    among them a page that lacks it is looked at, and Chinese characters by themselves are doubted unless they are
-    named.
+    A sound text has none. `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is among
+    them, lines without it are looked at, and Chinese characters in these are doubted unless CJK is expected.
     """
     text = unicodedata.normalize("NFC", text)
     found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])

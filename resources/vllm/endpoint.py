@@ -100,22 +100,17 @@ _WHITE = (
 )
 """64 x 64 white pixels: the smallest picture that the models take without enlarging it much."""
 
-
 _PROGRESS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total")
 """Counters that only a working engine raises."""
-
 
 _SCRAPE_SECONDS = 5.0
 """/metrics is answered by the front process at once, however long the queue is."""
 
-
 _POOLED = {"pooling": "/v1/embeddings", "classify": "/classify"}
 """Where a server that writes nothing answers."""
 
-
 _WORDS = 300
 """Bytes of an error's body that are kept in a message of one line."""
-
 
 # A proxy in the environment is for the world outside, never for a server of one's own.
 _direct = build_opener(ProxyHandler({}))
@@ -267,7 +262,6 @@ def _open(target: Target, request: Request, seconds: float) -> str:
 _KINDS = {"vllm:request_success_total": "finished_reason"}
 """Samples whose sum over a label would say nothing."""
 
-
 _COUNTS = {
     "prompt_tokens": "vllm:prompt_tokens_total",
     "generated_tokens": "vllm:generation_tokens_total",
@@ -275,7 +269,6 @@ _COUNTS = {
     "prefix_cache_hits": "vllm:prefix_cache_hits_total",
     "image_cache_hits": "vllm:mm_cache_hits_total",
 }
-
 
 _TIMES = {
     "mean_in_server": "vllm:e2e_request_latency_seconds_sum",

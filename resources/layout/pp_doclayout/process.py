@@ -108,8 +108,8 @@ def map_parts(descriptor: int, loaded: ModelReady) -> "NDArray[np.uint8]":
 class ModelProcess:
     """`Replicas` in a process of its own, used like it.
 
-    Raises `EngineError` when there is no model. It is there when the model is loaded; the first passes go on. The
-    process ends with this one.
+    To make one waits until the model is loaded, while its first passes go on, and raises `EngineError` where it cannot
+    be. The process ends with this one.
     """
 
     def __init__(self, start: ModelStart) -> None:

@@ -166,8 +166,8 @@ def _leave_network() -> None:
 def paragraphs(path: Path) -> list[str]:
     """Return the text that a document prints by paragraph.
 
-    None of DOC, XLS, PPT, RTF and HTML. Headers and footers are left out, as which of them print depends on the pages.
-    Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
+    DOC, XLS, PPT, RTF and HTML give none. Headers and footers are left out, as which of them print depends on the
+    pages. Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
     """
     suffix = path.suffix.lower()
     with path.open("rb") as file:

@@ -37,7 +37,7 @@ _GRIDS = sorted(
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """The view of a crop that a model of the family has.
+    """The way in which a model of the family sees a crop.
 
     Tiles have `tile` pixels a side; `row_ends` says whether rows of tokens have an end. `most_tokens` is that of a crop
     in six tiles one below the other, the most of any.
@@ -86,8 +86,8 @@ class TiledImage2(TiledImage):
 def tiles(width: int, height: int, tile: int = TILE) -> tuple[int, int]:
     """Return the (columns, rows) of tiles that the model lays over a crop.
 
-    Its own preprocessor does, whatever the crop's shape; (1, 1) for none. The grid nearest in shape; of two that are
-    equally near the larger one when the crop fills half of it.
+    As its own preprocessor does: (1, 1) for a crop that fits into one tile, else the grid nearest in shape. Of two that
+    are equally near, the larger one is taken when the crop fills half of it.
     """
     if max(width, height) <= tile:
         return 1, 1
