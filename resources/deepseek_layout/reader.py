@@ -15,7 +15,7 @@ from resources.layout.lines import InkBox, estimate_em, find_ruled_areas, find_r
 from resources.layout.regions import PageLayout, Region, Task
 from resources.pages.page import Page
 from resources.recognition.vlm.client.answers import Defect, Problem, answers_agree
-from resources.recognition.vlm.client.chat_requests import PATH, PromptTokens, answer_room, read_answer, request_body
+from resources.recognition.vlm.client.chat_requests import PromptTokens, answer_room, ask, request_body
 from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
 from resources.recognition.vlm.client.region_images import cut_strips, has_ink, pack_pixels
 from resources.states import State
@@ -222,14 +222,11 @@ class WholePageReader:
         _, room = answer_room(Task.TEXT, image.tokens, settings.context)
         sampling = {"temperature": 0.0, **settings.sampling}
         body = request_body(await client.model(), settings.prompt, image, room, sampling)
-        ready.figures["requests"] += 1
-        ready.figures["image_tokens"] += image.tokens
         try:
-            answer, seconds = await client.post(PATH, body, read_answer, ready.job.page_id, image.tokens)
+            answer, seconds = await ask(client, body, image, ready.job.page_id, ready.figures)
         except RefusedRequest as error:
             problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
             return _no_answer(problem, f"the server refused it: {error}")
-        ready.figures["answer_tokens"] += answer.tokens
         ready.figures["answer_seconds"] += seconds
         problem = self._prompt_tokens.problem(settings.prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:

@@ -11,7 +11,7 @@ from resources.errors import UndecodableImage
 from resources.figures.answers import JudgedNote
 from resources.figures.figure import FigureNote
 from resources.pages.page import decode, whole_patches
-from resources.recognition.vlm.client.chat_requests import PATH, ChatAnswer, read_answer, request_body
+from resources.recognition.vlm.client.chat_requests import ChatAnswer, ask, request_body
 from resources.recognition.vlm.client.region_images import (
     RegionImage,
     encode_image,
@@ -137,11 +137,7 @@ class FigureReader:
         body = request_body(
             await client.model(), ready.job.prompt, ready.image, room, sampling | dict(self._settings.sampling)
         )
-        ready.figures["requests"] += 1
-        ready.figures["image_tokens"] += ready.image.tokens
-        answer, seconds = await client.post(PATH, body, read_answer, ready.job.id, ready.image.tokens)
-        ready.figures["answer_tokens"] += answer.tokens
-        return answer, seconds
+        return await ask(client, body, ready.image, ready.job.id, ready.figures)
 
 
 class FigureImage(RegionImage):

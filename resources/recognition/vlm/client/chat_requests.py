@@ -5,7 +5,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +24,8 @@ from resources.vllm.client.requests import Frame, fill_frame, image_part, reques
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from resources.vllm.client.client import Client
 
 VERSION = CodeVersion("recognition.requests", {1: "the first release"})
 PATH = "/v1/chat/completions"
@@ -109,6 +111,20 @@ def read_answer(answer: Any) -> ChatAnswer:
         int(usage.get("completion_tokens", 0)),
         None if read is None else int(read),
     )
+
+
+async def ask(
+    client: "Client", body: bytes, image: RegionImage, flow: str, figures: MutableMapping[str, float]
+) -> tuple[ChatAnswer, float]:
+    """Send a request about an image and return the answer with its seconds.
+
+    What both take is counted in `figures`. Raises as `Client.post`.
+    """
+    figures["requests"] += 1
+    figures["image_tokens"] += image.tokens
+    answer, seconds = await client.post(PATH, body, read_answer, flow, image.tokens)
+    figures["answer_tokens"] += answer.tokens
+    return answer, seconds
 
 
 _TEMPLATE = 64

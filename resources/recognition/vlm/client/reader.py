@@ -40,14 +40,13 @@ from resources.recognition.vlm.client.answers import (
     sum_seconds,
 )
 from resources.recognition.vlm.client.chat_requests import (
-    PATH,
     AnswerCache,
     CachedAnswer,
     ChatAnswer,
     PromptTokens,
     answer_room,
+    ask,
     prompt_name,
-    read_answer,
     region_key,
     request_body,
 )
@@ -318,15 +317,12 @@ class VlmReader:
         room = most if attempt.all_room else likely
         prompt = self._settings.prompts[request.prompt]
         body = request_body(await client.model(), prompt, image, room, sampling)
-        prepared.figures["requests"] += 1
-        prepared.figures["image_tokens"] += image.tokens
         try:
-            answer, seconds = await client.post(PATH, body, read_answer, prepared.job.page_id, image.tokens)
+            answer, seconds = await ask(client, body, image, prepared.job.page_id, prepared.figures)
         except RefusedRequest as error:
             problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
             return no_reading(problem, f"the server refused it: {error}", image.scale)
         keep("request", seconds)
-        prepared.figures["answer_tokens"] += answer.tokens
         problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
         if problem is not None:
             return no_reading(Problem.REFUSED, problem, image.scale)
