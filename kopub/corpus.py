@@ -183,8 +183,10 @@ class Corpus:
         """
         from resources.search.options import Where
 
+        if limit < 1:
+            raise KopubError(f"limit is {limit}, and must be at least 1")
         searcher, notes = self._searcher
-        where = Where(frozenset(documents), frozenset(shards), has_table, has_figure, frozenset(scripts))
+        where = Where(_names(documents), _names(shards), has_table, has_figure, _names(scripts))
         return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
@@ -195,6 +197,8 @@ class Corpus:
         """
         from kopub.search import embedder_of
 
+        if isinstance(texts, str):
+            raise KopubError("embed takes a list of texts: embed([text])")
         embedder = embedder_of(self._source, self._profile)
         vectors = np.zeros((len(texts), embedder.dim), np.float32)
         numbered = [(str(at), text) for at, text in enumerate(texts)]
@@ -287,6 +291,11 @@ class Corpus:
         places[order] = np.arange(len(order))
         starts = np.searchsorted(documents[order], np.arange(len(ids) + 1))
         return list(ids), documents, order, places, starts
+
+
+def _names(given: Iterable[str]) -> frozenset[str]:
+    """Return names as a set; one by itself, too, which is no list of letters."""
+    return frozenset([given] if isinstance(given, str) else given)
 
 
 def _mode(name: str | None) -> "Mode | None":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kopub.pages import NoSuchPage, Page, Pages
 from kopub.rows import Region
-from resources.errors import did_you_mean
+from resources.errors import KopubError, did_you_mean
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ class Document:
         """Yield the text in pieces of at most `max_tokens`, by its structure.
 
         Each has its headings, pages and boxes. `count_tokens` is the tokenizer of your model; without one, a quarter of
-        the bytes are counted.
+        the bytes are counted. Raises `KopubError` for less than one token.
         """
+        if max_tokens < 1:
+            raise KopubError(f"max_tokens is {max_tokens}, and must be at least 1")
         from resources.documents.chunks import chunk_document, estimate_tokens
 
         count = count_tokens or estimate_tokens

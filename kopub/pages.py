@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kopub.rows import Picture, Region, Step, TableName, known, numbers_array
 from kopub.sources.source import Place
-from resources.errors import KopubError
+from resources.errors import KopubError, did_you_mean
 from resources.recognition.content import main_script
 from resources.states import State, count_states
 from resources.texts.markdown import defuse
@@ -316,7 +316,7 @@ class Pages(Sequence[Page]):
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":
         """Return the pages in one of the states, or in the shard.
 
-        They keep their order. Raises `KopubError` for an unknown state.
+        They keep their order. Raises `KopubError` for an unknown state or shard.
         """
         wanted = set([state] if isinstance(state, str) else state)
         if unknown := wanted.difference(State):
@@ -326,6 +326,8 @@ class Pages(Sequence[Page]):
         if wanted:
             kept &= np.isin(catalogue["state"].to_pylist(), list(wanted))
         if shard is not None:
+            if shard not in self._corpus.shards:
+                raise KopubError(f"there is no shard {shard!r}{did_you_mean(shard, self._corpus.shards)}")
             kept &= np.isin(catalogue["shard"].to_pylist(), [shard])
         return Pages(self._corpus, self._positions[kept])
 

@@ -16,7 +16,7 @@ from kopub_assets.provenance import content_of
 from kopub_assets.staleness import differences, settings_changed
 from resources.diff.compare import VECTORS, ShardDiff, compare
 from resources.diff.html import Upgrade
-from resources.errors import KopubError, SourceError, StoreError, did_you_mean
+from resources.errors import DamagedTable, KopubError, SourceError, StoreError, did_you_mean
 from resources.pages.corpus import Corpus
 from resources.pages.manifest import Manifest
 from resources.pages.page_reader import origins
@@ -340,13 +340,24 @@ def compared_tables(
     same = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
     before, after = (
         {
-            asset: _of_page(store.read(asset, shard, _COMPARED_COLUMNS[asset], version), page_id)
+            asset: _of_page(_read_compared(store, asset, shard, version), page_id)
             for asset, version in versions.items()
             if asset in _COMPARED_COLUMNS and asset not in (same if page_id is None else VECTORS)
         }
         for versions in (old, new)
     )
     return before, after
+
+
+def _read_compared(store: ShardStore, asset: str, shard: str, version: str | None) -> pa.Table:
+    columns = _COMPARED_COLUMNS[asset]
+    if asset != TABLES.pages.name:
+        return store.read(asset, shard, columns, version)
+    try:
+        return store.read(asset, shard, [*columns, "upright"], version)
+    except DamagedTable:
+        # One of before pages were set upright, where the column alone is missing.
+        return store.read(asset, shard, columns, version)
 
 
 def compare_versions(

@@ -191,7 +191,7 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
     try:
         return Path(call_hub(download, release, lambda line: None))
     except HubError as error:
-        raise StoreError(f"{error}") from None
+        raise StoreError(f"there is no folder {visible(release, _SHOWN)} here, and as a repository: {error}") from None
 
 
 @dataclass(frozen=True)

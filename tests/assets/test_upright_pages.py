@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 import kopub
 from kopub_assets import pages_and_layout
+from kopub_assets.lineage import compared_tables
+from kopub_cli.evaluation_display import picture_of
 from kopub_cli.main import app
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
@@ -169,6 +171,17 @@ def test_lineage_says_what_was_done_and_cuts_regions_out_of_the_upright_page(
     assert {"a_2.png", "a_2_upright.png"} < {path.name for path in (tmp_path / "all").iterdir()}
     lineage("a_2", "--crop", str(tmp_path / "one.jpg"), "--region", "0")
     assert Image.open(tmp_path / "one.jpg").format == "JPEG"
+
+
+def test_two_versions_are_compared_on_the_page_on_which_boxes_count(platform: Platform):
+    now = {"raw_pages": None}
+    tables, _ = compared_tables(platform.store, "shard_00", now, now)
+    rows = {row["page_id"]: row for row in tables["raw_pages"].to_pylist()}
+    shown = {page_id: picture_of(platform.settings.corpus, "shard_00", rows[page_id], 1 << 20) for page_id in rows}
+    assert shown["a_1"] == shown["a_2"]
+    earlier = platform.store.read("raw_pages", "shard_00").drop_columns(["upright"])
+    platform.store.write("raw_pages", "shard_00", earlier, platform.store.metadata("raw_pages", "shard_00"))
+    assert compared_tables(platform.store, "shard_00", now, now)[0]["raw_pages"].num_rows == 3
 
 
 def test_the_room_shows_the_page_on_which_boxes_count(platform: Platform):

@@ -101,6 +101,12 @@ def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
     assert [page.id for page in corpus.pages.where("ok", shard="shard_01")] == ["c_1"]
     with pytest.raises(kopub.KopubError, match="there is no state 'bad'; there are ok, partial, blank, failed"):
         corpus.pages.where("bad")
+    with pytest.raises(kopub.KopubError, match="there is no shard 'shard_7'; did you mean shard_0"):
+        corpus.pages.where(shard="shard_7")
+    with pytest.raises(kopub.KopubError, match="max_tokens is 0"):
+        corpus.documents[0].chunks(0)
+    with pytest.raises(kopub.KopubError, match=r"embed takes a list of texts: embed\(\[text\]\)"):
+        corpus.embed("one text")
     with pytest.raises(kopub.KopubError):
         _ = broken.image
 

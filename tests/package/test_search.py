@@ -58,6 +58,9 @@ def test_a_hit_says_where_on_the_page(made: Platform):
 def test_documents_and_shards_are_filters(made: Platform):
     corpus = kopub.open(made.home / "release")
     assert {hit.page.document.id for hit in corpus.search(QUESTION, documents=["b"], mode="text")} == {"b"}
+    assert {hit.page.document.id for hit in corpus.search(QUESTION, documents="b", mode="text")} == {"b"}
+    with pytest.raises(kopub.KopubError, match="limit is -1, and must be at least 1"):
+        corpus.search(QUESTION, limit=-1)
     assert {hit.page.shard for hit in corpus.search(QUESTION, shards=["shard_01"], mode="text")} == {"shard_01"}
     assert len(corpus.search(QUESTION, has_figure=True)) == 0
     assert {hit.page.script for hit in corpus.search(QUESTION, scripts=["HANGUL"])} == {"HANGUL"}

@@ -389,7 +389,8 @@ def test_a_repository_is_verified_as_others_get_it(tmp_path: Path, hub: Writable
     assert unsound.returncode == 1
     assert "data/pages/shard_00.parquet has another SHA-256" in unsound.stdout
     nowhere = kopub(tmp_path, "verify", "someone/pages", "--revision", "nowhere")
-    assert nowhere.stderr == "Error: someone/pages: it has no such branch, tag or commit\n"
+    says = "Error: there is no folder {0} here, and as a repository: {0}: "
+    assert nowhere.stderr == says.format("someone/pages") + "it has no such branch, tag or commit\n"
     missing = kopub(tmp_path, "verify", "no/such")
-    assert missing.stderr.startswith("Error: no/such: no such dataset")
+    assert missing.stderr.startswith(says.format("no/such") + "no such dataset")
     assert len(missing.stderr.splitlines()) == 1

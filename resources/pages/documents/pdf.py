@@ -192,7 +192,9 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
     page = document[number]
     if not min(page.get_size()):
         # Its crop box lies beside its media box: other viewers show all of it.
-        page.set_cropbox(*page.get_mediabox())
+        box = page.get_mediabox()
+        assert box is not None, "PDFium gives a page without one the size of a letter"
+        page.set_cropbox(*box)
         page.close()
         page = document[number]
     return page
