@@ -174,7 +174,7 @@ def test_lineage_says_what_was_done_and_cuts_regions_out_of_the_upright_page(
 
 
 def test_two_versions_are_compared_on_the_page_on_which_boxes_count(platform: Platform):
-    now = {"raw_pages": None}
+    now: dict[str, str | None] = {"raw_pages": None}
     tables, _ = compared_tables(platform.store, "shard_00", now, now)
     rows = {row["page_id"]: row for row in tables["raw_pages"].to_pylist()}
     shown = {page_id: picture_of(platform.settings.corpus, "shard_00", rows[page_id], 1 << 20) for page_id in rows}
