@@ -1,4 +1,4 @@
-"""What a run does before its turn: engines that start, and shards that are made beside earlier steps."""
+"""What a run does ahead of its steps: engines start, and servers begin their shards."""
 
 import threading
 import time
@@ -117,11 +117,11 @@ class EnginePrefetcher:
                 EnginePrefetcher._current = None
 
     def problems(self, asset: ShardAsset) -> Problems | None:
-        """Return what the checks found in the shards of `asset` that were made ahead of its step."""
+        """Return the problems of shards made ahead of the step of `asset`."""
         return self._ahead[asset.name].run.problems if asset.name in self._ahead else None
 
     def outcomes(self, asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-        """Make the shards of `asset` in its step; those that were made ahead of it, or are being made, are taken.
+        """Make the shards of `asset` in its step, or take those made ahead of it.
 
         What became of each is yielded as soon as it is known.
         """
@@ -162,9 +162,10 @@ class EnginePrefetcher:
                     prepared += asset.engines
 
     def _begin_ahead(self, run_of: Callable[[ShardAsset], RunContext | None], besides: Set[str]) -> None:
-        """Start a thread for each asset of a server, `besides` the first one and what the Launchpad asks of a step.
+        """Start a thread for each asset of a server.
 
-        Only where the servers of a run work side by side: one that has the card to itself keeps it to its step's end.
+        Not for those in `besides`: the first one, and what the Launchpad configures, which is known in its step. Only
+        where the servers of a run work side by side: one that has the card to itself keeps it to its step's end.
         """
         served = [asset for asset in self._wanted if _needs_server(asset)]
         if not all(engine.serves_beside_others for engine in _engines_of(served) if engine.needs_server):
@@ -177,13 +178,16 @@ class EnginePrefetcher:
                 )
 
     def _steps_before(self, asset: ShardAsset) -> tuple[set[str], set[str]]:
-        """Return the steps that must be over before `asset` is made, and those that must have given out their rows."""
+        """Return the steps that must be over before `asset`, and those that must be draining."""
         before = self._wanted[: self._wanted.index(asset)]
         over = {other.name for other in before if _share_engine(asset, other)}
         return over | self._waits_for[asset.name], {other.name for other in before if _needs_server(other)}
 
     def _make_room(self, asset: ShardAsset) -> None:
-        """Stop what works ahead with an engine that the step of `asset` needs; its own step makes what is left."""
+        """Stop what works ahead with an engine that the step of `asset` needs.
+
+        Its own step makes what is left.
+        """
         for other in self._ahead.values():
             if other.asset.name != asset.name and other.is_at_work and _share_engine(asset, other.asset):
                 other.stop()
@@ -239,7 +243,7 @@ def _share_engine(one: ShardAsset, other: ShardAsset) -> bool:
 
 
 def watched_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, with the figures of the cards they are made on."""
+    """Make the shards of a run, with the figures of their cards."""
     watcher().began(asset.name)
     with gpu_watch(asset.engines, run.warn) as gpu, closing(make_shards(asset, replace(run, gpu=gpu))) as outcomes:
         for shard, outcome in outcomes:
@@ -249,7 +253,7 @@ def watched_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, Non
 
 
 class StepsOver:
-    """The steps of a run that are over, and those whose engines have been given their last rows."""
+    """The steps that are over, and those whose engines have their last rows."""
 
     def __init__(self) -> None:
         self._over: set[str] = set()
@@ -284,7 +288,7 @@ class StepsOver:
 
 
 class StepAhead:
-    """Makes the shards of an asset in a thread, before the turn of its step if that comes late.
+    """Makes the shards of an asset in a thread, perhaps ahead of its step.
 
     The thread begins when the tables that the asset reads are made, and the server is free of those before it. What it
     has to tell is told in the step.
@@ -321,7 +325,7 @@ class StepAhead:
         return self._began > 0 and self._thread.is_alive()
 
     def outcomes(self, run: RunContext) -> Generator[Outcome, None, None]:
-        """Yield what became of the shards, as soon as it is known; log in `run`, which is that of the step."""
+        """Yield what became of the shards; log in `run`, that of the step."""
         # The step of one that it waits for may have been left out.
         self._has_turn = True
         self._steps.wake()
@@ -341,12 +345,12 @@ class StepAhead:
             self.join()
 
     def stop(self) -> None:
-        """Have the thread stop at the next result of the engine; what is finished is kept."""
+        """Have the thread stop at the next result; what is finished is kept."""
         self._stopped = True
         self._steps.wake()
 
     def join(self) -> None:
-        """Wait a little for a thread that is to stop: it may wait for an engine."""
+        """Wait a little for a thread that is to stop."""
         if self._stopped:
             self._thread.join(_TO_STOP)
 

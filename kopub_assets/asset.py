@@ -36,7 +36,7 @@ class PublishedShard:
 
 
 class StoppedAhead(BaseException):
-    """Ends the making of shards as an interrupt does: no failure, and what is finished is kept."""
+    """Ends the making of shards as an interrupt does; what is finished is kept."""
 
 
 @dataclass(frozen=True)

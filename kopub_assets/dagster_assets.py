@@ -218,7 +218,10 @@ def over_shards(
 
 
 def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunContext | None:
-    """Return the run in which shards are made ahead of their step; None where the step will refuse to make them."""
+    """Return the run of shards that are made ahead of their step.
+
+    None where the step will refuse to make them.
+    """
 
     def ignore(line: str) -> None:
         """The step says it."""

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -106,7 +107,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A terminal of EUC-KR or ASCII lacks characters that pages have.
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):
+                stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except StoppedByHand as stopped:

@@ -164,8 +164,7 @@ def report(
     covered = _covered_seconds([stage.span for stage in stages])
     first = min((stage.span.start for stage in stages), default=span.end)
     last = max((stage.span.end for stage in stages), default=span.end)
-    used = [each.stage for each in reported if each.split.working > 0]
-    pairs = pairwise(used)
+    pairs = pairwise(_one_after_the_other([each.stage for each in reported if each.split.working > 0]))
     return RunReport(
         span=span,
         stages=reported,
@@ -178,6 +177,15 @@ def report(
         idle_between={(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairs},
         device=observed.device,
     )
+
+
+def _one_after_the_other(stages: Sequence[RunStage]) -> list[RunStage]:
+    """Return the stages without those that went on beside another all their time."""
+    found: list[RunStage] = []
+    for stage in stages:
+        if not found or stage.span.end > found[-1].span.end:
+            found.append(stage)
+    return found
 
 
 def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None) -> StageReport:

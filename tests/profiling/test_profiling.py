@@ -153,6 +153,14 @@ def test_stages_side_by_side_are_counted_once_between_them():
     assert report(Span(0.0, 12.0), stages, Observations()).between == pytest.approx(2.0)
 
 
+def test_between_stages_counts_none_that_went_on_beside_another():
+    """As texts are parsed beside vectors of pages."""
+    seen = Observations(cores=[(at * STEP, 1.0 if at * STEP <= 8 or at * STEP > 10 else 0.0) for at in range(121)])
+    stages = [RunStage("a", Span(0.0, 8.0)), RunStage("b", Span(1.0, 4.0)), RunStage("c", Span(8.0, 12.0))]
+    found = report(Span(0.0, 12.0), stages, seen).idle_between
+    assert found == {("a", "c"): pytest.approx(2.0, abs=0.2)}
+
+
 def test_the_first_answer_is_none_of_those_before_the_server_was_seen():
     history = ServerHistory("m", requests=[(1.0, 3.0), (2.0, 3.0), (3.0, 9.0)])
     assert first_growth(history.requests) == 3.0
