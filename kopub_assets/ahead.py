@@ -1,4 +1,4 @@
-"""What a run does ahead of its steps: engines start, and servers begin their shards."""
+"""Engines that start, and servers that begin, ahead of their steps."""
 
 import threading
 import time
@@ -32,8 +32,8 @@ class EnginePrefetcher:
     """Prepares the engines of later steps, keeps what they hold, and has them work ahead.
 
     What comes next is prepared twice: at the beginning of each step, so that servers and models are up when their turn
-    comes, and when a step has handed out its last row, so that the next one finds client processes up. What a card or
-    a server makes, it makes as soon as the shard's parents are there, whichever step has its turn.
+    comes, and when a step has handed out its last row, so that the next one finds client processes up. Where servers
+    work side by side, the next one begins then, too, whichever step has its turn.
     """
 
     _current: "ClassVar[EnginePrefetcher | None]" = None

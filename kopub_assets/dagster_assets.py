@@ -3,9 +3,10 @@
 import inspect
 import platform
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, ClassVar, cast
 
@@ -173,14 +174,9 @@ def over_shards(
         context.log.warning(message)
         watcher().warned(asset.name, message)
 
-    run = RunContext(
-        run_id=context.run.run_id,
-        shards=tuple(context.partition_keys),
-        problems=ahead.problems(asset) or _problems_so_far(context, asset),
-        log=context.log.info,
-        warn=warn,
+    run = replace(
+        _run_of(context, asset, context.log.info, warn, ahead.problems(asset)),
         config=config,
-        tags=context.run.tags,
         inputs_exhausted=partial(ahead.hand_over, asset),
     )
     finished: dict[str, PublishedShard] = {}
@@ -189,18 +185,17 @@ def over_shards(
         require_tested(asset, run)
     except KopubError as error:
         raise dg.Failure(str(error), allow_retries=False) from None
-    with canceled_when_stopped(context):
-        with closing(ahead.outcomes(asset, run)) as outcomes:
-            for shard, outcome in outcomes:
-                if isinstance(outcome, PublishedShard):
-                    outcome.metadata.update(_places(asset, shard, room))
-                    finished[shard] = outcome
-                    if outcome.metadata["computed"] and len(finished) < len(run.shards):
-                        yield _materialization(context, shard, outcome)
-                else:
-                    failures[shard] = outcome
-                    if isinstance(outcome, StorageAway):
-                        break  # each of the others would wait for it as long, to say the same
+    with canceled_when_stopped(context), closing(ahead.outcomes(asset, run)) as outcomes:
+        for shard, outcome in outcomes:
+            if isinstance(outcome, PublishedShard):
+                outcome.metadata.update(_places(asset, shard, room))
+                finished[shard] = outcome
+                if outcome.metadata["computed"] and len(finished) < len(run.shards):
+                    yield _materialization(context, shard, outcome)
+            else:
+                failures[shard] = outcome
+                if isinstance(outcome, StorageAway):
+                    break  # each of the others would wait for it as long, to say the same
         failures |= _finish(asset, run, finished, failures)
     watcher().ended(asset.name)
     # One line for all of them: an event costs more than a look at a small shard.
@@ -226,14 +221,7 @@ def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunConte
     def ignore(line: str) -> None:
         """The step says it."""
 
-    run = RunContext(
-        run_id=context.run.run_id,
-        shards=tuple(context.partition_keys),
-        problems=_problems_so_far(context, asset),
-        log=ignore,
-        warn=ignore,
-        tags=context.run.tags,
-    )
+    run = _run_of(context, asset, ignore, ignore)
     try:
         require_tested(asset, run)
     except KopubError:
@@ -241,9 +229,19 @@ def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunConte
     return run
 
 
-def _problems_so_far(context: dg.AssetExecutionContext, asset: ShardAsset) -> Problems:
-    corpus = asset.corpus.manifest.keys
-    return Problems(asset.checks, problems_before(context.instance, asset.name, asset.checks, corpus))
+def _run_of(
+    context: dg.AssetExecutionContext,
+    asset: ShardAsset,
+    log: Callable[[str], None],
+    warn: Callable[[str], None],
+    problems: Problems | None = None,
+) -> RunContext:
+    """Return the run of an asset; its problems are those of the last run where none are given."""
+    if problems is None:
+        before = problems_before(context.instance, asset.name, asset.checks, asset.corpus.manifest.keys)
+        problems = Problems(asset.checks, before)
+    shards = tuple(context.partition_keys)
+    return RunContext(context.run.run_id, shards, problems, log, warn, tags=context.run.tags)
 
 
 def _finish(

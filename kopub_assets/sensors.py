@@ -87,7 +87,7 @@ def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.Automation
 
 
 class _Ticks:
-    """What each tick sees of the store of `settings`.
+    """The tables and scores of a store as a tick sees them.
 
     All conditions of a tick see the same. Footers that were read once are kept by this process.
     """

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -10,7 +11,10 @@ from typing import ClassVar
 import dagster as dg
 import pytest
 from aiohttp import web
+from pydantic import PrivateAttr
 
+from kopub_assets import dagster_assets
+from kopub_assets.asset import ShardAsset
 from kopub_assets.ocr_and_texts import ParsedTexts
 from kopub_assets.rows import RowResult, RowSpec
 from resources.embedding.base import Embedding
@@ -56,6 +60,8 @@ class ServedEmbedder(UnitEmbedder):
 
     diary: str = ""
     die: bool = False
+    seconds: float = 0.0
+    _at_work: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     @property
     def serves_beside_others(self) -> bool:
@@ -65,11 +71,24 @@ class ServedEmbedder(UnitEmbedder):
         Diary(self.diary).note("embed images")
         if self.die:
             raise EngineError("the engine is out of order; repair it and run again")
-        return super().embed_images(pages)
+        return self._alone(super().embed_images(pages))
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         Diary(self.diary).note("embed texts")
-        return super().embed_texts(texts)
+        return self._alone(super().embed_texts(texts))
+
+    def _alone(self, made: Iterator[Embedding]) -> Iterator[Embedding]:
+        """Yield each vector after `seconds`; note where another call goes on meanwhile."""
+        if not self._at_work.acquire(blocking=False):
+            Diary(self.diary).note("two at once")
+            yield from made
+            return
+        try:
+            for each in made:
+                time.sleep(self.seconds)
+                yield each
+        finally:
+            self._at_work.release()
 
 
 @pytest.fixture
@@ -149,6 +168,26 @@ def test_an_engine_that_dies_ahead_of_its_step_fails_in_it(platform: Platform, m
     assert [event.step_key for event in result.all_events if event.is_step_failure] == [IMAGES]
     assert "out of order" in failure(result)
     assert platform.states(TEXTS, "shard_01") == {"b_1": State.OK}
+
+
+def test_an_engine_at_work_ahead_is_left_to_a_step_that_comes_first(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever order Dagster chooses, no two steps use an engine at once, and what was stopped is made in its step."""
+    urgency = dagster_assets.priority
+
+    def texts_first(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
+        return {"dagster/priority": "99"} if asset.name == TEXT_VECTORS else urgency(asset, graph)
+
+    monkeypatch.setattr(dagster_assets, "priority", texts_first)
+    platform.engines["embedding"] = platform.engines["embedding"].model_copy(update={"seconds": 0.3})
+    result = platform.run(ALL, last="shard_01")
+    assert result.success
+    steps = [event.step_key for event in result.all_events if event.is_step_success]
+    assert steps.index(TEXT_VECTORS) < steps.index(IMAGES), "or the test proves nothing"
+    assert told(platform, result)[IMAGES] == list(SHARDS)
+    assert (platform.home / "diary").read_text().splitlines().count("two at once") == 0
+    assert platform.states(IMAGES) == {"a_1": State.OK, "a_2": State.OK}
 
 
 PROFILE = """

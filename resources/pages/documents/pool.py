@@ -284,7 +284,7 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What a document's ranges have in common; without `pages` there is a `problem`."""
+    """The facts that all ranges of a document share; `pages` or a `problem`."""
 
     sha256: str
     pages: int
