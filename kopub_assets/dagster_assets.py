@@ -236,7 +236,10 @@ def _run_of(
     warn: Callable[[str], None],
     problems: Problems | None = None,
 ) -> RunContext:
-    """Return the run of an asset; its problems are those of the last run where none are given."""
+    """Return the run of an asset.
+
+    Its problems are those of the last run where none are given.
+    """
     if problems is None:
         before = problems_before(context.instance, asset.name, asset.checks, asset.corpus.manifest.keys)
         problems = Problems(asset.checks, before)
