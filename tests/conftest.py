@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from resources.config.settings import load_settings
 from tests.support.servers.buckets import bucket
 
 if TYPE_CHECKING:
@@ -126,6 +127,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # A CPU that computes in float16 rounds every sum of a product, which no GPU does; most have no such arithmetic.
         patch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
         yield
+
+
+@pytest.fixture(autouse=True)
+def settings_read_anew() -> None:
+    """No test finds the settings that an earlier one of its process has read."""
+    load_settings.cache_clear()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -22,7 +21,6 @@ from kopub_cli.main import app
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
-from resources.config.settings import load_settings
 from resources.embedding.hashed import HashedEmbedder
 from resources.evaluation.benchmarks.texts import load_texts
 from resources.evaluation.benchmarks.transformed import photographed, turned
@@ -63,10 +61,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 @pytest.fixture
-def platform(built: Prepared) -> Iterator[Platform]:
-    load_settings.cache_clear()
-    yield built.renewed()
-    load_settings.cache_clear()
+def platform(built: Prepared) -> Platform:
+    return built.renewed()
 
 
 def boxes(platform: Platform, page_id: str) -> list[list[float]]:

@@ -37,8 +37,7 @@ def kopub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         load_settings.cache_clear()
         return CliRunner().invoke(app, list(words))
 
-    yield run
-    load_settings.cache_clear()
+    return run
 
 
 BELOW = ["serve status", "serve stop", "sources remove"]

@@ -156,12 +156,10 @@ def test_a_pin_gives_its_weights_to_the_engine_or_to_its_server():
 
 
 def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
-    load_settings.cache_clear()
     before = load_settings()
     monkeypatch.setenv("KOPUB_EMBEDDING__DIM", "512")
     assert load_settings() is before
     assert (before.embedding.dim, what_if({}).embedding.dim) == (2048, 512)
-    load_settings.cache_clear()
 
 
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):

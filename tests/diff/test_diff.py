@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
-from resources.config.settings import load_settings
 from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
 from resources.diff.html import mark_differences
 from resources.embedding.base import Embedding
@@ -89,13 +88,11 @@ def platform(tmp_path: Path) -> Platform:
 
 
 @pytest.fixture
-def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """`kopub diff` on the platform's home."""
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
     monkeypatch.setenv("COLUMNS", "160")
-    load_settings.cache_clear()
-    yield lambda *words: CliRunner().invoke(app, ["diff", *words])
-    load_settings.cache_clear()
+    return lambda *words: CliRunner().invoke(app, ["diff", *words])
 
 
 def make(

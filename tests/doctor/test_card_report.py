@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
-from resources.config.settings import Settings, load_settings
+from resources.config.settings import Settings
 from resources.doctor import card_report
 from resources.doctor.card_report import CardMeasurement, anonymous, as_text
 from resources.doctor.self_test import Samples, Step, read_samples
@@ -234,9 +234,7 @@ def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monk
     no_driver = {"torch": "2.13.0+cu130", "cuda": "13.0", "driver": None, "problem": "Found no NVIDIA driver"}
     monkeypatch.setattr("resources.doctor.checks.ask_torch", lambda: no_driver)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
-    load_settings.cache_clear()
     done = CliRunner().invoke(app, ["doctor", "--full", "--profile", "rtx4090+paddleocr_vl"])
-    load_settings.cache_clear()
     assert done.exit_code == 1
     said = str(done.exception or done.output)
     assert "profile rtx4090+paddleocr_vl cannot be measured here" in said

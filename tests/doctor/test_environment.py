@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +61,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 
 @pytest.fixture
-def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doctor]:
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
     """`kopub doctor --quick`, with a Hub that must not be asked."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -72,8 +72,7 @@ def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Doctor]:
         load_settings.cache_clear()
         return CliRunner().invoke(app, ["doctor", "--quick", *arguments], env=environment)
 
-    yield run
-    load_settings.cache_clear()
+    return run
 
 
 def test_the_cpu_profile_needs_no_gpu(doctor: Doctor) -> None:

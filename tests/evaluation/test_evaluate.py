@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
 from kopub_cli.evaluation_display import as_json_values, write_page
 from kopub_cli.main import app
-from resources.config.settings import Settings, load_settings
+from resources.config.settings import Settings
 from resources.errors import KopubError, SourceError
 from resources.evaluation import reading_scores
 from resources.evaluation.benchmark import (
@@ -297,9 +297,7 @@ def test_the_page_of_1355_samples_is_light():
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The command line in a home with the cpu profile."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "cli"))
-    load_settings.cache_clear()
-    yield lambda *arguments: CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
-    load_settings.cache_clear()
+    return lambda *arguments: CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
 
 
 def test_the_command_prints_json_and_writes_files(command: Any, answers: Path, tmp_path: Path):

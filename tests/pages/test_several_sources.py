@@ -757,7 +757,6 @@ def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page
     from kopub_cli.options import corpus_check
     from kopub_web.app import reading_room
     from kopub_web.room import Room
-    from resources.config.settings import load_settings
     from tests.search.test_search import Typist, searcher
 
     sources = Sources(tmp_path)
@@ -780,7 +779,6 @@ def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page
     )
 
     monkeypatch.setenv("KOPUB_HOME", str(sources.home))
-    load_settings.cache_clear()
 
     def found(*words: str) -> Any:
         return CliRunner().invoke(app, ["search", "화면", "--mode", "bm25", "--json", *words])
@@ -790,4 +788,3 @@ def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page
     assert {hit["source"] for hit in both} == {"letters", "reports"}
     assert "there is no source letter; did you mean letters" in str(found("--source", "letter").exception)
     assert "shard_00 is not of letters" in str(found("--source", "letters", "--shard", "shard_00").exception)
-    load_settings.cache_clear()

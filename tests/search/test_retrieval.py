@@ -84,7 +84,7 @@ for uses in (True, False):
         # Whoever waits for threads that are not there is killed, and says so.
         signal.alarm(30)
         sys.exit(uses and next(tokens(["화면 밝기를 조절합니다"])) != found)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 

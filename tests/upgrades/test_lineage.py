@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,11 @@ def platform(built: Platform, tmp_path: Path) -> Platform:
 
 
 @pytest.fixture
-def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kopub]:
+def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Kopub:
     """The command line on the platform's home."""
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
     monkeypatch.setenv("COLUMNS", "200")
-    load_settings.cache_clear()
-    yield lambda *words: CliRunner().invoke(app, words)
-    load_settings.cache_clear()
+    return lambda *words: CliRunner().invoke(app, words)
 
 
 def read_by(platform: Platform, revision: str, prompt: str = "read") -> None:
