@@ -79,7 +79,7 @@ class DocumentChunks(RowTable):
         in it alone. A change in another shard makes the table stale, and of its rows those whose pages changed.
         """
         inputs = super().extra_inputs(shard)
-        across = [each for each in self._stream.documents if shard in each.shards and len(each.shards) > 1]
+        across = [each for each in self._stream.of_shard(shard) if len(each.shards) > 1]
         if not across:
             return inputs
         others = self.other_shards(shard)
@@ -160,7 +160,7 @@ class DocumentChunks(RowTable):
         return DocumentStream(CorrectedTables(self.store), [key for key in self.corpus.manifest.keys if key in known])
 
     def _beginning_in(self, shard: str) -> list[PlannedDocument]:
-        return [document for document in self._stream.documents if document.shards[0] == shard]
+        return [document for document in self._stream.of_shard(shard) if document.shards[0] == shard]
 
     def _content(self, asset: str, shard: str) -> str | None:
         entry = self._entries[asset].get(shard)

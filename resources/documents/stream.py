@@ -79,7 +79,15 @@ class DocumentStream:
         self._notes = notes or (lambda page_id, index: None)
         self._images = images
         self.documents = _plan(reader, shards)
-        self._places = {page.page_id: (at, page) for at, of in enumerate(self.documents) for page in of.pages}
+        self._of_shard: dict[str, list[int]] = defaultdict(list)
+        """The positions of the documents that have a page in a shard."""
+        for at, document in enumerate(self.documents):
+            for shard in document.shards:
+                self._of_shard[shard].append(at)
+
+    def of_shard(self, shard: str) -> list[PlannedDocument]:
+        """Return the documents with a page in a shard."""
+        return [self.documents[at] for at in self._of_shard[shard]]
 
     def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
         """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
@@ -110,15 +118,21 @@ class DocumentStream:
     ) -> Iterator[tuple[int, DocumentPage]]:
         readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
         layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
+        places = {
+            page.page_id: (at, page)
+            for at in self._of_shard[shard]
+            for page in self.documents[at].pages
+            if page.shard == shard
+        }
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
         with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
             for row, page_id in enumerate(readings["page_id"].to_pylist()):
-                if page_id not in self._places or page_id not in row_of:
-                    missing = _LAYOUTS if page_id in self._places else _PAGES
+                if page_id not in places or page_id not in row_of:
+                    missing = _LAYOUTS if page_id in places else _PAGES
                     raise StoreError(
                         f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again"
                     )
-                at, place = self._places[page_id]
+                at, place = places[page_id]
                 if at not in wanted:
                     continue
                 # One row at a time is in Python's memory: pages carry their pictures.
