@@ -180,9 +180,9 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
-def first_line(error: Exception | str) -> str:
-    """Return the first line of a library's message, which may be empty."""
-    return str(error).strip().partition("\n")[0]
+def first_line(error: BaseException | str) -> str:
+    """Return the first line of an error's message, or its type where it has none."""
+    return str(error).strip().partition("\n")[0] or ("" if isinstance(error, str) else type(error).__name__)
 
 
 def without_paths(text: str) -> str:

@@ -20,12 +20,10 @@ from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
 from resources.recognition.vlm.client.region_images import cut_strips, has_ink, pack_pixels
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.requests import OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
+from resources.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Figures = defaultdict[str, float]
 _SCORE = 1.0
 """The model says nothing of how sure it is of a box."""
 _HALVES = 2
@@ -121,8 +119,8 @@ class PageAttempt:
     number: int
     layout: PageLayout
     first: JudgedAnswer | None = None
-    requests: Figures = field(default_factory=lambda: defaultdict(float))
-    layout_figures: Figures = field(default_factory=lambda: defaultdict(float))
+    requests: JobFigures = field(default_factory=lambda: defaultdict(float))
+    layout_figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(slots=True)
@@ -133,7 +131,7 @@ class PreparedWholePage:
     layout: PageLayout | None = None
     parts: Sequence[tuple[TiledImage, PixelBox]] = ()
     ink: "PageInk | None" = None
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 class WholePageReader:
@@ -166,7 +164,7 @@ class WholePageReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageAttempt, Figures]:
+    async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageAttempt, JobFigures]:
         """Request the page, or its halves and then take the better answer."""
         number, page_id, figures = ready.job.number, ready.job.page_id, ready.figures
         if ready.layout is not None:
@@ -180,7 +178,7 @@ class WholePageReader:
         if ready.job.first is not None:
             judged = self._better(ready, ready.job.first, judged)
         elif judged.may_gain:
-            made: Figures = defaultdict(float)
+            made: JobFigures = defaultdict(float)
             return PageAttempt(number, self._layout(ready, judged, made), judged, figures, made), defaultdict(float)
         return PageAttempt(number, self._layout(ready, judged, figures)), figures
 
@@ -246,7 +244,7 @@ class WholePageReader:
             self._settings.second_look - {label for label, _ in by_label},
         )
 
-    def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: Figures) -> PageLayout:
+    def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: JobFigures) -> PageLayout:
         """Make the layout of a page from its answer.
 
         A region without a sound text has none, so that it is read from its crop.
@@ -276,7 +274,7 @@ class WholePageReader:
             else PageLayout(page_id, State.OK, None, regions)
         )
 
-    def _region(self, index: int, found: NamedRegion, ink: "PageInk", figures: Figures) -> Region:
+    def _region(self, index: int, found: NamedRegion, ink: "PageInk", figures: JobFigures) -> Region:
         task = self._settings.tasks[found.label]
         text = found.text if found.text.strip() and found.doubt is None else None
         if found.doubt is not None:

@@ -22,6 +22,7 @@ from resources.states import State
 from resources.vllm.client.client import Client
 from resources.vllm.client.requests import (
     Frame,
+    JobFigures,
     RefusedRequest,
     UnansweredRequest,
     fill_frame,
@@ -88,8 +89,6 @@ _SURE = 3
 _CAPTION_TOKENS = 256
 """The most characters of a figure's caption: some 200 syllables."""
 
-Figures = defaultdict[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class PageVectorJob:
@@ -149,7 +148,7 @@ class PreparedVector:
     predetermined: Embedding | None = None
     requests: list[VectorRequest] = field(default_factory=list)
     untouched: bytes | None = None
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 class _UnusableVector(Exception):
@@ -170,7 +169,7 @@ class EmbeddingHandler:
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    async def finish(self, ready: PreparedVector, client: Client) -> tuple[Embedding, Figures]:
+    async def finish(self, ready: PreparedVector, client: Client) -> tuple[Embedding, JobFigures]:
         """Send all requests and make one vector of the answers; one failure fails all."""
         if ready.predetermined is not None:
             return ready.predetermined, ready.figures

@@ -22,7 +22,7 @@ from resources.recognition.vlm.client.region_images import (
 )
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.requests import RefusedRequest, UnansweredRequest
+from resources.vllm.client.requests import JobFigures, RefusedRequest, UnansweredRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +32,6 @@ _SEED = 0
 """For the attempts that sample: a figure gets the same second attempt in every run."""
 _TEMPERATURES = (0.0, 0.3, 0.7)
 """Temperatures of the first attempt and of those after it: some chance leaves the greedy path."""
-
-Figures = defaultdict[str, float]
 PATCH = 32
 """Pixels on a side of one image token."""
 _LEAST = 4
@@ -70,7 +68,7 @@ class PreparedFigure:
     job: FigureJob
     note: FigureNote | None = None
     image: RegionImage | None = None
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 class FigureReader:
@@ -99,7 +97,7 @@ class FigureReader:
         prepared.figures["prepare_seconds"] += time.perf_counter() - started
         return prepared
 
-    async def finish(self, ready: PreparedFigure, client: Client) -> tuple[FigureNote, Figures]:
+    async def finish(self, ready: PreparedFigure, client: Client) -> tuple[FigureNote, JobFigures]:
         """Ask until an answer can be used, at most `tries` times."""
         if ready.note is not None:
             return ready.note, ready.figures

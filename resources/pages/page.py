@@ -265,7 +265,7 @@ def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
         raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
     # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
     except Exception as error:
-        reason = first_line(error) or type(error).__name__
+        reason = first_line(error)
         if is_of_machine(error):
             raise UnreadImage(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
         raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None

@@ -15,6 +15,7 @@ from resources.embedding.qwen3_vl_inputs import PageImage, check_resizer, page_i
 from resources.errors import EngineError, UndecodableImage, harmless
 from resources.vllm.client.client import Client
 from resources.vllm.client.requests import (
+    JobFigures,
     RefusedRequest,
     UnansweredRequest,
     fill_frame,
@@ -34,8 +35,6 @@ SYSTEM = (
 _PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
 _SURE = 3
 """Answers of another shape or length, and none of the right one, after which the server is not set up for it."""
-
-Figures = defaultdict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class PreparedPair:
     image: PageImage | None = None
     tokens: int = 0
     problem: str | None = None
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 class PairHandler:
@@ -114,7 +113,7 @@ class PairHandler:
         ready.figures["prepare_seconds"] += time.perf_counter() - started
         return ready
 
-    async def finish(self, ready: PreparedPair, client: Client) -> tuple[Relevance, Figures]:
+    async def finish(self, ready: PreparedPair, client: Client) -> tuple[Relevance, JobFigures]:
         """Send the request and read the score."""
         made = Relevance(ready.pair.id, None, ready.problem)
         if ready.problem is None:

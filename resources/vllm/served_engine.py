@@ -13,13 +13,13 @@ from pydantic import Field, PrivateAttr
 
 from resources.engine import Engine, require_installed
 from resources.vllm.client.client import RetryPolicy
+from resources.vllm.client.requests import JobFigures
 from resources.vllm.client.worker_pool import Worker, WorkerPool, boot_process, process_count
 from resources.vllm.client.worker_process import Handler, WarmUp
 from resources.vllm.server import VLLMServer
 
 Job = TypeVar("Job")
 Made = TypeVar("Made")
-Figures = defaultdict[str, float]
 
 _IN_FLIGHT = 1.5
 """Requests in flight for each sequence the server runs: it decodes and normalises the surplus meanwhile."""
@@ -73,7 +73,7 @@ class ServedEngine(Engine):
     _spares: list[Worker] = PrivateAttr(default_factory=list)
     _leaving: list[threading.Thread] = PrivateAttr(default_factory=list)
     _pool: "WorkerPool[Any, Any, Any] | None" = PrivateAttr(default=None)
-    _figures: Figures = PrivateAttr(default_factory=lambda: defaultdict(float))
+    _figures: JobFigures = PrivateAttr(default_factory=lambda: defaultdict(float))
 
     def prepare(self) -> None:
         self.prepare_workers(self.worker_modules)
@@ -136,7 +136,7 @@ class ServedEngine(Engine):
         """Return the model's memory on a card, None where unknown."""
         return self.large_memory if self.large_memory and "8B" in self.server.model else self.model_memory
 
-    def take_figures(self) -> Figures:
+    def take_figures(self) -> JobFigures:
         """Return the sums of the handlers' figures over the results since the last call."""
         taken, self._figures = self._figures, defaultdict(float)
         return taken
@@ -148,7 +148,7 @@ class ServedEngine(Engine):
     def run_jobs(
         self,
         jobs: Iterable[Job],
-        make: Callable[[], Handler[Job, Any, tuple[Made, Figures]]],
+        make: Callable[[], Handler[Job, Any, tuple[Made, JobFigures]]],
         lost: Callable[[Job, str], Made],
     ) -> Iterator[Made]:
         """Run jobs in a `WorkerPool` and yield their results, in order of completion."""

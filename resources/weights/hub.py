@@ -103,7 +103,7 @@ def explain_hub_error(error: BaseException) -> str:
         return _refusal(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; what was fetched is kept: free some space, or set HF_HUB_CACHE, and run it again"
-    said = visible(first_line(str(error)) or type(error).__name__, _SAID)
+    said = visible(first_line(error), _SAID)
     unreachable = f"{UNREACHABLE} at {_endpoint()} ({said})"
     return f"{unreachable}: check the network and HF_ENDPOINT and run it again; what was fetched is kept"
 

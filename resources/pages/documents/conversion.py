@@ -224,7 +224,7 @@ def work(connection: Connection) -> None:
         connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
     # A panic of Rust is no Exception.
     except BaseException as error:
-        reason = first_line(str(error)) or type(error).__name__
+        reason = first_line(error)
         connection.send(Failure(f"it cannot be converted: {reason}"))
 
 

@@ -190,7 +190,7 @@ def paragraphs(path: Path) -> list[str]:
         raise
     # Parsers of hostile bytes raise all kinds of exceptions.
     except Exception as error:
-        reason = visible(first_line(error) or type(error).__name__, 100)
+        reason = visible(first_line(error), 100)
         raise UndecodableImage(f"the file is damaged or no office document: {reason}") from None
 
 

@@ -354,7 +354,7 @@ def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
         layer = read_layer(page, pixels)
     # Hostile text may raise anything; the page is drawn all the same, and its layer says that it failed.
     except Exception as error:
-        layer = TextLayer.failed(first_line(error) or type(error).__name__)
+        layer = TextLayer.failed(first_line(error))
     return None if layer is None else layer.to_json()
 
 

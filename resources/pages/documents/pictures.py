@@ -164,5 +164,5 @@ def _png(image: "Image.Image") -> bytes:
 
 
 def _unusable(error: Exception) -> UndecodableImage:
-    reason = first_line(error) or type(error).__name__
+    reason = first_line(error)
     return UndecodableImage(f"the image cannot be read: {visible(reason, _LONGEST_REASON)}")

@@ -168,7 +168,7 @@ def work(connection: Connection) -> None:
                 answer = Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
             # A fault here that nobody foresaw, as lack of memory, costs a page, not the process.
             except Exception as error:
-                reason = first_line(error) or type(error).__name__
+                reason = first_line(error)
                 answer = Failure(f"it cannot be made into pages: {reason}", may_pass=True)
             connection.send(answer)
 

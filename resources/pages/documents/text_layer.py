@@ -130,7 +130,7 @@ class TextLayer:
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
-            return cls.failed(f"it is damaged: {first_line(error) or type(error).__name__}")
+            return cls.failed(f"it is damaged: {first_line(error)}")
 
 
 def layer_id(stored: str | None) -> str | None:

@@ -6,6 +6,7 @@ import heapq
 import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -14,6 +15,9 @@ from typing import Any, TypeVar
 from resources.errors import EngineError
 
 Answer = TypeVar("Answer")
+
+JobFigures = defaultdict[str, float]
+"""What a client process counted while it made a job, by name: tokens, retries, defects."""
 
 _IMAGE = "\0"
 """Stands for the image while the rest is encoded; no prompt holds it."""

@@ -25,7 +25,7 @@ class Problem(StrEnum):
     CUT = "cut off"
     LOOP = "loop"
     EMPTY = "empty"
-    RUNAWAY = "find_runaway"
+    RUNAWAY = "runaway"
     SCRIPT = "script"
 
 

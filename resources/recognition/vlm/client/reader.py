@@ -61,7 +61,7 @@ from resources.recognition.vlm.client.region_images import (
 from resources.recognition.vlm.client.tables import count_placeholders
 from resources.states import State
 from resources.vllm.client.client import Client
-from resources.vllm.client.requests import OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
+from resources.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,9 +110,6 @@ class RequestSettings:
     cache_size: int
 
 
-Figures = defaultdict[str, float]
-
-
 @dataclass(frozen=True, slots=True)
 class _RegionRequest:
     region: Region
@@ -138,7 +135,7 @@ class PreparedPage:
     settled: list[RegionText] = field(default_factory=list)
     requests: list[_RegionRequest] = field(default_factory=list)
     crops: tuple[Crop, ...] = ()
-    figures: Figures = field(default_factory=lambda: defaultdict(float))
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
 
 
 class VlmReader:
@@ -221,7 +218,7 @@ class VlmReader:
             defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
         return AttemptReading(answer, text, defect, seconds, scale)
 
-    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, Figures]:
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, JobFigures]:
         """Send the requests and join what they bring.
 
         The costliest region goes first, because the page is done when it is.
