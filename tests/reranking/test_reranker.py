@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,11 +168,19 @@ def test_a_search_waits_for_no_server_that_is_gone(tokenizer: Path, fault: str):
 
 @needs_linux
 def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
+    def clients() -> set[psutil.Process]:
+        found = set()
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):  # it may end meanwhile
+                if "resources.vllm.client.worker_process:main" in child.cmdline():
+                    found.add(child)
+        return found
+
     def wait_for_clients(expected: int) -> None:
         # One of an earlier test may end meanwhile.
-        until(lambda: len(set(psutil.Process().children()) - before) == expected)
+        until(lambda: len(clients() - before) == expected)
 
-    before = set(psutil.Process().children())
+    before = clients()
     with ScoreDouble() as double:
         engine = reranker(double, tokenizer, processes=2)
         asked = Reranking(engine, Given())  # type: ignore[arg-type]
