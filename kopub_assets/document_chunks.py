@@ -40,7 +40,10 @@ class DocumentChunks(RowTable):
     """
 
     table: ClassVar[Table] = DOCUMENT_CHUNKS
-    code_version: ClassVar[CodeVersion] = CodeVersion("document_chunks", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "document_chunks",
+        {1: "the first release", 2: "a page that lost all that it shows is lost to its document, not blank"},
+    )
     parents = (RawPages, LayoutRegions, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("documents",)
 

@@ -19,7 +19,7 @@ from resources.figures.figure import FigureNote
 from resources.fingerprints import fingerprint
 from resources.recognition.regions import crop_index, join_regions, pixel_box
 from resources.release.base import OpenImages, TableReader, image_suffix
-from resources.states import State
+from resources.states import State, decisive
 from resources.store.corpus_tables import TABLES
 
 KeepPicture = Callable[[str, bytes], None]
@@ -32,13 +32,13 @@ PICTURES = ".pictures"
 _PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
 _READ = ["page_id", "regions", "image_crops", "state", "reason"]
 _PICTURE_BYTES = "crop_images"
-_KNOWN = ["page_no", "width", "height", "sha256"]
+_KNOWN = ["page_no", "width", "height", "sha256", "state", "reason"]
 
 
 class PlannedPage(NamedTuple):
     """A page before it is read, with its number in its document.
 
-    Pixels are of the upright page, 0 without an image.
+    Pixels are of the upright page, 0 without an image. State and reason are those of `raw_pages`.
     """
 
     page_id: str
@@ -46,6 +46,8 @@ class PlannedPage(NamedTuple):
     number: int
     width: int
     height: int
+    state: str
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +167,17 @@ class DocumentStream:
             if keep:
                 keep(path, data)
             pictures[index] = DocumentPicture(path, x2 - x1, y2 - y1)
+        state, reason = read["state"], read["reason"]
+        # Of a page that lost its picture nothing may be left to read.
+        if decisive({_READINGS: state, _PAGES: place.state}) == _PAGES:
+            state, reason = place.state, place.reason
         return DocumentPage(
             number=place.number,
             page_id=page_id,
             width=place.width,
             height=place.height,
-            state=State(read["state"]),
-            reason=read["reason"] and without_paths(read["reason"]),
+            state=State(state),
+            reason=reason and without_paths(reason),
             regions=tuple(regions),
             pictures=pictures,
             notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
@@ -187,6 +193,8 @@ class _PageRow(NamedTuple):
     width: int | None
     height: int | None
     sha256: str | None
+    state: str
+    reason: str | None
 
 
 _Key = tuple[str, str]
@@ -212,7 +220,9 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
             # 64 bits of the hashes of the pages' images.
             int(fingerprint([page.sha256 for page in pages]), 16),
             tuple(
-                PlannedPage(page.page_id, page.shard, number, page.width or 0, page.height or 0)
+                PlannedPage(
+                    page.page_id, page.shard, number, page.width or 0, page.height or 0, page.state, page.reason
+                )
                 for page, number in zip(pages, page_numbers([page.page_no for page in pages]), strict=True)
             ),
             tuple(dict.fromkeys(page.shard for page in pages)),

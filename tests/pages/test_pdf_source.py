@@ -21,7 +21,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import kopub
+from resources.corrections.corrected import CorrectedTables
+from resources.documents.export import write_documents
 from resources.errors import SourceError, StoreError
+from resources.layout.cpu.detector import CpuLayout
 from resources.pages.corpus import Corpus
 from resources.pages.documents import pdf as pdfs
 from resources.pages.documents import pool, shards
@@ -776,6 +780,22 @@ def test_a_page_with_a_damaged_picture_is_partial_and_says_so(
     assert rows["cut_1"]["state"] == (State.PARTIAL if says else State.OK)
     assert says in (rows["cut_1"]["reason"] or "")
     assert whole is None or rows["whole_1"]["state"] == State.OK
+
+
+def test_a_page_that_lost_all_that_it_shows_counts_as_partial_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "cut.pdf").write_bytes(_scan(bytes(900), b"DCTDecode"))
+    index(str(tmp_path / "cut.pdf"), tmp_path / "home", dpi=72)
+    platform = Platform(tmp_path / "home")
+    platform.engines["layout"] = CpuLayout()
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    assert platform.states("ocr_results") == {"cut_1": State.BLANK}
+    done = write_documents(CorrectedTables(platform.store), ["shard_00"], tmp_path / "out", ["markdown"])
+    (page,) = kopub.open(platform.home).documents[0].pages
+    assert (done.pages, page.state) == ({"partial": 1}, "partial")
+    assert (
+        "<!-- page 1: partial: cut.pdf, page 1: a picture of the page cannot be drawn"
+        in (tmp_path / "out" / "cut.md").read_text()
+    )
 
 
 def _with_content(data: bytes, entries: bytes = b"", page: bytes = b"/Contents 4 0 R") -> bytes:
