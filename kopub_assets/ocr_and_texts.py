@@ -31,7 +31,16 @@ from resources.recognition.known_texts import KnownText, PageToRead, agree, know
 from resources.recognition.regions import KINDS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
-from resources.texts.extracted_text import CODE, SOUND, UNSOUND, compare, extract_texts, layer_figures, unsound
+from resources.texts.extracted_text import (
+    CODE,
+    SOUND,
+    UNSOUND,
+    compare,
+    doubt_blank,
+    extract_texts,
+    layer_figures,
+    unsound,
+)
 from resources.texts.markdown import page_markdown, page_text
 from resources.texts.text_quality import (
     DOUBTFUL,
@@ -247,6 +256,7 @@ class ParsedTexts(RowTable):
             3: "a doubt about repeated text says that print may repeat, too",
             4: "each text names its main script",
             5: "sentences without their marks are doubted; a layer names the script of a page that is read badly",
+            6: "a page that looks blank is doubted where its text layer has text",
         },
     )
     parents = (RawPages, OcrResults)
@@ -280,10 +290,12 @@ class ParsedTexts(RowTable):
             given = _ReadPage(regions, page["page_idx"], layer)
             made_from = [self.recipe_hash, read, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
+            # A page that may only look blank is not left without a word.
             if row["state"] == State.BLANK and row["reason"]:
-                # A page that may only look blank is not left without a word.
                 doubt = {"doubt": 1.0, "doubts": [row["reason"]]}
                 spec = replace(spec, predetermined={**(spec.predetermined or {}), **doubt})
+            elif row["state"] == State.BLANK and layer:
+                spec = replace(spec, predetermined=None)
             yield spec
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
@@ -340,8 +352,11 @@ def _compare(
     layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
 ) -> tuple[Row, list[Doubt]]:
     """Return the columns of a page that compare its text layer with its reading."""
+    blank = [] if regions else doubt_blank(layer)
     if (reason := unsound(layer, scripts)) is not None:
-        return {"text_layer": UNSOUND, "text_layer_reason": reason}, []
+        return {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
+    if not regions:
+        return {"text_layer": SOUND}, blank
     scale = (layer.width / 1000, layer.height / 1000) * 2
     boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
     found = compare(layer, readings, boxes)

@@ -295,6 +295,16 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))
 
 
+def doubt_blank(layer: TextLayer) -> list[Doubt]:
+    """Return what speaks against a page that looks blank.
+
+    Its print may be as small as specks, or its picture lost with the text over it left.
+    """
+    found = sum(len(letters(word.text)) for word in layer.words)
+    says = f"the page looks blank, but the text layer of its PDF has {found:,} letters"
+    return [Doubt("layer", 1.0, says)] if found >= _FEWEST_LETTERS else []
+
+
 def layer_figures(table: pa.Table) -> dict[str, float]:
     """Count the sound and unsound layers of a `parsed_texts` table, with the usual distance.
 

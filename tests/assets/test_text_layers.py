@@ -16,9 +16,10 @@ from kopub_cli.commands.doubts import about_layers, texts_by_shard
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
-from resources.config.choices import Pdf
+from resources.config.choices import Gates, Pdf
 from resources.embedding.hashed import HashedEmbedder
 from resources.errors import KopubError
+from resources.layout.cpu.detector import CpuLayout
 from resources.pages.documents.pdf import Pdfs
 from resources.pages.indexing import index
 from resources.search.searcher import Searcher
@@ -117,6 +118,22 @@ def test_a_layer_names_the_script_of_a_page_that_its_reader_cannot_read(tmp_path
     platform.make(*READING)
     (row,) = platform.rows("parsed_texts").values()
     assert (row["text_layer"], row["doubt"] >= DOUBTFUL, row["script"]) == ("unsound", True, "CYRILLIC")
+
+
+def test_a_page_that_only_looks_blank_is_doubted_by_its_layer(tmp_path: Path):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "poster.pdf").write_bytes(text_pdf(sheet(written(*PRINTED, size=4), box="0 0 6000 6000")))
+    (source / "hidden.pdf").write_bytes(text_pdf(sheet(written(*PRINTED, mode=3), box=A5)))
+    (source / "number.pdf").write_bytes(text_pdf(sheet(written((72, 400, "12"), mode=3), box=A5)))
+    index(str(source), tmp_path, dpi=72)
+    platform = Platform(tmp_path)
+    platform.engines |= {"layout": CpuLayout(), "gates": Gates(max_empty_jump=1)}
+    layers(platform, "prefer")
+    platform.make(*READING)
+    says = ["the page looks blank, but the text layer of its PDF has 41 letters"]
+    found = {page_id: (row["state"], row["doubts"]) for page_id, row in platform.rows("parsed_texts").items()}
+    assert found == {"poster_1": ("blank", says), "hidden_1": ("blank", says), "number_1": ("blank", [])}
 
 
 def test_never_reads_every_page_and_looks_at_no_layer(platform: Platform):
