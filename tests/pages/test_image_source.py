@@ -128,7 +128,8 @@ def test_a_damaged_fax_is_partial_and_says_so(folder: SourceFolder, count: int) 
 
 
 @pytest.mark.parametrize(
-    ("name", "format"), [("a.bmp", "BMP"), ("a.gif", "GIF"), ("a.jp2", "JPEG2000"), ("a.J2K", "JPEG2000")]
+    ("name", "format"),
+    [("a.bmp", "BMP"), ("a.gif", "GIF"), ("a.jp2", "JPEG2000"), ("a.J2K", "JPEG2000"), ("a.avif", "AVIF")],
 )
 def test_other_formats_become_pngs_of_the_same_pixels(folder: SourceFolder, name: str, format: str) -> None:
     content = picture(format)
@@ -154,7 +155,7 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
 ) -> None:
     monkeypatch.setattr(pictures, "heif_installed", lambda: False)
     logs = [f"{number}.log" for number in range(12)]
-    for name in ("계약.pages", "b.docm", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
+    for name in ("계약.pages", "b.docm", "~$계약.docx", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
         folder.put(name, b"x")
     folder.put("a.png", picture())
     folder.index()
@@ -164,6 +165,7 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
     assert listed == {
         "계약.pages": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
         "b.docm": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
+        "~$계약.docx": "the lock file of an office document that somebody has open",
         "IMG.HEIC": "HEIC needs an extra: install kopub[heic], or save it as JPEG",
         "notes.txt": "neither a PDF nor an image",
         ".DS_Store": "hidden",

@@ -17,6 +17,8 @@ from resources.pages.places import ObjectPath, SourcePath
 MAX_BYTES = 200
 """Longest id in UTF-8. File systems take names of 255 bytes; the rest is room for an index and an extension."""
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
+_LOCK = "~$"
+"""Begins the names of files that office programs write beside a document while it is open."""
 _JOINT = "__"
 """Separates folders and file in an id, which must not hold a slash."""
 _HASH = 8
@@ -89,8 +91,8 @@ def _no_document(path: SourcePath) -> str | None:
     A broken link is one: it is reported as unreadable.
     """
     suffix = path.suffix.lower()
-    if path.name[0] == ".":
-        return "hidden"
+    if path.name.startswith((".", _LOCK)):
+        return "hidden" if path.name[0] == "." else "the lock file of an office document that somebody has open"
     if path.exists() and not path.is_file():
         return "no regular file"
     if conversion.is_converted(path.name):

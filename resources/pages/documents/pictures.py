@@ -35,6 +35,7 @@ CONVERTED = {
     ".jp2": "JPEG2000",
     ".j2k": "JPEG2000",
     ".jpx": "JPEG2000",
+    ".avif": "AVIF",
     ".heic": HEIF,
     ".heif": HEIF,
 }
