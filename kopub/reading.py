@@ -33,7 +33,7 @@ from resources.errors import ConfigError, SourceError, counted, quoted, visible
 from resources.files import is_url
 from resources.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
 from resources.pages.corpus import Corpus as IndexedCorpus
-from resources.pages.documents.folder import DocumentFile, find_documents
+from resources.pages.documents.folder import DocumentFile, LeftOut, find_documents
 from resources.pages.documents.pdf import DPI
 from resources.pages.documents.pool import DocumentPool
 from resources.pages.documents.text_layer import Failure, PageCount
@@ -112,8 +112,8 @@ class _Page:
 class Reading:
     """Files that are read in parts of a few pages.
 
-    Each part has a home of its own below a temporary folder. `pages` is the number of pages that are to be read. What
-    was read is there until `close`.
+    Each part has a home of its own below a temporary folder. `pages` is the number of pages that are to be read,
+    `left_out` what of the files becomes no page. What was read is there until `close`.
     """
 
     def __init__(
@@ -135,8 +135,14 @@ class Reading:
         try:
             self._settings = _settings(self._folder, profile, text_layer)
             self._pool = self._processes.enter_context(DocumentPool())
-            counts = zip(found, self._pool.count(file.path for file in found), strict=True)
+            counts = list(zip(found, self._pool.count(file.path for file in found), strict=True))
             self._pages = [page for file, count in counts for page in _chosen(file, count, wanted)]
+            self.left_out = [
+                LeftOut(file.path, file.name, reason)
+                for file, count in counts
+                if isinstance(count, PageCount)
+                for reason in count.left_out()
+            ]
         except BaseException:
             self.close()
             raise

@@ -69,6 +69,8 @@ def read(
             print_json(shown[0] if len(files) == 1 else shown)
         else:
             _write_markdown(parts, out)
+        for left_out in reading.left_out:
+            tell(visible(f"left out: {left_out.name} ({left_out.reason})"), err=True)
         is_lost = _tell(parts, documents)
     finally:
         reading.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from pypdfium2 import PdfDocument
 
 import kopub
 from kopub.reading import Reading
@@ -206,6 +207,15 @@ def test_several_files_go_into_a_folder_and_lost_pages_are_a_status(tmp_path: Pa
     assert sorted(path.name for path in out.glob("*.md")) == ["cut.md", "letters.md"]
     assert run(environment, "read", str(first), str(same), "-o", str(out)).returncode == 0
     assert len(list(out.glob("*.md"))) == 4, "what an earlier reading wrote stays"
+
+
+def test_what_is_attached_to_a_pdf_is_named(tmp_path: Path, environment: dict[str, str]):
+    document = PdfDocument(text_pdf(sheet_of(written((72, 400, "A cover without its report")), box="0 0 420 595")))
+    document.new_attachment("report.xlsx").set_data(b"content")
+    document.save(tmp_path / "cover.pdf")
+    ended = run(environment, "read", str(tmp_path / "cover.pdf"))
+    assert (ended.returncode, "A cover without its report" in ended.stdout) == (0, True)
+    assert "left out: cover.pdf (1 attached file in it: save them as files of their own)" in ended.stderr
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from queue import LifoQueue
 from typing import Any, Self
 
-from resources.errors import UndecodableImage, counted, first_line
+from resources.errors import UndecodableImage, first_line
 from resources.pages.documents.conversion import Conversions, converter, is_converted
 from resources.pages.documents.folder import DocumentFile, LeftOut, marked
 from resources.pages.documents.pdf import Pdfs, is_pdf
@@ -323,12 +323,8 @@ def ranges_of(
             left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
             continue
         own.append(document)
-        if found.attachments:
-            reason = f"{counted(found.attachments, 'attached file')} in it: save them as files of their own"
-            left_out.append(LeftOut(document.path, document.name, reason))
-        if found.missing:
-            reason = f"it says that it has {found.pages + found.missing:,} pages, of which {found.pages:,} can be found"
-            left_out.append(LeftOut(document.path, document.name, reason))
+        reasons = PageCount(found.pages, found.attachments, found.missing).left_out()
+        left_out += [LeftOut(document.path, document.name, reason) for reason in reasons]
     ids = _ids(own, source, before, {place: found.sha256 for place, found in facts.items()}, taken)
     for document in own:
         found, page_id = facts[document.place], ids[document.place]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from resources.errors import SourceError, first_line, quoted
+from resources.errors import SourceError, counted, first_line, quoted
 from resources.fingerprints import CodeVersion, fingerprint
 
 if TYPE_CHECKING:
@@ -181,6 +181,13 @@ class PageCount:
     pages: int
     attachments: int = 0
     missing: int = 0
+
+    def left_out(self) -> Iterator[str]:
+        """Yield what of the document becomes no page."""
+        if self.attachments:
+            yield f"{counted(self.attachments, 'attached file')} in it: save them as files of their own"
+        if self.missing:
+            yield f"it says that it has {self.pages + self.missing:,} pages, of which {self.pages:,} can be found"
 
 
 @dataclass(frozen=True, slots=True)
