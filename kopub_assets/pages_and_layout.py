@@ -6,7 +6,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -46,7 +46,7 @@ class RawPages(RowTable):
     indexed again.
 
     A page that is skewed, turned or photographed keeps what sets it upright, and has the upright page's width and
-    height. One with a text layer is as its document draws it.
+    height. One whose PDF prints its text is as that draws it; of a scan the text is invisible.
     """
 
     table: ClassVar[Table] = TABLES.pages
@@ -60,6 +60,7 @@ class RawPages(RowTable):
             5: "a TIFF whose fax data is damaged is partial",
             6: "a photo of a slide keeps the title on its frame",
             7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
+            8: "a scan is set upright although another program laid its text over it",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
@@ -105,9 +106,16 @@ class RawPages(RowTable):
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
         tuned = tuned_for_decoding() if self.sets_upright else nullcontext()
+        has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
+        layers = self.corpus.text_layers(shard) if has_layers else None
         with self.corpus.reader(shard) as source, tuned:
+
+            def may_turn(row: RowSpec) -> bool:
+                layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
+                return self.sets_upright and (layer is None or layer.is_of_scan)
+
             # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
-            work = partial(_inspect, source, BoundedSemaphore(CHECKERS), self.sets_upright)
+            work = partial(_inspect, source, BoundedSemaphore(CHECKERS), may_turn)
             yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
@@ -124,12 +132,14 @@ def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
     return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
 
 
-def _inspect(source: PageReader, checking: BoundedSemaphore, sets_upright: bool, row: RowSpec) -> RowResult:
+def _inspect(
+    source: PageReader, checking: BoundedSemaphore, may_turn: Callable[[RowSpec], bool], row: RowSpec
+) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
         with checking:
             info = inspect(page.data)
-        transform = _transform(page) if sets_upright and row.known["text_layer_id"] is None else None
+        transform = _transform(page) if may_turn(row) else None
     except UndecodableImage as error:
         return RowResult(row.id, {"state": error.state, "reason": str(error)})
     damage = info.damage and f"the image is damaged: {info.damage}"

@@ -40,7 +40,7 @@ _BROKEN = frozenset({"Cc", "Co", "Cn", "Cs"})
 """Unicode categories of characters that nobody prints: control, private, unassigned."""
 _CID = re.compile(r"\(cid:\d+\)")
 """Characters that some programs write for those that they could not map."""
-_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE, _MOST_INVISIBLE = 0.03, 0.1, 0.2, 0.5
+_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE = 0.03, 0.1, 0.2
 """Shares of the characters from which a layer is not believed: more than the bullets of symbol fonts come to."""
 _FEW = 3
 """Fewer characters than this say nothing."""
@@ -90,8 +90,8 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     bare = _share(_characters(layer, Mark.NO_INK), characters)
     if bare >= _MOST_WITHOUT_INK:
         yield f"{bare:.0%} of its characters stand where nothing is printed"
-    invisible = _share(_characters(layer, Mark.INVISIBLE), characters)
-    if invisible >= _MOST_INVISIBLE:
+    if layer.is_of_scan:
+        invisible = _characters(layer, Mark.INVISIBLE) / characters
         yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
     found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:

@@ -27,11 +27,13 @@ from resources.evaluation.benchmarks.transformed import photographed, turned
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.ground_truth import GroundTruthLayout
 from resources.pages.corpus import Corpus
+from resources.pages.indexing import index
 from resources.pages.manifest import SAMPLES
 from resources.pages.page import decode
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
 from tests.support.harness import Platform, Prepared
+from tests.support.sources.pdf_files import HELVETICA, pdf, sheet, written
 
 PLAIN = (("white", 255), ("black", 0))
 """Pages of one grey level."""
@@ -83,6 +85,27 @@ def _read(platform: Platform, page_id: str) -> np.ndarray:
     row = platform.rows("raw_pages")[page_id]
     with platform.settings.corpus.reader("shard_00") as reader:
         return reader.page(page_id, row["page_idx"], row["sha256"], row["upright"]).image
+
+
+def test_a_scan_is_set_upright_under_the_text_that_another_program_laid_over_it(tmp_path: Path):
+    (data,) = (each.picture.read() for each in load_texts(SAMPLES).samples if each.id == "install.ko_19")
+    picture = Image.fromarray(np.rot90(decode(data), 2)).convert("L").reduce(2)
+    encoded, (width, height) = io.BytesIO(), picture.size
+    picture.save(encoded, "JPEG")
+    kind = f"/Subtype /Image /Width {width} /Height {height} /ColorSpace /DeviceGray /BitsPerComponent 8"
+    scan = f"<< {kind} /Filter /DCTDecode /Length {len(encoded.getvalue())} >> stream\n".encode() + encoded.getvalue()
+    named = b"/Resources << /Font << /F1 5 0 R >> /XObject << /X 6 0 R >> >>"
+    (tmp_path / "source").mkdir()
+    for name, mode in (("scanned", 3), ("printed", 0)):
+        content = f"q {width} 0 0 {height} 0 0 cm /X Do Q ".encode() + written((72, 400, "Some words"), mode=mode)
+        page = sheet(content, named, f"0 0 {width} {height}")
+        (tmp_path / "source" / f"{name}.pdf").write_bytes(pdf(page, objects=[HELVETICA, scan + b"\nendstream"]))
+    index(str(tmp_path / "source"), tmp_path / "home", dpi=72)
+    platform = Platform(tmp_path / "home")
+    platform.make("raw_pages")
+    scanned, printed = (platform.rows("raw_pages")[page_id] for page_id in ("scanned_1", "printed_1"))
+    assert (scanned["upright"]["turns"], printed["upright"]) == (2, None)
+    assert None not in (scanned["text_layer_id"], printed["text_layer_id"])
 
 
 def test_layout_finds_on_a_turned_page_what_it_finds_on_the_upright_one(platform: Platform):

@@ -85,6 +85,12 @@ class TextLayer:
         """Characters of all words."""
         return sum(len(word.text) for word in self.words)
 
+    @property
+    def is_of_scan(self) -> bool:
+        """Whether most of it is invisible: what another program read from a scan."""
+        invisible = sum(len(word.text) for word in self.words if word.marks & Mark.INVISIBLE)
+        return invisible >= max(_FEWEST_INVISIBLE, _MOST_INVISIBLE * self.characters)
+
     def to_json(self) -> str:
         """Return the layer as it is stored."""
         if self.failure:
@@ -227,6 +233,8 @@ _MOST = 200_000
 """Characters of a page, more than print has room for; a layer that has more is not read."""
 _OPAQUE = 250
 """Alpha, of 255, from which a pixel of a picture hides what lies below it."""
+_MOST_INVISIBLE, _FEWEST_INVISIBLE = 0.5, 3
+"""Share of a layer's characters from which it is not that of the page, and characters that say something."""
 _MOST_CLEAR = 0.5
 """Share of a picture's pixels that may let through what lies below; a stamp or a watermark is mostly clear."""
 
