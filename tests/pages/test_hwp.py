@@ -212,7 +212,7 @@ def test_what_is_locked_or_hostile_is_one_line_and_quarantined(folder: SourceFol
     expected = {
         "bomb.hwpx": "unpacks to more",
         "distribution.hwp": "배포용 문서",
-        "empty.hwp": "damaged or no HWP document",
+        "empty.hwp": "the file is empty",
         "entities.hwpx": "",
         "loop.hwp": "",
         "old.hwp": "of HWP 3 or older",

@@ -258,13 +258,13 @@ def test_what_cannot_be_read_is_quarantined_with_its_reason(folder: SourceFolder
     rows = platform.rows("raw_pages")
     assert {page_id: row["state"] for page_id, row in rows.items()} == {
         "a_1": State.OK,
-        **dict.fromkeys(("b_1", "c.tif", "d_1", "e_1", "f_1", "g_1"), State.QUARANTINED),
+        **dict.fromkeys(("b_1", "c.tif", "d.png", "e_1", "f_1", "g_1"), State.QUARANTINED),
         "h.png": State.FAILED,
     }
     reasons = {page_id: row["reason"] for page_id, row in rows.items()}
     assert "cut off before its end marker" in reasons["b_1"]
     assert "the image cannot be read" in reasons["c.tif"]
-    assert "no bytes" in reasons["d_1"]
+    assert reasons["d.png"] == "d.png: the file is empty"
     assert "e.bmp, page 1: the image cannot be read" in reasons["e_1"]
     assert "f.gif, page 1: the GIF holds 2 pictures" in reasons["f_1"]
     assert "not a PNG, JPEG, WEBP, TIFF image" in reasons["g_1"]

@@ -149,7 +149,7 @@ def test_what_is_locked_or_hostile_is_one_line(folder: SourceFolder) -> None:
     key = '<m:file-entry m:full-path="x"><m:encryption-data/></m:file-entry>'
     contents = {
         "bomb.docx": (archive({"word/document.xml": b" " * (600 << 20)}), "unpacks to more"),
-        "empty.xlsx": (b"", "damaged or no office document"),
+        "empty.xlsx": (b"", "the file is empty"),
         "entities.docx": (docx("&l9;", head=f"<!DOCTYPE d [<!ENTITY l0 'lol'>{LAUGHS}]>"), "declares entities"),
         "locked.docx": (LOCKED, "wants a password"),
         "locked.xlsx": (LOCKED, "wants a password"),

@@ -292,7 +292,7 @@ def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> 
     assert states == {
         "a good_1": (State.OK, None),
         "b damaged.pdf": (quarantined, f"b damaged.pdf: {damaged}"),
-        "c empty.pdf": (quarantined, f"c empty.pdf: {damaged}"),
+        "c empty.pdf": (quarantined, "c empty.pdf: the file is empty"),
         "d locked.pdf": (quarantined, "d locked.pdf: the PDF wants a password: save it without one"),
         "e no pages.pdf": (quarantined, "e no pages.pdf: the PDF has no pages"),
         "f hole_1": (State.OK, None),

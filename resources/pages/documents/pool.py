@@ -93,6 +93,8 @@ class DocumentPool:
         lost: str | None = None
         with on_disk(path) as found:
             file = found
+            if _is_empty(found):
+                return Failure("the file is empty")
             if is_converted(found):
                 converted = self._conversions.pdf(str(path), found)
                 if isinstance(converted, Failure):
@@ -105,6 +107,13 @@ class DocumentPool:
             finally:
                 self._idle.put(worker)
         return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.is_file() and not path.stat().st_size
+    except OSError:  # whoever reads it says why
+        return False
 
 
 class _Worker:
