@@ -35,18 +35,28 @@ def table_console() -> Console:
     return console if console.is_terminal else Console(width=_PIPED)
 
 
-def lasting_console() -> Console:
-    """Return a `table_console` on what standard output is now.
+class _RunConsole(Console):
+    """A console whose reader may go away, as `head` does, while a run goes on."""
 
-    Dagster leads it into a file while a step is at work.
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        # What was not written is written once more when the file is closed.
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
+def lasting_console() -> Console:
+    """Return a `table_console` on what standard output is now, which may lose its reader.
+
+    Dagster leads standard output into a file while a step is at work.
     """
     try:
         shown = os.dup(sys.stdout.fileno())
     except OSError:
         return table_console()
     file = os.fdopen(shown, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
-    console = Console(file=file)
-    return console if console.is_terminal else Console(file=file, width=_PIPED)
+    console = _RunConsole(file=file)
+    return console if console.is_terminal else _RunConsole(file=file, width=_PIPED)
 
 
 def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:

@@ -103,6 +103,7 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 def main() -> None:
     """Run the command; what a person can put right is one line."""
+    _open_closed_streams()
     load_dotenv(_ENV)
     for stream in (sys.stdout, sys.stderr):
         # A terminal of EUC-KR or ASCII lacks characters that pages have.
@@ -125,6 +126,19 @@ def main() -> None:
         if problem is None:
             raise
         _end(f"Error: {visible(problem)}", 1, error)
+
+
+def _open_closed_streams() -> None:
+    """Open the standard streams that whoever started this closed, to nowhere.
+
+    The next files to be opened would otherwise take their descriptors, and be written to by whoever prints.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _problem_with_files(error: Exception) -> str | None:

@@ -180,6 +180,29 @@ def test_an_output_on_a_full_disk_is_one_line(
     assert (ended.value.code, capsys.readouterr().err.strip()) == (1, said)
 
 
+CLOSED = """
+import os, sys
+from kopub_cli import main
+from kopub_cli.console import lasting_console, say
+
+def app():
+    with open(sys.argv[1], "w") as file:
+        say(lasting_console(), "said")
+        os.write(1, b"said")
+
+main.app = app
+main.main()
+"""
+
+
+def test_an_output_that_is_closed_is_no_file_s(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", CLOSED, str(tmp_path / "file")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (tmp_path / "file").read_bytes() == b""
+
+
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "euc-kr"))

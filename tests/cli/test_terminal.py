@@ -1,7 +1,9 @@
 """Commands cut no header, name or number at terminals of 80 and 120 columns."""
 
 import io
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +17,7 @@ from rich.table import Column
 from typer.testing import CliRunner
 
 from kopub_cli.commands import serve
-from kopub_cli.console import count, print_table, right, say
+from kopub_cli.console import count, lasting_console, print_table, right, say
 from kopub_cli.main import app
 from resources.config.settings import load_settings
 from resources.embedding.hashed import HashedEmbedder
@@ -145,6 +147,19 @@ def test_a_pipe_gets_lines_as_they_are():
     out = Console(file=io.StringIO(), width=20)
     say(out, "one line of more than twenty columns", "red")
     assert out.file.getvalue() == "one line of more than twenty columns\n"  # type: ignore[attr-defined]
+
+
+def test_a_run_goes_on_without_whoever_read_along(monkeypatch: pytest.MonkeyPatch):
+    reader, writer = os.pipe()
+    with open(writer, "w") as piped:
+        monkeypatch.setattr(sys, "stdout", piped)
+        out = lasting_console()
+        say(out, "one line")
+        assert os.read(reader, 100) == b"one line\n"
+        os.close(reader)
+        say(out, "another line")
+        say(out, "and one more")
+        out.file.close()
 
 
 def test_korean_without_blanks_is_broken_between_its_characters_and_a_path_is_not():
