@@ -17,19 +17,21 @@ import dagster as dg
 from kopub_assets.evaluations import GuardStanding, may_upgrade, standings_of_guards
 from kopub_assets.graph import GRAPH, Graph
 from kopub_assets.hf_release import HfRelease
-from kopub_assets.plan import Survey, survey
+from kopub_assets.plan import Survey, sources_of, survey
 from resources.config.choices import Upgrades
 from resources.config.settings import Settings, written_settings
+from resources.evaluation.reading_scores import HISTORY as READING_HISTORY
 from resources.fingerprints import fingerprint
 from resources.pages.manifest import Manifest
+from resources.search.metrics import HISTORY as RETRIEVAL_HISTORY
 from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
 from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
-from resources.store.table_source import FooterCache
+from resources.store.table_source import CorpusCheck, FooterCache
 
 AC = dg.AutomationCondition
 MODEL_UPGRADES = "model_upgrades"
 RELEASE = HfRelease.table.name
-SCORES = (RETRIEVAL_SCORES.name, OCR_SCORES.name)
+SCORES = {RETRIEVAL_SCORES.name: RETRIEVAL_HISTORY, OCR_SCORES.name: READING_HISTORY}
 T = TypeVar("T")
 _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 
@@ -106,17 +108,27 @@ class _Ticks:
         return self._once(context, "guards", lambda: standings_of_guards(self._settings))
 
     def scores_are_stale(self, context: Any, scores: str) -> bool:
-        """Return whether a table is newer than the `scores` that measure it; False without scores."""
-        return self._once(context, scores, lambda: self._are_stale(context.asset_graph_view.instance, scores))
+        """Return whether a table is newer than the `scores` that measure it.
 
-    def _are_stale(self, instance: dg.DagsterInstance, scores: str) -> bool:
+        False without scores, and where this corpus is not measured by them.
+        """
+        return self._once(context, scores, lambda: self._are_stale(context, scores))
+
+    def _are_stale(self, context: Any, scores: str) -> bool:
+        view = context.asset_graph_view
+        if not view.asset_graph.has(dg.AssetKey(scores)):
+            return False
         keys = [dg.AssetKey(asset) for asset in (*self._graph.names, scores) if asset != RELEASE]
         last = {
             record.asset_entry.asset_key.path[-1]: record.asset_entry.last_materialization_storage_id
-            for record in instance.get_asset_records(keys)
+            for record in view.instance.get_asset_records(keys)
         }
-        scored = last.pop(scores, None)
-        return scored is not None and any(made > scored for made in last.values() if made is not None)
+        if (scored := last.pop(scores, None)) is not None:
+            return any(made > scored for made in last.values() if made is not None)
+        # Dagster's history may be younger than the store.
+        store, keys_now = self._settings.store, self._settings.corpus.manifest.keys
+        check = CorpusCheck(store, sources_of(self._settings.resources, self._graph))
+        return not SCORES[scores].is_of_tables_now(store, keys_now, check.look(self.scan(context).tables))
 
     def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
         """Return what `look` saw at its first call in this tick."""

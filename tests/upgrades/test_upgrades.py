@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import dagster as dg
 import pytest
 
 from kopub_assets.graph import GRAPH
@@ -268,6 +269,24 @@ def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights
     assert nights.tick(3) == {}
     nights.make({asset: {"shard_01"} for asset in requested})
     assert nights.aftermath(8) == [SCORES, {"hf_release": BOTH}]
+
+
+@pytest.mark.slow
+def test_scores_that_dagster_s_history_does_not_know_are_measured_before_the_release(platform: Platform):
+    platform.recorded = dg.DagsterInstance.ephemeral()
+    nights = Nights(platform)
+    assert nights.tick(0) == {}
+    other_embedder(platform)
+    nights.make(nights.tick(2.1))
+    assert nights.aftermath(3) == [SCORES, {"hf_release": BOTH}]
+
+
+@pytest.mark.slow
+def test_scores_that_the_corpus_has_no_more_hold_up_no_release(platform: Platform, nights: Nights):
+    platform.instance.report_runless_asset_event(dg.AssetMaterialization("ocr_scores"))
+    other_embedder(platform)
+    nights.make(nights.tick(2.1))
+    assert nights.aftermath(3) == [SCORES, {"hf_release": BOTH}]
 
 
 def test_a_setting_that_changes_the_release_makes_it_again(platform: Platform, nights: Nights):
