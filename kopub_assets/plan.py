@@ -178,8 +178,10 @@ class Survey:
         known = {parent: content for parent, content in inputs.items() if content is not None}
         if (name, shard, recipe_of(asset.recipe_hash, known)) in self._kept:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
-        # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at.
-        pages, exact = self._pages(name, shard), own_changed(entry, asset) and (name, shard) not in self._begun
+        # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at. Files
+        # of a release hold none: which of them change is known once they are made.
+        every = isinstance(asset, RowTable) and own_changed(entry, asset) and (name, shard) not in self._begun
+        pages, exact = self._pages(name, shard), every
         # The rows of a shard can be listed only where its parents are current.
         first = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
         if count and first and not exact:

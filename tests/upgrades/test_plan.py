@@ -22,6 +22,7 @@ from resources.fingerprints import CodeVersion
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.manifest import SAMPLES
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.release.local import LocalRelease
 from resources.store import ledger
 from resources.store.table_source import FooterCache
 from resources.store.table_store import ShardStore
@@ -291,6 +292,16 @@ def test_a_what_if_that_cannot_be_is_one_line(
         what_if({key: value})
     assert str(error.value).startswith(line)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_files_of_a_release_are_an_upper_bound(platform: Platform):
+    folder = str(platform.home / "release")
+    platform.engines["release"] = LocalRelease(folder=folder)
+    assert platform.run("hf_release", last="shard_01").success
+    platform.engines["release"] = LocalRelease(folder=folder, title="Andere Seiten")
+    plan = plans(platform)["hf_release"]
+    assert (plan.pages_at_most > 0, plan.exact) == (True, False)
 
 
 def test_a_what_if_changes_what_it_names_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
