@@ -42,7 +42,8 @@ def corrections(
     shown = [(page, each) for page in standings for each in page.done.every]
     if as_json:
         for page, each in shown:
-            typer.echo(json.dumps(_entry(page, each), ensure_ascii=False))
+            if not unplaced or _state(page, each) == "unplaced":
+                typer.echo(json.dumps(_entry(page, each), ensure_ascii=False))
         return
     out = table_console()
     for page, each in shown:

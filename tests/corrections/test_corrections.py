@@ -241,6 +241,8 @@ def test_after_another_layout_a_correction_stays_with_its_box_or_is_listed(
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
     said = CliRunner().invoke(app, ["corrections"]).output
     assert ("1 placed, 0 unplaced" if stays else "0 placed, 1 unplaced") in said
+    listed = CliRunner().invoke(app, ["corrections", "--unplaced", "--json"]).output
+    assert [json.loads(line)["standing"] for line in listed.splitlines()] == ([] if stays else ["unplaced"])
     platform.engines["layout"] = Bands()
     platform.make(*TABLES)
     assert "고친 글" in platform.rows("parsed_texts")["a_1"]["text"]
