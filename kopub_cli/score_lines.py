@@ -92,11 +92,11 @@ def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores
     if (scores := stored_scores(settings.store, OCR_SCORES)) is None:
         return None
     from resources.corrections.gold import has_known_answers
-    from resources.evaluation.reading_scores import HISTORY
+    from resources.evaluation.reading_scores import are_of_readings_now
 
     if not has_known_answers(settings.corpus, settings.store):
         return None
-    return _Scores(scores, HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
+    return _Scores(scores, are_of_readings_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
 
 
 def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:

@@ -245,10 +245,10 @@ class MeanScore:
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
     """Return the headline scores of readings; none where tables have changed since."""
-    from resources.evaluation.reading_scores import HISTORY, headline
+    from resources.evaluation.reading_scores import are_of_readings_now, headline
 
     scores = stored_scores(store, OCR_SCORES)
-    if scores is None or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+    if scores is None or not are_of_readings_now(store, keys, is_of_corpus):
         return []
     return [
         MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]) for row in headline(scores)

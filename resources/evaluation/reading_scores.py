@@ -345,6 +345,14 @@ HISTORY = History(
 """A run is compared sample by sample, with one that was scored in the same way against the same gold."""
 
 
+def are_of_readings_now(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> bool:
+    """Return whether the stored scores are of all that is read of the shards `keys` now.
+
+    A shard that was read since counts in them as lost.
+    """
+    return HISTORY.measured(store) == contents(store, keys, is_of_corpus)
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileVerdict:
     """The verdict on a profile: its scores, and the drops nobody accepted."""

@@ -87,6 +87,17 @@ def test_scores_are_plotted_and_compared_with_the_last_run(platform: Platform):
     assert not passed(result)
 
 
+def test_scores_of_before_a_shard_was_read_are_not_those_of_today(platform: Platform):
+    read = platform.home / "store" / "ocr_results" / "shard_01.parquet"
+    kept = read.rename(platform.home / "kept.parquet")
+    assert platform.run("ocr_scores", first=None).success
+    told = reading_lines(platform.settings, lambda asset, shard: True)[0]
+    assert "4 of them not read" in told[0]
+    kept.rename(read)
+    told = reading_lines(platform.settings, lambda asset, shard: True)[0]
+    assert told == ["reading  not measured on the tables as they are now: kopub run measures it"]
+
+
 @pytest.mark.parametrize("full", ["ocr_scores/", "ocr_runs/", "ocr_samples/"])
 def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, full: str
