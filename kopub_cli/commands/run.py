@@ -129,7 +129,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     end.tell(out, anew=display.made_anything or bool(failures))
     if failures:
         raise KopubError(
-            f"{counted(len(failures), 'shard')} failed; what was finished is kept: mend what is named and run again"
+            f"{counted(len(failures), 'failure')}; what was finished is kept: mend what is named and run again"
         )
     return end.status
 

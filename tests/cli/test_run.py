@@ -222,10 +222,16 @@ def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platfor
         diary=str(platform.home / "recognition.diary"), prompt="read", die_on="a_2"
     )
     out = io.StringIO()
-    with pytest.raises(KopubError, match="1 shard failed; what was finished is kept"):
+    with pytest.raises(KopubError, match="1 failure; what was finished is kept"):
         run_assets(platform.settings, ["raw_pages", "layout_regions", "ocr_results"], "", Console(file=out, width=300))
     assert "ocr_results: shard_00: the engine is out of order; repair it and run again" in out.getvalue()
     assert set(platform.store.published("ocr_results")) == {"shard_01"}
+
+
+@pytest.mark.slow
+def test_a_shard_that_fails_in_two_assets_is_counted_as_two_failures(platform: Platform) -> None:
+    with pytest.raises(KopubError, match=r"^2 failures; what was finished is kept"):
+        made(platform, "parsed_texts", "corpus_image_embeddings", shards="shard_00")
 
 
 @pytest.mark.parametrize(
