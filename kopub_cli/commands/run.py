@@ -27,8 +27,9 @@ def run(
         list[str] | None, typer.Option("--asset", help="Only this asset; more than once for more.")
     ] = None,
     shards: Annotated[
-        str, typer.Option("--shards", metavar="A,B...D", help="Only these shards: names and ranges, with commas.")
-    ] = "",
+        str | None,
+        typer.Option("--shards", metavar="A,B...D", help="Only these shards: names and ranges, with commas."),
+    ] = None,
     add: Add = False,
     replace: Replace = False,
     home: Home = None,
@@ -51,6 +52,9 @@ def run(
     worse than before, or with a closed gate; 130 after Ctrl-C.
     """
     use_home(home)
+    if shards is not None and not shards.strip(" ,"):
+        # As an empty variable of a script is: it would make all of them.
+        raise ConfigError("--shards names no shard: leave it out for all")
     if max_pages is not None and source is None:
         raise ConfigError("--max-pages is for a first look at a source: name its folder too")
     if chosen := text_layer_choice(ocr, text_layer):
@@ -72,7 +76,7 @@ def run(
     if idle := find_idle_card(settings.engines):
         tell(f"{idle.says}: {idle.do}", err=True)
     out = lasting_console()
-    status = run_assets(settings, asset or [], shards, out)
+    status = run_assets(settings, asset or [], shards or "", out)
     if ocr:
         say(out, "the next run takes text layers again, unless it has --ocr or KOPUB_PDF__TEXT_LAYER=never is exported")
     if status:

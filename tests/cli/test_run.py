@@ -248,6 +248,12 @@ def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, m
         made(platform, asset, shards=shards)
 
 
+@pytest.mark.parametrize("named", ["", " , "])
+def test_shards_that_name_none_are_not_all(tmp_path: Path, named: str) -> None:
+    refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", "--shards", named)
+    assert (refused.returncode, refused.stderr) == (1, "Error: --shards names no shard: leave it out for all\n")
+
+
 def test_ocr_and_text_layer_exclude_each_other(tmp_path: Path) -> None:
     refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", "--ocr", "--text-layer")
     assert (refused.returncode, refused.stderr) == (1, "Error: --ocr and --text-layer exclude each other: name one\n")
