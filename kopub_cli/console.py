@@ -46,9 +46,9 @@ class _RunConsole(Console):
 
 
 def lasting_console() -> Console:
-    """Return a `table_console` on what standard output is now, which may lose its reader.
+    """Return a `table_console` on what standard output is now.
 
-    Dagster leads standard output into a file while a step is at work.
+    Dagster leads that into a file while a step is at work. Whoever reads the console may go away meanwhile.
     """
     try:
         shown = os.dup(sys.stdout.fileno())

@@ -346,9 +346,9 @@ HISTORY = History(
 
 
 def are_of_readings_now(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> bool:
-    """Return whether the stored scores are of all that is read of the shards `keys` now.
+    """Return whether the stored scores are of the shards `keys` as read now.
 
-    A shard that was read since counts in them as lost.
+    They count a shard that was read since as lost.
     """
     return HISTORY.measured(store) == contents(store, keys, is_of_corpus)
 
