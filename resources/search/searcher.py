@@ -86,6 +86,9 @@ class Searcher:
         """
         if not query.strip():
             raise CannotSearch("the query is empty: type a question")
+        if any("\ud800" <= char <= "\udfff" for char in query):
+            # So Python has bytes of an argument that are not UTF-8; nothing can analyse or print them.
+            raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
         # Some systems type Hangul as letters (NFD), which a model reads as other words.
         query = unicodedata.normalize("NFC", query)
         with self._lock:

@@ -106,5 +106,7 @@ def test_what_cannot_be_asked_is_one_line(made: Platform):
         corpus.search(QUESTION, mode="bm24")
     with pytest.raises(kopub.KopubError, match="the query is empty"):
         corpus.search(" ")
+    with pytest.raises(kopub.KopubError, match="the query is not valid Unicode"):
+        corpus.search("화면\ud800", mode="bm25")
     with pytest.raises(kopub.KopubError, match="there is no document 'z'"):
         corpus.search(QUESTION, documents=["z"])
