@@ -19,7 +19,7 @@ from kopub_web.gate import PREFIX, PROBLEM, ApiProblem, ProblemDetails, problem_
 from kopub_web.pictures import NoPicture, picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
 from kopub_web.room import Room
-from resources.errors import KopubError
+from resources.errors import KopubError, counted, did_you_mean
 from resources.search.answer import CannotSearch
 from resources.search.options import MOST, Mode, Where
 from resources.states import State
@@ -65,7 +65,8 @@ def api_of(room: Room) -> "FastAPI":
             wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
             return problem_response(400, "; ".join(wrong))
         if isinstance(error, HTTPException):
-            return problem_response(error.status_code, error.detail)
+            says = _UNANSWERED.get(error.status_code, error.detail)
+            return problem_response(error.status_code, says, error.headers)
         if isinstance(error, ApiProblem):
             return problem_response(error.status, str(error))
         if isinstance(error, kopub.NoSuchPage | NoPicture):
@@ -86,6 +87,11 @@ def api_of(room: Room) -> "FastAPI":
     return app
 
 
+_UNANSWERED = {
+    404: f"nothing is at this address: {PREFIX}/openapi.json describes every path",
+    405: "the API is read-only: ask with GET",
+}
+"""What to do where the framework's own words only repeat the status."""
 _REFERENCE = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
 
 
@@ -304,7 +310,7 @@ class ApiAnswers:
         """List the pages of the corpus or a document, in their order; the doubtful ones worst first."""
         corpus = self._corpus
         if shard is not None and shard not in corpus.shards:
-            raise ApiProblem(404, f"there is no shard {shard!r}")
+            raise ApiProblem(404, f"there is no shard {shard!r}{did_you_mean(shard, corpus.shards)}")
         found = corpus.pages if document is None else corpus.documents[document].pages
         if state is not None or shard is not None:
             found = found.where(() if state is None else state, shard)
@@ -331,12 +337,10 @@ class ApiAnswers:
 
         if (page is None) == (document is None):
             raise ApiProblem(400, "name either a page or a document")
-        if last is not None and last < first:
-            raise ApiProblem(400, "the last page comes before the first")
         if page is not None:
             text = self._corpus.page(page).markdown
         else:
-            pages = self._corpus.documents[document or ""].pages[first - 1 : last]
+            pages = pages_between(self._corpus.documents[document or ""], first, last)
             if len(pages) > _MOST_PAGES:
                 raise ApiProblem(400, f"at most {_MOST_PAGES} pages at once: name the first and the last")
             text = kopub.Document(document or "", pages).markdown
@@ -397,6 +401,19 @@ class ApiAnswers:
 
 
 _TO = Addresses({})
+
+
+def pages_between(document: kopub.Document, first: int, last: int | None) -> kopub.Pages:
+    """Return a range of the pages of a document, counted from 1.
+
+    Raises `ApiProblem` where there is none.
+    """
+    if last is not None and last < first:
+        raise ApiProblem(400, "the last page comes before the first")
+    if first > len(document):
+        has = f"the document has {counted(len(document), 'page')}, counted from 1, and first is {first}"
+        raise ApiProblem(400, f"{has}: name a page by its id instead")
+    return document.pages[first - 1 : last]
 
 
 def _line(page: kopub.Page) -> ApiPageLine:

@@ -6,7 +6,7 @@ It answers what is wrong as the API does.
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -79,6 +79,9 @@ class ApiGate:
                 began = True
                 await send(message)
 
+        if scope["method"] == "HEAD":
+            # FastAPI's routes know only GET. The server leaves the body out, by the scope that it keeps.
+            scope = {**scope, "method": "GET"}
         answering = asyncio.ensure_future(self._api(scope, receive, in_time))
         # A thread cannot be stopped: until it ends, its place is taken.
         answering.add_done_callback(lambda _: self._slots.release())
@@ -120,10 +123,10 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-def problem_response(status: int, detail: str) -> "Response":
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> "Response":
     """Return a problem as a response."""
     from starlette.responses import Response
 
     problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
-    more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status, {})
+    more = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}.get(status, headers)
     return Response(json.dumps(problem.model_dump()), status, more, PROBLEM)

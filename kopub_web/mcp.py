@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 import kopub
+from kopub_web.api import pages_between
 from kopub_web.gate import ApiProblem, problem_response, require_allowed
 from kopub_web.pictures import picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
@@ -152,7 +153,7 @@ class CorpusTools:
         if page is not None:
             pages: Sequence[kopub.Page] = [self._corpus.page(page)]
         else:
-            pages = self._corpus.documents[document or ""].pages[first - 1 : last]
+            pages = pages_between(self._corpus.documents[document or ""], first, last)
         text, cited, at = "", [], 0
         for each in pages:
             read = each.markdown

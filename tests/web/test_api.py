@@ -152,6 +152,7 @@ def test_pictures_come_by_size(api: TestClient):
         ("markdown?page=a_1&document=a", 400),
         ("markdown?document=a&first=-1", 400),
         ("markdown?document=a&first=2&last=1", 400),
+        ("markdown?document=a&first=3", 400),
         ("search?q=", 400),
         ("search?q=%20", 400),
         (f"search?q={'x' * 3000}", 400),
@@ -166,8 +167,21 @@ def test_what_is_hostile_gets_a_problem(api: TestClient, path: str, status: int)
 
 
 def test_a_method_that_changes_is_not_allowed(api: TestClient):
-    problem(api.post("pages", json={}), 405)
-    problem(api.delete("page?id=a_1"), 405)
+    for refused in (api.post("pages", json={}), api.delete("page?id=a_1"), api.options("corpus")):
+        assert problem(refused, 405) == "the API is read-only: ask with GET"
+        assert refused.headers["allow"] == "GET"
+
+
+def test_a_request_for_the_headers_alone_is_answered_as_get_is(api: TestClient):
+    for path in ("corpus", "page?id=a_1", "picture?page=a_1", "openapi.json", "page?id=nobody", "nowhere"):
+        asked, whole = api.head(path), api.get(path)
+        assert (asked.status_code, asked.headers, asked.content) == (whole.status_code, whole.headers, b"")
+
+
+def test_what_is_mistyped_says_what_there_is(api: TestClient):
+    assert "/api/v1/openapi.json" in problem(api.get("/api/v1"), 404)
+    assert "did you mean shard_00" in problem(api.get("pages?shard=shard_0"), 404)
+    assert "has 2 pages, counted from 1, and first is 3" in problem(api.get("markdown?document=a&first=3"), 400)
 
 
 @pytest.mark.parametrize(

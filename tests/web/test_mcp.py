@@ -104,6 +104,8 @@ def test_what_is_wrong_is_said(tmp_path: Path):
         for tool, values, says in (
             ("read", {"page": "a_9"}, "there is no page 'a_9'"),
             ("read", {}, "either a page or a document"),
+            ("read", {"document": "a", "first": 19}, "the document has 2 pages, counted from 1, and first is 19"),
+            ("read", {"document": "a", "first": 2, "last": 1}, "the last page comes before the first"),
             ("read", {"page": "a_1", "characters": 10**9}, "less than or equal"),
             ("search", {"question": ""}, "at least 1"),
             ("table", {"document": "a", "number": 7}, "the document has 0 tables"),
