@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from kopub.sources.home import HomeSource
 from kopub.sources.release import ReleaseSource, is_release
 from kopub.sources.source import Place, Source
 from resources.config.places import placed, store_url
-from resources.errors import KopubError, SourceError, did_you_mean, quoted
+from resources.errors import KopubError, SourceError, counted, did_you_mean, quoted
 from resources.files import is_url
 from resources.pages.manifest import NAME
 from resources.pages.places import CorpusPlace
@@ -111,7 +111,15 @@ class Corpus:
         self._source, self._profile = source, profile
 
     def __repr__(self) -> str:
-        return f"<kopub.Corpus {self.location}: {len(self.documents):,} documents, {len(self.pages):,} pages>"
+        has = f"{counted(len(self.documents), 'document')}, {counted(len(self.pages), 'page')}"
+        return f"<kopub.Corpus {self.location}: {has}>"
+
+    def __copy__(self) -> "Corpus":
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        # Opened anew elsewhere it could be of other tables, and a page of it another page.
+        raise TypeError("a corpus cannot be pickled or copied deeply: send ids, and open it where they are used")
 
     @property
     def location(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from kopub.pages import NoSuchPage, Page, Pages
 from kopub.rows import Region
-from resources.errors import KopubError, did_you_mean
+from resources.errors import KopubError, counted, did_you_mean
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -28,7 +28,13 @@ class Document:
         self.pages = pages
 
     def __repr__(self) -> str:
-        return f"<kopub.Document {self.id!r}: {len(self.pages)} pages>"
+        return f"<kopub.Document {self.id!r}: {counted(len(self), 'page')}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Document) and self.id == other.id and list(self.pages) == list(other.pages)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     def __len__(self) -> int:
         return len(self.pages)
@@ -201,7 +207,7 @@ class Documents(Sequence[Document]):
         return (item.id if isinstance(item, Document) else item) in self._numbers
 
     def __repr__(self) -> str:
-        return f"<kopub.Documents: {len(self):,} documents>"
+        return f"<kopub.Documents: {counted(len(self), 'document')}>"
 
     @property
     def ids(self) -> list[str]:

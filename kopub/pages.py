@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kopub.rows import Picture, Region, Step, TableName, known, numbers_array
 from kopub.sources.source import Place
-from resources.errors import KopubError, did_you_mean
+from resources.errors import KopubError, counted, did_you_mean
 from resources.recognition.content import main_script
 from resources.states import State, count_states
 from resources.texts.markdown import defuse
@@ -280,7 +280,7 @@ class Pages(Sequence[Page]):
         return at is not None and at in self._numbers
 
     def __repr__(self) -> str:
-        return f"<kopub.Pages: {len(self):,} pages>"
+        return f"<kopub.Pages: {counted(len(self), 'page')}>"
 
     @property
     def catalogue(self) -> pa.Table:

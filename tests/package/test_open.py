@@ -1,5 +1,7 @@
 """`kopub.open`: what a home and a release of it give, that both are the same, and what is said of what cannot be."""
 
+import copy
+import pickle
 import shutil
 import subprocess
 import sys
@@ -139,6 +141,26 @@ def test_ids_that_are_not_there_name_near_ones(corpus: kopub.Corpus):
         _ = corpus.documents["a"].pages["b_1"]
     assert "a_1" in corpus.documents["a"].pages
     assert "b_1" not in corpus.documents["a"].pages
+
+
+def test_the_same_document_is_equal_and_has_one_place(corpus: kopub.Corpus):
+    documents = corpus.documents
+    assert documents["b"] == documents[1] != documents["a"]
+    assert documents.index(documents["c"]) == 2
+    assert {documents["b"], corpus.page("b_1").document} == {documents["b"]}
+    assert kopub.Document("b", documents["b"].pages[:1]) != documents["b"]
+
+
+def test_a_corpus_and_what_is_of_it_says_that_it_cannot_be_pickled(corpus: kopub.Corpus):
+    page = corpus.page("a_1")
+    for each in (corpus, corpus.pages, page, corpus.documents, page.document):
+        with pytest.raises(TypeError, match="a corpus cannot be pickled or copied deeply: send ids"):
+            pickle.dumps(each)
+        with pytest.raises(TypeError, match="a corpus cannot be pickled or copied deeply: send ids"):
+            copy.deepcopy(each)
+    assert copy.copy(corpus) is corpus
+    assert copy.copy(page) == page
+    assert pickle.loads(pickle.dumps(page.regions)) == page.regions
 
 
 def test_tables_that_are_replaced_are_seen_by_a_refresh(made: Platform, tmp_path: Path):
