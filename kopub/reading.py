@@ -247,7 +247,7 @@ def _chosen(
     if wanted is not None:
         numbers = sorted({number for first, last in wanted for number in range(first, min(last or count, count) + 1)})
     if not numbers:
-        raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them is asked for")
+        raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them was asked for")
     return [_Page(file, number) for number in numbers]
 
 

@@ -39,8 +39,8 @@ def read(
         ),
     ] = None,
     pages: Annotated[
-        str, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, as 3,5,9-.")
-    ] = "",
+        str | None, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, as 3,5,9-.")
+    ] = None,
     ocr: Annotated[bool, typer.Option("--ocr", help=OCR_HELP)] = False,
     text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
@@ -52,11 +52,15 @@ def read(
     Exit status 3 when a page or a part of it could not be read.
     """
     from kopub.reading import Reading
+    from resources.documents.export import require_own_folder
 
     if out is not None and as_json_values:
         raise ConfigError("--json prints, and -o writes markdown: name one")
+    if out is not None:
+        # Said at once: reading may take hours.
+        require_own_folder(out)
     layer = text_layer_choice(ocr, text_layer)
-    reading = Reading(files, pages=pages or None, text_layer=layer)
+    reading = Reading(files, pages=pages, text_layer=layer)
     try:
         parts, ended = _read(reading)
         documents = _documents(parts)

@@ -131,6 +131,14 @@ def write_documents(
         raise StoreError(cannot_write(out, error)) from error
 
 
+def require_own_folder(out: Path) -> None:
+    """Raise `StoreError` when `out` holds anything else than exports of documents."""
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+
+
 class _ExportFolder:
     def __init__(self, out: Path) -> None:
         self._out = out
@@ -189,12 +197,8 @@ class _ExportFolder:
 
         The folder is made where there is none.
         """
-        out = self._out
-        if out.exists() and not out.is_dir():
-            raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-        marker = out / MARKER
-        if out.is_dir() and any(out.iterdir()) and not marker.is_file():
-            raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+        out, marker = self._out, self._out / MARKER
+        require_own_folder(out)
         out.mkdir(parents=True, exist_ok=True)
         if not marker.is_file():
             return {}

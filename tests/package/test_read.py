@@ -13,10 +13,12 @@ import cv2
 import numpy as np
 import pytest
 from pypdfium2 import PdfDocument
+from typer.testing import CliRunner
 
 import kopub
 from kopub.reading import Reading
 from kopub.sources.home import HomeSource
+from kopub_cli.main import app
 from resources.config.settings import Settings
 from resources.documents.export import write_documents
 from resources.pages.indexing import index
@@ -186,7 +188,7 @@ def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: di
         ("7-3", "pages '7-3': write numbers"),
         ("0", "pages '0': write numbers"),
         ([], r"pages '\[\]': write numbers"),
-        ("3-7", "'letters.pdf' has 2 pages: none of them is asked for"),
+        ("3-7", "'letters.pdf' has 2 pages: none of them was asked for"),
     ],
 )
 def test_pages_that_cannot_be_meant_are_one_line(tmp_path: Path, temporary: Path, pages: str, line: str):
@@ -246,13 +248,23 @@ def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path:
     [
         (["--ocr", "--text-layer"], "--ocr and --text-layer exclude each other: name one"),
         (["--json", "-o", "out"], "--json prints, and -o writes markdown: name one"),
+        (["--pages", ""], "pages '': write numbers from 1 and ranges, as 3-7 or 3,5,9-"),
     ],
 )
-def test_options_that_exclude_each_other_are_one_line(
+def test_options_that_cannot_be_meant_are_one_line(
     picture: Path, environment: dict[str, str], words: list[str], line: str
 ):
     refused = run(environment, "read", str(picture), *words)
     assert (refused.returncode, refused.stderr) == (1, f"Error: {line}\n")
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
+    tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Reading, "parts", lambda reading: pytest.fail("it reads"))
+    for out, says in ((picture, "is a file; name a new"), (tmp_path, "holds files that no export of documents wrote")):
+        done = CliRunner().invoke(app, ["read", str(picture), "-o", str(out)])
+        assert says in str(done.exception)
 
 
 @pytest.mark.parametrize(
