@@ -155,10 +155,16 @@ def newer_lines(tables: int) -> Iterator[str]:
 def local_path(typed: str | Path) -> Path:
     """Return a typed path or the default.
 
-    Raises `ConfigError` for a URL, which would become a folder here, and for nothing, which would be the current one.
+    Raises `ConfigError` for a URL, which would become a folder here, and for nothing.
     """
     if isinstance(typed, str) and is_url(typed):
         raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
-    if isinstance(typed, str) and not typed.strip():
-        raise ConfigError("a path is empty: name a folder or a file")
+    if isinstance(typed, str):
+        require_named(typed)
     return Path(typed)
+
+
+def require_named(typed: str) -> None:
+    """Raise `ConfigError` for an empty path or URL, which would be the current folder."""
+    if not typed.strip():
+        raise ConfigError("a path is empty: name a folder or a file")

@@ -101,6 +101,9 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
 
     Raises `ConfigError` where it cannot be used.
     """
+    if not host.strip():
+        # To a socket it means every address of the machine.
+        raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
         # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
         if os.name == "posix":

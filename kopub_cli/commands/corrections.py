@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kopub_cli.console import say, table_console, tell
 from kopub_cli.options import open_located
-from resources.errors import KopubError, counted, visible
+from resources.errors import ConfigError, KopubError, counted, visible
 
 if TYPE_CHECKING:
     from resources.corrections.corrected import PageStanding
@@ -34,6 +34,8 @@ def corrections(
     """
     from resources.corrections.corrected import CorrectedTables
 
+    if reason and not undo:
+        raise ConfigError("--reason is for --undo: add that")
     located = open_located()
     standings = CorrectedTables(located.store).standings(located.manifest.keys)
     if undo:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopub_cli.console import tell
-from kopub_cli.options import open_settings, require_indexed
+from kopub_cli.options import open_settings, require_indexed, require_named
 from resources.config.places import store_url
 from resources.errors import ConfigError, counted
 from resources.files import is_url
@@ -41,6 +41,7 @@ def export(
     page_images: Annotated[bool, typer.Option("--page-images", help="Include the pictures of whole pages.")] = False,
 ) -> None:
     """Write everything as JSON lines, NumPy arrays and picture files; or the documents, in the formats you name."""
+    require_named(folder)
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
             raise ConfigError(f"{option} is for markdown: add --markdown")

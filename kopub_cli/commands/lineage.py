@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kopub_cli.console import print_json, print_table, right, say, table_console
 from kopub_cli.options import local_path
-from resources.errors import KopubError, visible
+from resources.errors import ConfigError, KopubError, visible
 from resources.pages.upright import PageTransform
 from resources.states import State
 
@@ -56,6 +56,8 @@ def lineage(
     from kopub_assets.lineage import chain
     from resources.config.settings import load_settings
 
+    if region is not None and crop is None:
+        raise ConfigError("--region is for --crop: add that")
     settings = load_settings()
     asset, kind, row_id, shard = _parse_target(settings.store, row_id, settings.corpus.manifest.keys)
     shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)

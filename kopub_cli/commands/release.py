@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from kopub_cli.console import print_json, say, table_console, tell
-from kopub_cli.options import open_settings, require_indexed
+from kopub_cli.options import open_settings, require_indexed, require_named
 from resources.errors import visible
 
 if TYPE_CHECKING:
@@ -152,6 +152,7 @@ def verify(
     from resources.release.verify import fetch_release, unproved
     from resources.release.verify import verify as problems_of
 
+    require_named(release)
     out = table_console()
     found = []
     with fetch_release(release, revision) as folder:

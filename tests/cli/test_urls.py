@@ -79,7 +79,20 @@ def test_the_package_reads_files_of_this_machine(tmp_path: Path):
         kopub.open(tmp_path, index="s4://bucket/index")
 
 
-def test_an_option_that_takes_a_path_and_gets_none() -> None:
-    # A script's unset variable would make the current folder a home.
-    done = CliRunner().invoke(app, ["run", "--home", ""])
+@pytest.mark.parametrize("command", [["run", "--home", ""], ["export", "--markdown", ""], ["verify", " "]])
+def test_an_option_that_takes_a_path_and_gets_none(command: list[str]) -> None:
+    # A script's unset variable would make the current folder a home, or fill it with an export.
+    done = CliRunner().invoke(app, command)
     assert (type(done.exception), str(done.exception)) == (ConfigError, "a path is empty: name a folder or a file")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["lineage", "a_1", "--region", "3"], "--region is for --crop: add that"),
+        (["corrections", "--reason", "a typo"], "--reason is for --undo: add that"),
+    ],
+)
+def test_an_option_without_the_one_it_is_for(command: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, command)
+    assert (type(done.exception), str(done.exception)) == (ConfigError, says)

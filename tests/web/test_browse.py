@@ -38,6 +38,12 @@ def test_a_port_that_is_taken_is_one_line(platform: Platform):
     assert len(refused.stderr.splitlines()) == 1
 
 
+def test_an_empty_host_is_not_every_address(platform: Platform):
+    refused = run(platform.home, "kopub", "browse", "--no-open", "--port", "0", "--host", "")
+    line = "Error: --host is empty: name an address, such as 127.0.0.1\n"
+    assert (refused.returncode, refused.stderr) == (1, line)
+
+
 def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: Path):
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     # The allocator of Arrow and of the analyser then says how it was set when it was loaded.
