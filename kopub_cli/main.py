@@ -144,7 +144,7 @@ def _open_closed_streams() -> None:
 def _problem_with_files(error: Exception) -> str | None:
     """Return what to do about an unusable file or damaged history of Dagster."""
     if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
-        return f"the output or a passing file cannot be written: {error.strerror}; make room and run again"
+        return f"the output or a temporary file cannot be written: {error.strerror}; make room and run again"
     if isinstance(error, OSError) and error.filename:
         said = error.strerror or type(error).__name__
         return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"

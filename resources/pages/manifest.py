@@ -194,7 +194,7 @@ class Manifest(_FileEntry):
         try:
             return self._by_key[key]
         except KeyError:
-            raise SourceError(f"there is no {key}: `kopub shards` lists those there are") from None
+            raise SourceError(f"there is no shard {key}: `kopub shards` lists them all") from None
 
     @cached_property
     def _by_key(self) -> dict[str, Shard]:
