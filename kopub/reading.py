@@ -224,7 +224,7 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
         ranges = [(int(part["first"] or 1), _last(part)) for part in parts if part]
         ranges = ranges if all(parts) else []
     if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
-        raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, as 3-7 or 3,5,9-")
+        raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-")
     return ranges
 
 

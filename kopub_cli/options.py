@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OCR_HELP = "Read every page by OCR, whatever the text layers of PDFs say."
 TEXT_LAYER_HELP = "Take the text layers of PDFs where they are sound."
 _VARIABLE = "KOPUB_PROFILE"
-_HELP = "Instead of $KOPUB_PROFILE: a name of `kopub profiles`, a card's with a reader, or a YAML file."
+_HELP = "Use this profile instead of $KOPUB_PROFILE: a name that `kopub profiles` lists, CARD+READER, or a YAML file."
 
 
 _chosen: list[str] = []

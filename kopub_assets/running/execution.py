@@ -37,7 +37,7 @@ def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
     known, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
         if name not in known:
-            raise KopubError(f"there is no {what} {name} (there is {_listed(names)}){did_you_mean(name, names)}")
+            raise KopubError(f"there is no {what} {name} (there are {_listed(names)}){did_you_mean(name, names)}")
     return [name for name in names if not asked or name in asked]
 
 

@@ -33,25 +33,30 @@ def browse(
     ] = None,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen at; 0.0.0.0, as in a container, shows every page to whoever reaches it."),
+        typer.Option(help="Address to listen on; 0.0.0.0, as in a container, shows every page to whoever reaches it."),
     ] = _HERE,
     edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
-    author: Annotated[str, typer.Option(help="Author that the forms of --edit suggest; your name when left out.")] = "",
+    author: Annotated[
+        str, typer.Option(help="Author that the forms of --edit suggest; your user name when left out.")
+    ] = "",
     token: Annotated[
         str,
         typer.Option(
-            envvar="KOPUB_EDIT_TOKEN", help="Token that a correction has to send; made up where others reach it."
+            envvar="KOPUB_EDIT_TOKEN",
+            help="Token that a correction must send; made up where other machines can reach the room.",
         ),
     ] = "",
     api_token: Annotated[
         str,
-        typer.Option(envvar="KOPUB_API_TOKEN", help="Token for /api/v1; made up where others reach it."),
+        typer.Option(
+            envvar="KOPUB_API_TOKEN", help="Token for /api/v1; made up where other machines can reach the room."
+        ),
     ] = "",
     is_opened: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser, where this is a terminal with a screen.")
     ] = True,
 ) -> None:
-    """Open the corpus in a browser, until Ctrl-C: pages with regions and texts, search, what needs review."""
+    """Open the corpus in a browser, until Ctrl-C: pages with regions and texts, search, and what needs review."""
     keep_little()
 
     import uvicorn

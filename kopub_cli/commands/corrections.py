@@ -26,7 +26,9 @@ def corrections(
     ] = False,
     undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
     reason: Annotated[str, typer.Option(help="Reason for taking it back.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, including what was undone.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line, including what was undone.")
+    ] = False,
 ) -> None:
     """List what people corrected in `kopub browse --edit`, and what became of it.
 

@@ -40,10 +40,10 @@ def doctor(
 ) -> None:
     """Examine this machine for the profile, and read the sample pages with its engines.
 
-    One line each, with what to do about it. The machine comes first; where it has no problem, the sample pages are
-    read as a run reads them, and regions, characters and vectors are compared with what they should be. The result is
-    kept: `kopub lineage` and the card of a release tell it, and a run refuses an engine that failed. Ends with status
-    1 when there is a problem.
+    It prints a line for each finding, with what to do about it. The machine comes first; where it has no problem, the
+    sample pages are read as a run reads them, and regions, characters and vectors are compared with what they should
+    be. The result is kept: `kopub lineage` and the card of a release show it, and a run refuses an engine that failed.
+    Ends with status 1 when there is a problem.
 
     With --full the pages are then read for speed, with the card watched, and the last lines are a report of this card
     to paste into an issue. No path, host, user or key of this machine is in it.

@@ -30,7 +30,7 @@ _SHARE = re.compile(r"^(only )?\d+%")
 
 def doubts(
     top: Annotated[int, typer.Option(min=1, help="Pages to list.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, of all pages.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for every page.")] = False,
 ) -> None:
     """List the pages whose text looks wrong, worst first; those that a person checked are left out.
 

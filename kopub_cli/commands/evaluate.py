@@ -27,7 +27,9 @@ def evaluate(
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FOLDER", help="Write what was read as the official scripts take it."),
+        typer.Option(
+            parser=local_path, metavar="FOLDER", help="Write what was read in the form that the official scripts take."
+        ),
     ] = None,
     html: Annotated[
         Path | None,

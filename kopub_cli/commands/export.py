@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
 def export(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="New folder or URL, or that of an earlier export.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="One markdown file a document, with pictures.")] = False,
-    docling: Annotated[bool, typer.Option("--docling", help="One DoclingDocument a document, with pictures.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="One markdown file per document, with pictures.")
+    ] = False,
+    docling: Annotated[
+        bool, typer.Option("--docling", help="One DoclingDocument per document, with pictures.")
+    ] = False,
     chunks: Annotated[
         bool,
-        typer.Option("--chunks", help="A JSON Lines file a document: pieces that fit a model, with their boxes."),
+        typer.Option("--chunks", help="One JSON Lines file per document: pieces that fit a model, with their boxes."),
     ] = False,
     tables: Annotated[
-        bool, typer.Option("--tables", help="The tables as CSV and Parquet, with a JSON Lines file a document.")
+        bool, typer.Option("--tables", help="The tables as CSV and Parquet, with a JSON Lines file per document.")
     ] = False,
     page_marks: Annotated[
         bool, typer.Option("--page-marks", help="With --markdown: a visible line where a page begins.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SOURCE_HELP = "Folder or URL of PDFs, images and HWP, or of Arrow or Parquet shards; one such file; a Hub dataset id."
 Dpi = Annotated[
-    int | None, typer.Option(min=1, help="Dots per inch that pages of PDFs are drawn at; as before, or else 300.")
+    int | None, typer.Option(min=1, help="Dots per inch at which pages of PDFs are drawn; as before, or 300.")
 ]
 Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources that the corpus has.")]
 Replace = Annotated[bool, typer.Option("--replace", help="Make SOURCE the corpus, in place of the sources it has.")]
@@ -37,13 +37,11 @@ def index(
     replace: Replace = False,
     home: Home = None,
     dpi: Dpi = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object; what is done goes to standard error.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; progress goes to standard error.")] = False,
 ) -> None:
-    """Make SOURCE a source of the corpus: write its index into the home, and pages of documents beside it.
+    """Index SOURCE as a source of the corpus, and draw the pages of its documents.
 
-    One that is in the corpus is indexed again. `kopub sources` lists them.
+    A source that is already in the corpus is indexed again. `kopub sources` lists them all.
     """
     from resources.config.environment import locate
 

@@ -32,7 +32,7 @@ def lineage(
         str,
         typer.Argument(
             metavar="PAGE_OR_VECTOR_ID",
-            help="A page or query id, or a row of one table, as corpus_text_embeddings/PAGE_ID.",
+            help="A page or query id, or a row of one table, such as corpus_text_embeddings/PAGE_ID.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
@@ -41,17 +41,17 @@ def lineage(
         typer.Option(
             parser=local_path,
             metavar="PATH",
-            help="Folder for the pictures of the page and its regions, or file for one of them.",
+            help="Folder for the pictures of the page and its regions, or a file for one of them.",
         ),
     ] = None,
     region: Annotated[int | None, typer.Option(help="With --crop: only this region, by its index.", min=0)] = None,
 ) -> None:
     """Show how a page or vector came to be: source bytes, boxes, models, prompts, runs.
 
-    A page or query shows its rows as they are now. A row of one table, as
-    corpus_text_embeddings/PAGE_ID, shows what exactly that row was made from,
-    also where those tables were replaced since. Ends with status 1 when the
-    image in the source is not the one that was read.
+    A page or query shows its rows as they are now. A row of one table, such as
+    corpus_text_embeddings/PAGE_ID, shows exactly what that row was made from,
+    even where those tables have been replaced since. Ends with status 1 when
+    the image in the source is not the one that was read.
     """
     from kopub_assets.lineage import chain
     from resources.config.settings import load_settings

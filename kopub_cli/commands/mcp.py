@@ -17,13 +17,15 @@ _HERE = "127.0.0.1"
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port for --http; 0 for any free one.")] = 3031,
-    host: Annotated[str, typer.Option(help="Address of --http to listen at.")] = _HERE,
+    host: Annotated[str, typer.Option(help="Address that --http listens on.")] = _HERE,
     api_token: Annotated[
         str,
-        typer.Option(envvar="KOPUB_API_TOKEN", help="Token that --http asks for; made up where others reach it."),
+        typer.Option(
+            envvar="KOPUB_API_TOKEN", help="Token that --http asks for; made up where other machines can reach it."
+        ),
     ] = "",
 ) -> None:
-    """Give the corpus to agents as tools, by the Model Context Protocol over stdin and stdout."""
+    """Serve the corpus to agents as tools, over the Model Context Protocol on stdin and stdout."""
     if find_spec("mcp") is None:
         raise ConfigError("kopub mcp needs the extra mcp: pip install -c requirements.lock -e '.[mcp]'")
 

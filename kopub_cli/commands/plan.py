@@ -39,7 +39,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Show what is stale, why, and what making it again will cost; --set asks it of other values."""
+    """Show what is stale, why, and what making it again will cost; --set tries other values."""
     from resources.config.settings import what_if
     from resources.release.versions import require_place
     from resources.store.faults import require_reachable

@@ -39,7 +39,7 @@ def read(
         ),
     ] = None,
     pages: Annotated[
-        str | None, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, as 3,5,9-.")
+        str | None, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, such as 3,5,9-.")
     ] = None,
     ocr: Annotated[bool, typer.Option("--ocr", help=OCR_HELP)] = False,
     text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,

@@ -146,7 +146,7 @@ def verify(
     revision: Annotated[str, typer.Option(help="Tag, branch or commit of a repository.")] = "main",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
-    """Check every file, hash, count, column and join of RELEASE, and that every row loads; a line a problem."""
+    """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
     from resources.files import is_url
     from resources.release.features import count_apart
     from resources.release.verify import fetch_release, unproved

@@ -29,18 +29,18 @@ def search(
     top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
     mode: Annotated[
         Mode | None,
-        typer.Option(help="How pages are ranked; by default what was measured best on this corpus.", show_choices=True),
+        typer.Option(help="How pages are ranked; by default whatever measured best on this corpus.", show_choices=True),
     ] = None,
     document: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Only pages of this document; more than once for more.")
+        list[str] | None, typer.Option(metavar="ID", help="Only pages of this document; may be repeated.")
     ] = None,
     shard: Annotated[
         list[str] | None,
-        typer.Option("--shard", "--shards", metavar="NAME", help="Only pages of this shard; more than once for more."),
+        typer.Option("--shard", "--shards", metavar="NAME", help="Only pages of this shard; may be repeated."),
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only pages of this source of `kopub sources`; more than once for more."),
+        typer.Option(metavar="NAME", help="Only pages of this source, as `kopub sources` names it; may be repeated."),
     ] = None,
     has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
     has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
@@ -103,8 +103,9 @@ def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
 def _nothing(answer: "Answer") -> str:
     if not answer.searched:
         return "There is no page to search."
-    is_of_words = answer.mode is Mode.BM25
-    return "No page that is searched has a word of the question." if is_of_words else "No page is as asked for."
+    if answer.mode is Mode.BM25:
+        return "None of the pages searched has a word of the question."
+    return "No page fits what was asked for."
 
 
 def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:

@@ -34,17 +34,17 @@ _END_SECONDS = 60
 
 def ui(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port, 0 for any free one.")] = 3000,
-    host: Annotated[str, typer.Option(help="Address to listen at. Dagster asks nobody for a password.")] = _HERE,
+    host: Annotated[str, typer.Option(help="Address to listen on. Dagster asks nobody for a password.")] = _HERE,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Name by which browsers reach it besides localhost; more than once for more."),
+        typer.Option(help="Name by which browsers reach it besides localhost; may be repeated."),
     ] = None,
     workspace: Annotated[
         Path | None,
         typer.Option(help="Only the web server, for the code server that this workspace.yaml names."),
     ] = None,
 ) -> None:
-    """Look at the assets in Dagster's UI, and start runs, until Ctrl-C; schedules and backfills work meanwhile.
+    """Open Dagster's UI until Ctrl-C, to look at the assets and start runs; schedules and backfills work meanwhile.
 
     Pages of other web sites that are open in the browser are refused.
     """
@@ -56,7 +56,7 @@ def ui(
     names = allow_host or []
     if host not in LOOPBACK and not names:
         raise ConfigError(
-            f"--host {host}: name the hosts by which browsers reach it, as --allow-host {socket.gethostname()}"
+            f"--host {host}: name the hosts by which browsers reach it, such as --allow-host {socket.gethostname()}"
         )
     if workspace is not None and not workspace.is_file():
         raise ConfigError(f"--workspace {workspace}: there is no such file")

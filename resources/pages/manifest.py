@@ -205,9 +205,8 @@ class Manifest(_FileEntry):
         found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not found:
             names = [source.name for source in self.sources]
-            raise SourceError(
-                f"there is no source {visible(name, _SHOWN)}{did_you_mean(name, names)}; there is {', '.join(names)}"
-            )
+            near = did_you_mean(name, names)
+            raise SourceError(f"there is no source {visible(name, _SHOWN)}{near}; the corpus has {', '.join(names)}")
         return found[0]
 
     def named(self, place: str) -> PageSource | None:

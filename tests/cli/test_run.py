@@ -238,7 +238,7 @@ def test_a_shard_that_fails_in_two_assets_is_counted_as_two_failures(platform: P
     ("asset", "shards", "message"),
     [
         ("ocr_result", "", r"there is no asset ocr_result .*; did you mean ocr_results\?"),
-        ("raw_pages", "shard_0", r"there is no shard shard_0 \(there is shard_00, shard_01\); did you mean"),
+        ("raw_pages", "shard_0", r"there is no shard shard_0 \(there are shard_00, shard_01\); did you mean"),
         ("raw_pages", "shard_01...shard_00", "the first shard comes after the last"),
         ("raw_pages", "shard_01...", r"a range has two ends, as shard_00\.\.\.shard_01"),
     ],

@@ -184,7 +184,7 @@ def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: di
 @pytest.mark.parametrize(
     ("pages", "line"),
     [
-        ("3-x", "pages '3-x': write numbers from 1 and ranges, as 3-7 or 3,5,9-"),
+        ("3-x", "pages '3-x': write numbers from 1 and ranges, such as 3-7 or 3,5,9-"),
         ("7-3", "pages '7-3': write numbers"),
         ("0", "pages '0': write numbers"),
         ([], r"pages '\[\]': write numbers"),
@@ -248,7 +248,7 @@ def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path:
     [
         (["--ocr", "--text-layer"], "--ocr and --text-layer exclude each other: name one"),
         (["--json", "-o", "out"], "--json prints, and -o writes markdown: name one"),
-        (["--pages", ""], "pages '': write numbers from 1 and ranges, as 3-7 or 3,5,9-"),
+        (["--pages", ""], "pages '': write numbers from 1 and ranges, such as 3-7 or 3,5,9-"),
     ],
 )
 def test_options_that_cannot_be_meant_are_one_line(

@@ -146,7 +146,7 @@ def test_what_cannot_be_taken_out_is_one_line(sources: Sources) -> None:
         sources.remove("A")
     sources.pdf("A/a.pdf", 1)
     sources.index("A")
-    with pytest.raises(SourceError, match="there is no source B; there is A"):
+    with pytest.raises(SourceError, match="there is no source B; the corpus has A"):
         sources.remove("B")
     with pytest.raises(SourceError, match="A is the only source"):
         sources.remove("A")

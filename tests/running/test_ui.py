@@ -149,7 +149,7 @@ def test_a_run_is_launched_from_its_own_page(ui: Ui):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--host", "0.0.0.0"], "Error: --host 0.0.0.0: name the hosts by which browsers reach it, as --allow-host"),
+        (["--host", "0.0.0.0"], "Error: --host 0.0.0.0: name the hosts by which browsers reach it, such as"),
         (["--workspace", "none.yaml"], "Error: --workspace none.yaml: there is no such file"),
     ],
 )
