@@ -1,4 +1,4 @@
-"""Engines that start, and servers that begin, ahead of their steps."""
+"""Engines that are prepared, and servers that start work, ahead of their steps."""
 
 import threading
 import time
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 _PRIORITY_TAG = "dagster/priority"
 _TO_STOP = 2.0
-"""Seconds for a thread to end at the next result of its engine; then the engine is taken from it."""
+"""Seconds that a thread has to stop at its engine's next result, before the engine is taken from it."""
 
 
 class EnginePrefetcher:
-    """Prepares the engines of later steps, keeps what they hold, and has them work ahead.
+    """The preparation of later steps' engines, some of which also work ahead of their steps.
 
-    What comes next is prepared twice: at the beginning of each step, so that servers and models are up when their turn
-    comes, and when a step has handed out its last row, so that the next one finds client processes up. Where servers
-    work side by side, the next one begins then, too, whichever step has its turn.
+    The next engines are prepared twice: at the start of each step, so that servers and models are up in time, and when
+    a step has handed out its last row, so that the next one finds its client processes running. If servers work side by
+    side, the next one also starts work then, whichever step is running.
     """
 
     _current: "ClassVar[EnginePrefetcher | None]" = None
-    """That of the run of this process: not every run that fails tells its end, before another one begins."""
+    """The prefetcher of this process's run; a failed run may not announce its end before the next one begins."""
 
     def __init__(
         self, run: str, waits_for: Mapping[str, Set[str]], names: Iterable[str], wanted: Sequence[ShardAsset]
     ) -> None:
-        """Take the steps: `waits_for` has those before each, `names` the assets.
+        """Take the assets by `names`; `waits_for` maps each step to those before it.
 
-        `wanted` are those with rows to make, in the order they are executed: of two servers that do not fit side by
-        side, the first one asked for is had.
+        `wanted` are the assets with rows to make, in order of execution: if two servers do not fit side by side, the
+        one asked for first is started.
         """
         self._run, self._waits_for, self._wanted = run, waits_for, wanted
         self._to_come = set(names)
@@ -60,17 +60,18 @@ class EnginePrefetcher:
         graph: Sequence[type[ShardAsset]],
         run_of: Callable[[ShardAsset], RunContext | None],
     ) -> "EnginePrefetcher":
-        """Return the prefetcher of the run of `context` in this process.
+        """Return this process's prefetcher for the run of `context`.
 
-        `graph` has every asset after its parents. `run_of` gives the run of an asset that works ahead, None for one
-        that must not. Raises `KopubError` where one of the steps cannot be made, whose turn would come after hours.
+        `graph` lists every asset after its parents. `run_of` returns the run of an asset that works ahead, or None for
+        one that must not. Raises `KopubError` at once if any step cannot be made, which might otherwise take hours to
+        show.
         """
         step, run = context.get_step_execution_context(), context.run.run_id
         if cls._current is None or cls._current._run != run:
             plan = step.plan_data.execution_plan
             order = [each.key for level in plan.get_steps_to_execute_by_level() for each in level]
             resources = step.scoped_resources_builder.resource_instance_dict
-            # Other steps have resources that this process did not make.
+            # Steps of other processes have resources that this process did not make.
             here = [each for each in graph if each.table.name in order and each.resource_keys() <= resources.keys()]
             assets = {asset.table.name: asset(cast("Resources", resources)) for asset in here}
             for asset in assets.values():
@@ -88,10 +89,10 @@ class EnginePrefetcher:
 
     @contextmanager
     def during(self, asset: ShardAsset) -> Iterator[None]:
-        """Prepare the step of `asset` and those after it.
+        """Prepare the step of `asset` and the steps after it.
 
-        What no later step needs is released in the end. A step that fails takes along those that wait for it, and an
-        interrupt takes all.
+        Engines that no later step needs are released at the end. If the step fails, the steps that wait for it are
+        dropped; an interrupt drops all.
         """
         self._make_room(asset)
         self.prepare(asset)
@@ -117,14 +118,11 @@ class EnginePrefetcher:
                 EnginePrefetcher._current = None
 
     def problems(self, asset: ShardAsset) -> Problems | None:
-        """Return the problems of shards made ahead of the step of `asset`."""
+        """Return the problems of the shards made ahead of the step of `asset`."""
         return self._ahead[asset.name].run.problems if asset.name in self._ahead else None
 
     def outcomes(self, asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-        """Make the shards of `asset` in its step, or take those made ahead of it.
-
-        What became of each is yielded as soon as it is known.
-        """
+        """Make the shards of `asset`, or take those made ahead; yield each outcome once known."""
         if asset.name in self._ahead:
             left = dict.fromkeys(run.shards)
             with closing(self._ahead[asset.name].outcomes(run)) as made_ahead:
@@ -137,15 +135,15 @@ class EnginePrefetcher:
         yield from watched_shards(asset, run)
 
     def hand_over(self, asset: ShardAsset) -> None:
-        """Have the next ones begin: the engine of `asset` has been given its last row."""
+        """Let the next steps begin, once the engine of `asset` has its last row."""
         self.prepare(using=asset)
         self._steps.drain(asset.name)
 
     def prepare(self, now: ShardAsset | None = None, using: ShardAsset | None = None) -> None:
-        """Prepare the engines of coming steps, `now` before the others.
+        """Prepare the engines of coming steps, those of `now` first.
 
-        Where a step has several engines, the first one is prepared. Servers are asked for before anything else: a model
-        may be imported here, which takes seconds. An engine at work is left alone, unless it is what `using` has given
+        An engine that several steps share is prepared for the first of them. Servers come first, because importing a
+        model here may take seconds. An engine at work is left alone, unless it belongs to `using`, which has given it
         its last row.
         """
 
@@ -162,10 +160,11 @@ class EnginePrefetcher:
                     prepared += asset.engines
 
     def _begin_ahead(self, run_of: Callable[[ShardAsset], RunContext | None], besides: Set[str]) -> None:
-        """Start a thread for each asset of a server.
+        """Start a thread for each asset that needs a server, except those in `besides`.
 
-        Not for those in `besides`: the first one, and what the Launchpad configures, which is known in its step. Only
-        where the servers of a run work side by side: one that has the card to itself keeps it to its step's end.
+        `besides` are the first step and the assets configured in the Launchpad, whose configuration only their own step
+        knows. Nothing is started unless all servers of the run work side by side: one that needs the card to itself
+        keeps it until its step ends.
         """
         served = [asset for asset in self._wanted if _needs_server(asset)]
         if not all(engine.serves_beside_others for engine in _engines_of(served) if engine.needs_server):
@@ -178,23 +177,20 @@ class EnginePrefetcher:
                 )
 
     def _steps_before(self, asset: ShardAsset) -> tuple[set[str], set[str]]:
-        """Return the steps that must be over before `asset`, and those that must be draining."""
+        """Return the steps that must be over before `asset`, and those that must drain."""
         before = self._wanted[: self._wanted.index(asset)]
         over = {other.name for other in before if _share_engine(asset, other)}
         return over | self._waits_for[asset.name], {other.name for other in before if _needs_server(other)}
 
     def _make_room(self, asset: ShardAsset) -> None:
-        """Stop what works ahead with an engine that the step of `asset` needs.
-
-        Its own step makes what is left.
-        """
+        """Stop assets that work ahead with an engine of `asset`; their steps finish."""
         for other in self._ahead.values():
             if other.asset.name != asset.name and other.is_at_work and _share_engine(asset, other.asset):
                 other.stop()
                 other.join()
 
     def _drop(self, names: Set[str]) -> None:
-        """Let go of steps that will not come, and of what was begun for them."""
+        """Drop steps that will not run, and stop the work begun ahead for them."""
         self._to_come -= names
         dropped = [self._ahead[name] for name in names if name in self._ahead]
         for each in dropped:
@@ -213,15 +209,12 @@ class EnginePrefetcher:
 
 
 def priority(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
-    """Return the tag by which Dagster chooses among ready steps.
-
-    `graph` has every asset after its parents.
-    """
+    """Return the tag by which Dagster chooses among ready steps; `graph` lists parents first."""
     return {_PRIORITY_TAG: str(_urgency(asset, graph))}
 
 
 def _urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
-    """Return more for what waits for no server; then for what more assets wait for."""
+    """Return a priority, higher without a server, then by how many assets wait."""
     waiting = {type(asset)}
     for other in graph:
         if waiting.intersection(other.parents):
@@ -230,7 +223,7 @@ def _urgency(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> int:
 
 
 def _engines_of(assets: Iterable[ShardAsset]) -> list[Engine]:
-    """Return the engines of some assets, each once."""
+    """Return the engines of the assets, each once."""
     return list({id(engine): engine for asset in assets for engine in asset.engines}.values())
 
 
@@ -243,7 +236,7 @@ def _share_engine(one: ShardAsset, other: ShardAsset) -> bool:
 
 
 def watched_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, with the figures of their cards."""
+    """Make the shards of a run, and measure the use of their GPUs."""
     watcher().began(asset.name)
     with gpu_watch(asset.engines, run.warn) as gpu, closing(make_shards(asset, replace(run, gpu=gpu))) as outcomes:
         for shard, outcome in outcomes:
@@ -253,7 +246,7 @@ def watched_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, Non
 
 
 class StepsOver:
-    """The steps that are over, and those whose engines have their last rows."""
+    """The steps that are over, and those whose engines have been given their last rows."""
 
     def __init__(self) -> None:
         self._over: set[str] = set()
@@ -273,7 +266,7 @@ class StepsOver:
             self._changed.notify_all()
 
     def wait_for(self, over: Collection[str], draining: Collection[str], unless: Callable[[], bool]) -> None:
-        """Wait until some assets are `over`, and others at least `draining`; `unless` ends it too."""
+        """Wait until some assets are `over` and others at least `draining`, or `unless` holds."""
 
         def have_come() -> bool:
             return self._over.issuperset(over) and (self._over | self._draining).issuperset(draining)
@@ -282,16 +275,16 @@ class StepsOver:
             self._changed.wait_for(lambda: unless() or have_come())
 
     def wake(self) -> None:
-        """Have everyone who waits look again."""
+        """Make every waiting thread check its condition again."""
         with self._changed:
             self._changed.notify_all()
 
 
 class StepAhead:
-    """Makes the shards of an asset in a thread, perhaps ahead of its step.
+    """A thread that makes the shards of an asset, perhaps ahead of its step.
 
-    The thread begins when the tables that the asset reads are made, and the server is free of those before it. What it
-    has to tell is told in the step.
+    It begins once the tables that the asset reads are made, and the steps before it have given their servers the last
+    rows. Its outcomes, log lines and errors are passed on to the step.
     """
 
     def __init__(
@@ -305,7 +298,7 @@ class StepAhead:
     ) -> None:
         """Start the thread, which waits for the steps `over` and `draining`.
 
-        It takes up its engine while nobody is `preparing` one.
+        It takes up its engine under the lock `preparing`, while no engine is being prepared.
         """
         self.asset, self._steps, self._over, self._draining = asset, steps, over, draining
         self._preparing = preparing
@@ -325,8 +318,8 @@ class StepAhead:
         return self._began > 0 and self._thread.is_alive()
 
     def outcomes(self, run: RunContext) -> Generator[Outcome, None, None]:
-        """Yield what became of the shards; log in `run`, that of the step."""
-        # The step of one that it waits for may have been left out.
+        """Yield the outcomes of the shards, and log to `run`, the run of the step."""
+        # The thread must not wait any longer: a step that it waits for may have been left out.
         self._has_turn = True
         self._steps.wake()
         if self._began:
@@ -345,12 +338,12 @@ class StepAhead:
             self.join()
 
     def stop(self) -> None:
-        """Have the thread stop at the next result; what is finished is kept."""
+        """Make the thread stop at the next result; finished rows are kept."""
         self._stopped = True
         self._steps.wake()
 
     def join(self) -> None:
-        """Wait a little for a thread that is to stop."""
+        """Wait a little for the thread to end, if it was told to stop."""
         if self._stopped:
             self._thread.join(_TO_STOP)
 

@@ -24,7 +24,7 @@ from resources.store.table_source import SOURCE
 
 Metadata = dict[str, Any]
 _UNMEASURED = 0.002
-"""Seconds of a row that no engine makes."""
+"""Expected seconds for a row made without an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PublishedShard:
 
 
 class StoppedAhead(BaseException):
-    """Ends the making of shards as an interrupt does; what is finished is kept."""
+    """The signal that stops the making of shards like an interrupt; finished rows are kept."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class RunContext:
     tags: Mapping[str, str] = field(default_factory=dict)
     gpu: GpuWatch = field(default_factory=GpuWatch)
     inputs_exhausted: Callable[[], None] = lambda: None
-    """To be called when the engine has been given its last row, and works on what is in flight."""
+    """Called once the engine has taken its last row and only has rows in flight left."""
     require_going_on: Callable[[], None] = lambda: None
-    """Raises `StoppedAhead` where the shards are not wanted any more."""
+    """Raises `StoppedAhead` if the shards are no longer wanted."""
 
     def has_tag(self, tag: str) -> bool:
         """Return whether the run carries `tag` with the value true."""
@@ -64,59 +64,59 @@ class RunContext:
 class ShardAsset(ABC):
     """An asset that is made shard by shard.
 
-    A subclass declares it in class attributes and makes it in methods. An instance works with the resources of one run,
-    or of the settings when only its recipe is wanted. Its docstring is the description in the UI.
+    A subclass describes the asset in class attributes and makes it in methods. An instance holds the resources of one
+    run, or those of the settings if only the recipe is needed. The class's docstring is the description in the UI.
     """
 
     table: ClassVar[Table]
     code_version: ClassVar[CodeVersion]
-    """Version of the code that shapes the rows, besides the engine's own."""
+    """Version of the code that shapes the rows; the engine has its own."""
     parents: ClassVar[tuple[type["ShardAsset"], ...]] = ()
-    """The assets whose tables may be read to make this one; `reads` are those that are."""
+    """The assets whose tables may be read to make this one; `reads` holds the ones actually read."""
     after: ClassVar[tuple[str, ...]] = ()
-    """Assets of scores to wait for in a run, by name, where the platform has them; they decide no row."""
+    """Names of score assets that a run waits for if the platform has them; no row depends on them."""
     engine_section: ClassVar[str | None] = None
-    """The resource, and section of a profile, whose engine makes the rows; None where code alone makes them."""
+    """The resource and profile section whose engine makes the rows; None if code alone makes them."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Resources by name, besides the store, the corpus and the engine."""
+    """Names of the resources needed besides the store, the corpus and the engine."""
     kinds: ClassVar[frozenset[str]] = frozenset()
     checks: ClassVar[tuple[Check, ...]] = ()
     config: ClassVar[type[Resource] | None] = None
-    """The configuration of a run that the Launchpad offers."""
+    """The run configuration that the Launchpad offers."""
     reads_regions_of: ClassVar[type["ShardAsset"] | None] = None
-    """The asset whose regions are the unit of work; None where it is the page."""
+    """The asset whose regions are the unit of work; None if the unit is the page."""
 
     engine: Any
-    """The engine of `engine_section`; a subclass states its type."""
+    """The engine of `engine_section`; subclasses narrow its type."""
 
     def __init__(self, resources: Resources) -> None:
         self.store = resources["store"]
         self.corpus = resources["corpus"]
         self.resources = resources
-        # Each subclass states the type of the engine of its section.
+        # `Resources` does not know the type of the engine; each subclass declares it.
         self.engine = cast("Mapping[str, Any]", resources)[self.engine_section] if self.engine_section else None
 
     @classmethod
     def off(cls, resources: Resources) -> str | None:
-        """Return why these resources do not want the asset; None where they do.
+        """Return why these resources switch the asset off, or None if they do not.
 
-        What is off is in no run and no plan.
+        An asset that is off is in no run and no plan.
         """
         return None
 
     @property
     def reads(self) -> tuple[type["ShardAsset"], ...]:
-        """The parents whose tables are read with these resources."""
+        """The parents that these resources do not switch off, so that their tables are read."""
         return tuple(parent for parent in self.parents if parent.off(self.resources) is None)
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Values of the profile, besides the engine's, that decide rows, by their names in it."""
+        """Profile values outside the engine's section that the rows depend on, by name."""
         return {}
 
     @classmethod
     def resource_keys(cls) -> set[str]:
-        """Return the names of the resources that an instance is made of."""
+        """Return the names of the resources that an instance needs."""
         engine = (cls.engine_section, "gates") if cls.engine_section else ()
         return {"store", "corpus", *cls.needs, *engine}
 
@@ -135,25 +135,22 @@ class ShardAsset(ABC):
         return () if self.engine is None else (self.engine,)
 
     def prepare(self) -> None:
-        """Start in the background what its engines need; see `Engine.prepare`."""
+        """Start what the engines need in the background; see `Engine.prepare`."""
         for engine in self.engines:
             engine.prepare()
 
     def typical_seconds(self, megabytes: float) -> float:
-        """Return the expected seconds of a row by the size of its page's picture."""
+        """Return the expected seconds for a row whose page image has `megabytes`."""
         return _UNMEASURED if self.engine is None else self.engine.expected_seconds(megabytes)
 
     @property
     def gpus(self) -> int:
-        """GPUs that are held while a shard is made."""
+        """Number of GPUs held while a shard is made."""
         return sum(engine.gpus for engine in self.engines)
 
     @cached_property
     def made_with(self) -> str:
-        """Return what determines a row besides its inputs, as JSON.
-
-        That is the code's version and the engine's recipe.
-        """
+        """What determines a row besides its inputs: code version, engine recipes and settings, as JSON."""
         engines = [engine.recipe() for engine in self.engines]
         settings = {"settings": dict(self.settings)} if self.settings else {}
         return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
@@ -165,48 +162,41 @@ class ShardAsset(ABC):
 
     @property
     def versions(self) -> dict[str, CodeVersion]:
-        """The versions behind the rows, by their names in a plan."""
+        """The code versions behind the rows, by the names that a plan uses for them."""
         own = {f"{self.name}.version": self.code_version}
         return own | {f"{self.engine_section}.version": engine.code_version for engine in self.engines}
 
     def source(self, shard: str) -> str | None:
-        """Return the fingerprint of what a shard reads of the corpus.
-
-        None where only parents are read.
-        """
+        """Return the fingerprint of what a shard reads from the corpus; None if nothing."""
         return None
 
     def shard_settings(self, shard: str) -> Mapping[str, str]:
-        """Return the settings that decide a shard's rows, by dotted key.
+        """Return the settings that decide a shard's rows, by dotted key, without its engine's.
 
-        The engine's section counts by itself. Empty where nothing of it does, so that another value makes stale what it
-        changes and no other shard.
+        Empty if this shard does not depend on them, so that a new value makes only the affected shards stale.
         """
         return {}
 
     def extra_inputs(self, shard: str) -> dict[str, str]:
-        """Return what a shard's table is made from besides its parents.
-
-        That is the source and settings.
-        """
+        """Return what a shard's table is made from besides its parents: source and settings."""
         source = self.source(shard)
         return {**({} if source is None else {SOURCE: source}), **self.shard_settings(shard)}
 
     def other_shards(self, shard: str) -> Collection[str]:
-        """Return the other shards whose tables are read to make that of a shard."""
+        """Return the other shards whose tables are read to make the one of `shard`."""
         return ()
 
     def expected_rows(self, shard: str, made: int | None) -> int:
-        """Return the rows that a shard would have if it were made now.
+        """Return how many rows a shard would have if it were made now.
 
-        `made` is how many it has, None when it was never made.
+        `made` is its present number of rows, None if it was never made.
         """
         return self.corpus.manifest.shard(shard).rows if made is None else made
 
     def provenance(self, shard: str) -> Provenance:
-        """Return how a table that is about to be made comes to be.
+        """Return the provenance of a table that is about to be made.
 
-        Raises `StoreError` when a parent is missing, or was made from another table than one that is read here too.
+        Raises `StoreError` if a parent is missing, or was made from a different version of a table also read here.
         """
         return self.provenance_of(
             shard, {parent.table.name: footer_of(self.store, parent.table.name, shard) for parent in self.reads}
@@ -224,10 +214,7 @@ class ShardAsset(ABC):
         return Provenance.of(self.name, self.recipe_hash, self.made_with, footers, self.extra_inputs(shard))
 
     def require_not_newer(self, shard: str, made_with: str) -> None:
-        """Raise `StoreError` where the table was `made_with` later code than this.
-
-        Two releases are then at work at once.
-        """
+        """Raise `StoreError` if newer code made the table: two releases are at work."""
         if not self.store.allow_downgrade and (newer := newer_code(made_with, self.made_with)):
             raise StoreError(
                 f"{self.name} of {shard} was made by a newer release of KoPub ({newer}) and is left as it is: upgrade "
@@ -235,32 +222,26 @@ class ShardAsset(ABC):
             )
 
     def require_possible(self) -> None:  # noqa: B027 - most assets can be made whatever the settings say
-        """Raise `KopubError` where a run could only fail, before it begins."""
+        """Raise `KopubError` before a run begins if it could only fail."""
 
     def keep(self, shard: str, run: RunContext, stamp: Provenance) -> PublishedShard | None:
-        """Return the published table of a shard where it is up to date.
+        """Return the published table of a shard if it is up to date.
 
-        None where a part of it is to be made or looked at again. Its recipe is that of `stamp`. Raises `KopubError`.
+        None if any part of it must be made or checked again. Its recipe is that of `stamp`. Raises `KopubError`.
         """
         return None
 
     def make_shard(self, shard: str, run: RunContext) -> PublishedShard:
-        """Make and publish the table of a shard as a whole.
-
-        For tables whose rows are not made one by one. Raises `KopubError`.
-        """
+        """Make and publish a shard's table as a whole, not row by row. Raises `KopubError`."""
         raise NotImplementedError
 
     @abstractmethod
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """Finish a run once all its shards are done.
-
-        Raises `KopubError`.
-        """
+        """Finish a run once all its shards are done. Raises `KopubError`."""
 
 
 RETRY_PARTIAL_TAG = "kopub/retry_partial"
-"""Run tag that asks for another try of partial rows, as the field does; for backfills."""
+"""Run tag with the effect of the field `retry_partial`, for backfills."""
 
 
 class RetryPartial(Resource):
@@ -272,50 +253,44 @@ class RetryPartial(Resource):
 class RowTable(ShardAsset):
     """A `ShardAsset` whose rows are made one by one.
 
-    They are journalled, so that a killed run costs what was in flight.
+    They are journalled, so that a killed run loses only the rows in flight.
     """
 
     checks: ClassVar[tuple[Check, ...]] = (ACCOUNTED, NOTHING_LOST)
 
     @abstractmethod
     def rows(self, shard: str) -> Iterable[RowSpec]:
-        """Return the rows that the shard must end up with, in order.
-
-        Raises `StoreError`, `SourceError`.
-        """
+        """Return the rows that the shard must end up with, in order. Raises `StoreError`, `SourceError`."""
 
     @abstractmethod
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[RowResult]:
-        """Yield the result of each row of `todo` once, in any order. Raises `EngineError`, `SourceError`."""
+        """Yield one result for each row of `todo`, in any order. Raises `EngineError`, `SourceError`."""
 
     @property
     def spans_shards(self) -> bool:
-        """Return whether one call may be given the rows of several shards; see `Engine.spans_shards`."""
+        """Whether one call may be given the rows of several shards; see `Engine.spans_shards`."""
         return False
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
-        """Return what the UI plots and shows of the table besides counts and costs."""
+        """Return what the UI plots and shows about the table besides counts and costs."""
         return {}
 
     def problems(self, made: ShardResult) -> Mapping[str, str | None]:
-        """Return what is wrong with a made table, by check.
-
-        These come besides what every table is checked for.
-        """
+        """Return what this asset's own checks find wrong with a finished table, by check."""
         return {}
 
     def take_figures(self) -> Mapping[str, float]:
-        """Return what was counted for the rows that were made since the last call."""
+        """Return the counts for the rows made since the last call."""
         return {}
 
     def figures(self) -> Mapping[str, float | str]:
-        """Return what the UI plots of the rows that were just made."""
+        """Return what the UI plots about the rows just made."""
         return {}
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int] | None:
-        """Return how many regions a table holds; None where it holds none.
+        """Return how many regions a table holds, by task; None if it holds none.
 
-        A plan then need not read it.
+        The store keeps this with the table, so that a plan need not read it.
         """
         return None
 
@@ -327,7 +302,7 @@ class RowTable(ShardAsset):
         retried = {State.FAILED, *([State.PARTIAL] if retries_partial(run) else [])}
         if retried & set(table["state"].to_pylist()) or not stamp.metadata(table).items() <= stored[1].items():
             return None
-        # What is read of the corpus itself is proved to be there as it was; parents' tables say what they are.
+        # Rows read from the corpus itself must be shown to be unchanged; a parent's table carries its own provenance.
         if not self.reads and self.unfinished(list(self.rows(shard)), table):
             return None
         made = ShardResult(table, self.table.key, (), table, Work({}, (), 0.0))
@@ -339,19 +314,16 @@ class RowTable(ShardAsset):
         return PublishedShard(stamp.recipe, counts | self.describe(shard, table))
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """Count what is lost in every shard of the corpus, for `nothing_lost`."""
+        """Count the lost rows of every shard of the corpus, for `nothing_lost`."""
         run.problems.count_losses(self.store, self.name, self.table.key, self.corpus.manifest.keys)
 
     def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
-        """Return the rows of `specs` that no `known` table holds finished.
-
-        `failed` rows are tried again.
-        """
+        """Return the rows of `specs` finished in no `known` table; `failed` is not finished."""
         return unfinished(specs, known, self.table.key, retry_partial)
 
     @cached_property
     def moved_rows(self) -> MovedRows:
-        """The rows of other shards, as they were when first wanted."""
+        """The rows of other shards, as they were when first asked for."""
         return MovedRows(self.store, self.name, self.schema, self.table.key, self.corpus.manifest.keys)
 
 
@@ -360,10 +332,7 @@ class EngineTable(RowTable):
 
     @abstractmethod
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterable[Any]:
-        """Return the engine's input for each row of `todo`, in order.
-
-        Raises `SourceError`, `StoreError`.
-        """
+        """Return the engine's input for each row of `todo`, in order. Raises `SourceError`, `StoreError`."""
 
     @abstractmethod
     def results(self, inputs: Iterator[Any]) -> Iterable[Any]:
@@ -371,7 +340,7 @@ class EngineTable(RowTable):
 
     @abstractmethod
     def row_id(self, result: Any) -> str:
-        """Return the id of the row that a result is for."""
+        """Return the id of the row that a result belongs to."""
 
     def take_figures(self) -> Mapping[str, float]:
         return self.engine.take_figures()
@@ -381,7 +350,7 @@ class EngineTable(RowTable):
 
     @abstractmethod
     def row(self, spec: RowSpec, result: Any) -> RowResult:
-        """Return the columns of a row, its cost and its figures, of the engine's result."""
+        """Return a row's columns, cost and figures, made from the engine's result."""
 
     @property
     def spans_shards(self) -> bool:
@@ -401,5 +370,5 @@ def retries_partial(run: RunContext) -> bool:
 
 
 def unasked(row_id: str) -> EngineError:
-    """Return the error of a result that was not asked for."""
+    """Return the error for a result that nobody asked for."""
     return EngineError(f"the engine answered twice, or unasked, for {row_id!r}; this is a bug in it")

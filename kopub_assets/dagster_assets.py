@@ -1,4 +1,4 @@
-"""The glue to Dagster: assets as its definitions, and runs over shards."""
+"""The glue to Dagster: the assets as Dagster definitions, and runs over shards."""
 
 import inspect
 import platform
@@ -34,11 +34,11 @@ from resources.store import run_records
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 OWNERS = ["team:documents"]
 GROUP = "corpus"
-"""The group of all assets: with more than one, Dagster's graph opens with closed boxes."""
+"""The one group of all assets: with several, Dagster's graph opens with its boxes closed."""
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's system tag for the data version of a materialization."""
 _LOOKED_BACK = 20
-"""Runs of an asset, killed ones among them, in which the last result of a check is looked for."""
+"""Number of an asset's latest runs, including killed ones, that are searched for the last result of a check."""
 
 
 def dagster_asset(
@@ -50,15 +50,15 @@ def dagster_asset(
     scores: Collection[str],
     room: ReadingRoom,
 ) -> dg.AssetsDefinition:
-    """Return `asset` of `graph` as an asset of Dagster.
+    """Return `asset` of `graph` as a Dagster asset.
 
-    `declared` is an instance with the resources of the settings. `scores` are the assets of scores that this platform
-    has: not every corpus has known answers. Each shard has a link to its pages in the reading `room`.
+    `declared` is an instance with the resources of the settings. `scores` are the score assets that this platform has,
+    because not every corpus has known answers. Each shard links to its pages in the reading `room`.
     """
 
     def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
         given = {key: getattr(context.resources, key) for key in asset.resource_keys()}
-        # Only those that the asset asks for are there.
+        # Only the resources that the asset needs are in it.
         resources = cast("Resources", given)
         try:
             made, ahead = asset(resources), EnginePrefetcher.of(context, graph, partial(_run_ahead, context))
@@ -72,7 +72,7 @@ def dagster_asset(
     ]
     if (config := launchpad_config(asset.config)) is not None:
         parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=config))
-    # Dagster reads from the signature whether an asset takes a config, and which.
+    # Dagster reads from the signature whether an asset takes a config, and of which type.
     materialize.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     materialize.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     name = asset.table.name
@@ -100,17 +100,14 @@ def dagster_asset(
 def _engine_kind(declared: ShardAsset) -> set[str]:
     """Return the engine behind the rows, for the asset's node.
 
-    A release is known by where it goes.
+    A release has none: it is known by its destination.
     """
     has_engine = isinstance(declared, RowTable) and declared.engine
     return {declared.engine.code_version.bare_name} if has_engine else set()
 
 
 def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
-    """Return references to an asset's source for the UI.
-
-    Empty for one that was typed into a session.
-    """
+    """Return the asset's code reference for the UI; empty if typed into a session."""
     try:
         file, line = _declared_at(asset)
     except (OSError, TypeError):
@@ -121,15 +118,15 @@ def _code(asset: type[ShardAsset]) -> dict[str, dg.CodeReferencesMetadataValue]:
 
 @cache
 def _declared_at(asset: type[ShardAsset]) -> tuple[str, int]:
-    """Return file and line, looked up once: Python parses the module for it."""
+    """Return file and line; cached, because Python parses the module to find them."""
     return inspect.getfile(asset), inspect.getsourcelines(asset)[1]
 
 
 def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
-    """Return `asset` as Dagster shows it where the settings switch it off.
+    """Return `asset` as Dagster shows it if the settings switch it off.
 
-    Nothing runs, and nothing waits for it. Without its parents: a selection of what follows one of them would name it,
-    and Dagster refuses to make it.
+    It cannot run, and nothing waits for it. It has no parents, because selecting everything downstream of a parent
+    would otherwise include it, and Dagster refuses to make it.
     """
     left_out = "*Materialize all* leaves it out, and a backfill that is asked of the API must not name it."
     description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
@@ -158,16 +155,16 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: EnginePrefetcher
 ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
-    """Make the shards of a run, be it one, a range or a backfill.
+    """Make the shards of a run: a single shard, a range or a backfill.
 
-    A shard that was made is told as soon as its table is published, and stays so when the run is killed later. Dagster
-    tells all shards of the run once more at the end of the step.
+    A shard is reported to Dagster as soon as its table is published, and stays recorded if the run is killed later.
+    Dagster reports all shards of the run once more at the end of the step.
 
-    A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails in the
-    end, after what was finished is recorded.
+    A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails at the
+    end, after the finished shards are recorded.
     """
     if at_terminal() and MACHINE_TAG not in context.run.tags:
-        # Dagster's own commands name no machine; `kopub run` has done so.
+        # Dagster's own commands do not record the machine; `kopub run` already has.
         context.instance.add_run_tags(context.run.run_id, {MACHINE_TAG: platform.node()})
 
     def warn(message: str) -> None:
@@ -195,10 +192,10 @@ def over_shards(
             else:
                 failures[shard] = outcome
                 if isinstance(outcome, StorageAway):
-                    break  # each of the others would wait for it as long, to say the same
+                    break  # every other shard would wait as long for the storage, and fail in the same way
         failures |= _finish(asset, run, finished, failures)
     watcher().ended(asset.name)
-    # One line for all of them: an event costs more than a look at a small shard.
+    # One line covers all of them, because an event costs more than checking a small shard.
     if kept := sum(not made.metadata["computed"] for made in finished.values()):
         context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
     if failures:
@@ -213,13 +210,10 @@ def over_shards(
 
 
 def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunContext | None:
-    """Return the run of shards that are made ahead of their step.
-
-    None where the step will refuse to make them.
-    """
+    """Return the run of shards made ahead; None if their step will refuse."""
 
     def ignore(line: str) -> None:
-        """The step says it."""
+        """Drop the line, because the step logs it."""
 
     run = _run_of(context, asset, ignore, ignore)
     try:
@@ -236,10 +230,7 @@ def _run_of(
     warn: Callable[[str], None],
     problems: Problems | None = None,
 ) -> RunContext:
-    """Return the run of an asset.
-
-    Its problems are those of the last run where none are given.
-    """
+    """Return the run of an asset; `problems` are by default those of its last run."""
     if problems is None:
         before = problems_before(context.instance, asset.name, asset.checks, asset.corpus.manifest.keys)
         problems = Problems(asset.checks, before)
@@ -261,7 +252,7 @@ def _finish(
 
 
 def _places(asset: ShardAsset, shard: str, room: ReadingRoom) -> Metadata:
-    """Return where a shard's table lies, and where its pages are shown."""
+    """Return where a shard's table is stored, and where its pages are shown."""
     places: Metadata = {"table": dg.MetadataValue.path(asset.store.location(asset.name, shard))}
     address = room.of_shard(shard)
     return places if address is None else {**places, "reading_room": dg.MetadataValue.url(address)}
@@ -275,7 +266,7 @@ def _materialization(context: dg.AssetExecutionContext, shard: str, made: Publis
 def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata as the UI shows it.
 
-    Fractions have four digits, records are a table, markdown and links are shown as such.
+    Fractions get four significant digits, records become a table, and markdown and links are rendered.
     """
     return {name: _shown(value) for name, value in metadata.items()}
 
@@ -295,23 +286,23 @@ def _shown(value: Any) -> Any:
 
 
 def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
-    """Return the recipe that a run's shards were made by.
+    """Return the recipe by which a run's shards were made.
 
-    One event covers them all, so a mixture has a version of its own.
+    One event covers them all, so a mixture of recipes gets a version of its own.
     """
     recipes = sorted({made.recipe for made in finished})
     return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
 
 
 def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
-    """Return a check as an asset declares it."""
+    """Return a check in the form in which an asset declares it."""
     return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
 
 
 def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
     """Return what the checks found.
 
-    An error stops the assets below in this run; the rest are warnings.
+    An error stops the assets downstream in this run; all other problems are warnings.
     """
     return [
         dg.AssetCheckResult(
@@ -328,15 +319,12 @@ def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
 def problems_before(
     instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """Return what the last run's checks found, by check and shard.
-
-    Only shards of the corpus as it is now count.
-    """
+    """Return what the last run's checks found, by check and present shard."""
     found: dict[str, dict[str, str]] = {}
     for check in checks:
         key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
         history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
-        # A run that has just begun, or was killed, has a record without an evaluation.
+        # A run that has just begun or was killed has a record without an evaluation.
         evaluations = (record.event.asset_check_evaluation for record in history if record.event)
         last = next((evaluation for evaluation in evaluations if evaluation), None)
         values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
@@ -345,10 +333,10 @@ def problems_before(
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
-    """Raise `ClosedGate` when the engine failed its last self-test.
+    """Raise `ClosedGate` if the engine failed its last self-test.
 
-    The test must be of the engine's recipe; a reason opens the gate. An engine that was never tested runs; before the
-    first table that a GPU engine makes, the log says how to test it.
+    Only a test of the engine's present recipe counts, and an override with a reason opens the gate. An untested engine
+    may run; before a GPU engine makes its first table, the log says how to test it.
     """
     if asset.engine is None:
         return
@@ -373,7 +361,7 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
 
 
 class _RunResource(dg.ConfigurableResource[Any]):
-    """Makes the resource of a run from the settings and the run's fields."""
+    """The factory of a run's resource, from the settings and the run's own fields."""
 
     section: ClassVar[str]
     configured: ClassVar[Resource]
@@ -395,9 +383,9 @@ class _RunResource(dg.ConfigurableResource[Any]):
 
 
 class NoValues(dg.IOManager):
-    """Passes nothing from step to step: the store holds the tables.
+    """An IO manager that passes nothing between steps, because the store holds the tables.
 
-    Dagster's own default can be given a folder in the Launchpad, and with the one in memory no failed run is retried.
+    Dagster's default could be given a folder in the Launchpad, and its in-memory one prevents retries of failed runs.
     """
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
@@ -408,11 +396,11 @@ class NoValues(dg.IOManager):
 
 
 def launchable(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resources as Dagster takes them.
+    """Return the resources in the form that Dagster takes.
 
-    What is no resource, such as the name of the profile, stays as it is. The values of the settings become the defaults
-    of the fields one by one: a run that sets one of them leaves the others as they are. A field that is `ProfileOnly`,
-    or that holds a resource, is the profile's alone.
+    Values that are not resources, such as the profile's name, are passed unchanged. Each setting becomes the default of
+    its own field, so that a run that sets one field leaves the others alone. A field that is `ProfileOnly` or holds a
+    resource can be set only in the profile.
     """
     return {name: _launchable(name, each) if isinstance(each, Resource) else each for name, each in resources.items()}
 
@@ -425,7 +413,7 @@ def _launchable(name: str, resource: Resource) -> _RunResource:
         if not isinstance(value, Resource) and PROFILE_ONLY not in declared.metadata:
             field = copy(declared)
             field.default, field.default_factory = value, None
-            # The resource says in one line what is wrong with a value; Dagster would add its own stack.
+            # The resource reports a wrong value in one line; Dagster would add a stack trace.
             field.metadata = []
             fields[key] = (declared.annotation, field)
     launched = create_model(
@@ -436,7 +424,7 @@ def _launchable(name: str, resource: Resource) -> _RunResource:
 
 
 def launchpad_config(asked: type[Resource] | None) -> type[dg.Config] | None:
-    """Return what an asset may be asked for in the Launchpad, as Dagster configures it."""
+    """Return an asset's Launchpad options as a Dagster config."""
     if asked is None:
         return None
     fields: dict[str, Any] = {name: (field.annotation, field) for name, field in asked.model_fields.items()}

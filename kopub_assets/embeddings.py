@@ -84,8 +84,8 @@ class CorpusImageEmbeddings(VectorTable):
 class CorpusTextEmbeddings(VectorTable):
     """The vector of every page's text: float16 of L2 norm 1.
 
-    It is compared with query vectors by dot product. The text is what is printed; where `figures.embed_notes` says so,
-    what a model says of the figures follows it.
+    It is compared with query vectors by dot product. The text is what is printed, followed, if `figures.embed_notes`
+    is set, by a model's notes on the figures.
     """
 
     table: ClassVar[Table] = TABLES.text_vectors
@@ -106,7 +106,7 @@ class CorpusTextEmbeddings(VectorTable):
         for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
             known, said = {"page_id": row["page_id"]}, notes.get(row["page_id"])
             if said and row["state"] in (State.OK, State.PARTIAL, State.BLANK):
-                # A page on which nothing is printed but a figure is found by the note on it.
+                # A page that shows nothing but a figure is found by the note on the figure.
                 text = f"{row['text']}\n\n{said}" if row["text"] else said
                 partial = row["reason"] if row["state"] == State.PARTIAL else None
                 yield RowSpec(row["page_id"], [self.recipe_hash, text], known, text, partial=partial)
@@ -114,7 +114,7 @@ class CorpusTextEmbeddings(VectorTable):
                 yield RowSpec.after(row, [self.recipe_hash, row["text"]], known, row["text"])
 
     def _notes(self, shard: str) -> dict[str, str]:
-        """Return the notes on each page's figures as one text to embed."""
+        """Return the notes on each page's figures, joined into one text to embed."""
         if FigureNotes not in self.reads:
             return {}
         pages = self.store.read(FigureNotes.table.name, shard, ["page_id", "notes"]).to_pylist()
@@ -133,8 +133,7 @@ _log = logging.getLogger(__name__)
 class QueryEmbeddings(VectorTable):
     """The vector of every query, with its answer and the pages that hold it.
 
-    A query belongs to the shard of its first ground-truth page. A corpus without queries gives
-    empty tables.
+    A query belongs to the shard of its first ground-truth page. A corpus without queries gets empty tables.
     """
 
     table: ClassVar[Table] = TABLES.query_vectors
@@ -145,10 +144,7 @@ class QueryEmbeddings(VectorTable):
         self.engine.prepare_texts()
 
     def source(self, shard: str) -> str:
-        """Return the fingerprint of a shard's queries as they were indexed.
-
-        Those of other shards do not count.
-        """
+        """Return the fingerprint of a shard's own queries as they were indexed."""
         return queries_source(self.corpus.manifest, shard)
 
     def expected_rows(self, shard: str, made: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Every asset that is made shard by shard, registered in its order."""
+"""The registry of all assets made shard by shard, in the order of making."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from resources.config.settings import Resources
 
 @dataclass(frozen=True)
 class Graph:
-    """Assets in the order they are made: every one comes after its parents."""
+    """Assets in the order of making: each comes after its parents."""
 
     assets: tuple[type[ShardAsset], ...]
 
@@ -28,11 +28,11 @@ class Graph:
         return tuple(self.by_name)
 
     def on(self, resources: Resources) -> "Graph":
-        """Return the assets that these resources want."""
+        """Return the graph without the assets that these resources switch off."""
         return Graph(tuple(asset for asset in self.assets if asset.off(resources) is None))
 
     def off(self, resources: Resources) -> dict[str, str]:
-        """Return the other assets by name, with the reason."""
+        """Return the assets that these resources switch off, with the reason."""
         return {name: why for name, asset in self.by_name.items() if (why := asset.off(resources)) is not None}
 
     def parents(self, name: str) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ class Graph:
         return tuple(parent.table.name for parent in self.by_name[name].parents)
 
     def declared(self, resources: Resources) -> dict[str, ShardAsset]:
-        """Return every asset by name, with these resources."""
+        """Return an instance of every asset with these resources, by name."""
         return {name: asset(resources) for name, asset in self.by_name.items()}
 
 

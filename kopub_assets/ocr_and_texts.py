@@ -1,7 +1,7 @@
-"""The assets of what is written on a page.
+"""The assets with the text of a page.
 
-`ocr_results` is the text of every region, the page as markdown, and its pictures. `parsed_texts` is the page as plain
-text, the way a search reads it, and whether that text looks right.
+`ocr_results` holds the text of every region, the page as markdown, and its pictures. `parsed_texts` holds the page as
+plain text, as search uses it, and whether that text looks right.
 """
 
 from collections import Counter
@@ -54,13 +54,13 @@ from resources.texts.text_quality import (
 )
 
 _REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
-"""Columns of a region that decide its reading: another confidence alone reads nothing again."""
+"""Fields of a region that decide its reading; a new score alone does not cause it to be read again."""
 _NOT_READ = "not_read"
 
 
 @dataclass(frozen=True, slots=True)
 class _OcrInputs:
-    """The input of a page's reading: its row, regions and preferred text layer."""
+    """The input for reading a page: its row, regions and preferred text layer."""
 
     page: Row
     regions: Sequence[Row]
@@ -70,9 +70,9 @@ class _OcrInputs:
 class OcrResults(EngineTable):
     """The text of every region, the page as markdown, and its pictures.
 
-    Each region says how it was read. A text that layout has found already is taken as it is, unless the engine's
-    `reread` names its task. Where the profile prefers the text layers of PDFs, so is what a sound one says of a text
-    region, as long as readings agree. A page with a region that could not be read is `partial`: it keeps what was read,
+    Each region says how it was read. Text already found by the layout engine is taken unchanged, unless the engine's
+    `reread` names its task. If the profile prefers the text layers of PDFs, a text region takes its text from a sound
+    layer, as long as readings agree with it. A page with an unreadable region is `partial`: it keeps what was read,
     and says what is missing.
     """
 
@@ -92,7 +92,7 @@ class OcrResults(EngineTable):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The step from boxes to outlines, for layouts that have some."""
+        """The choice to cut regions out by their outlines, if the layout has any."""
         cuts = getattr(self.resources["layout"], "polygons", False)
         return {"layout.polygons": "regions are cut out by their outlines"} if cuts else {}
 
@@ -127,9 +127,9 @@ class OcrResults(EngineTable):
                     yield PageToRead(page, regions, known)
 
     def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
-        """Return a page with its text layer.
+        """Return a page with the texts of its text layer.
 
-        What layout has read proves the layer, else samples do.
+        Texts that the layout engine read show whether the layer is right; the other texts are proved by samples.
         """
         found = extract_texts(layer, page.regions, self.engine.expected_scripts)
         texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
@@ -163,7 +163,7 @@ class OcrResults(EngineTable):
 
 
 def by_origin(regions: Iterable[Row]) -> dict[str, int]:
-    """Return how many regions have their text from whom; those without an origin are `not_read`."""
+    """Count regions by the origin of their text; those without one are `not_read`."""
     counted = Counter(region["origin"] or _NOT_READ for region in regions)
     of_engines = [origin for origin in TextOrigin if origin is not TextOrigin.PERSON]
     return {origin: counted[origin] for origin in (*of_engines, _NOT_READ)}
@@ -175,7 +175,7 @@ def _region(row: Row) -> Region:
 
 
 def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
-    """Return the columns of a page; `layout` holds the regions that were to be read."""
+    """Return the columns of a page; `layout` holds the regions that had to be read."""
     laid_out = {region["index"]: region for region in layout}
     regions = [
         {
@@ -205,17 +205,14 @@ def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
 
 
 def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
-    """Return the settings that decide how an asset uses a shard's text layers.
-
-    Empty for a shard without one.
-    """
+    """Return the settings for a shard's text layers; empty if it has none."""
     if not corpus.manifest.shard(shard).text_layers:
         return {}
     return {"pdf.text_layer": use, CODE.name: str(CODE.number)}
 
 
 def layer_made_from(layer: str | None) -> list[Any]:
-    """Return what a row is made from besides: its text layer and its judge."""
+    """Return a row's further inputs: its text layer, and the version of the judging code."""
     return [] if layer is None else [layer, CODE.number]
 
 
@@ -226,13 +223,13 @@ TEXTS_LOOK_RIGHT = Check(
     blocking=False,
 )
 _NAMED, _SHOWN = 5, 50
-"""Doubtful pages in a check's sentence, and in the table that the UI shows: both live in the event log."""
+"""Most doubtful pages in a check's sentence and in the UI's table, both of which are kept in the event log."""
 _COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadPage:
-    """The reading of a page, and its text layer where that is compared."""
+    """The reading of a page, and its text layer if the two are compared."""
 
     regions: Sequence[Row]
     page_idx: int
@@ -242,8 +239,8 @@ class _ReadPage:
 class ParsedTexts(RowTable):
     """The text of every page in reading order, without markup.
 
-    A page without a character is `blank`. A text that looks wrong keeps its state: `doubt` and `doubts` say so. Where
-    the profile asks for it, a page is held against the text layer of its PDF. What people corrected counts instead of
+    A page without any characters is `blank`. A text that looks wrong keeps its state, but `doubt` and `doubts` say so.
+    If the profile asks for it, a page is compared with the text layer of its PDF. Corrections made by people replace
     what was read.
     """
 
@@ -290,7 +287,7 @@ class ParsedTexts(RowTable):
             given = _ReadPage(regions, page["page_idx"], layer)
             made_from = [self.recipe_hash, read, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
-            # A page that may only look blank is not left without a word.
+            # A page that may only look blank is reported as doubtful.
             if row["state"] == State.BLANK and row["reason"]:
                 doubt = {"doubt": 1.0, "doubts": [row["reason"]]}
                 spec = replace(spec, predetermined={**(spec.predetermined or {}), **doubt})
@@ -309,7 +306,7 @@ class ParsedTexts(RowTable):
                 compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
                 found = by_weight([*found, *differs])
                 written = main_script("".join(word.text for word in layer.words))
-                # What is read of a script that the reader does not know is nonsense in those that it knows.
+                # A script that the reader does not know is misread as nonsense in the scripts that it does know.
                 if total(found) >= DOUBTFUL and unexpected_scripts([written], self._scripts):
                     script = written
             yield RowResult(
@@ -351,7 +348,7 @@ class ParsedTexts(RowTable):
 def _compare(
     layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
 ) -> tuple[Row, list[Doubt]]:
-    """Return the columns of a page that compare its text layer with its reading."""
+    """Return the columns and doubts from comparing a page's text layer with its reading."""
     blank = [] if regions else doubt_blank(layer)
     if (reason := unsound(layer, scripts)) is not None:
         return {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
@@ -364,9 +361,9 @@ def _compare(
 
 
 def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
-    """Return the regions of a page as the judge of its text sees them.
+    """Return the regions of a page in the form in which its text is judged.
 
-    Those that failed or were left out on purpose are not among them. `regions` are rows of readings.
+    Failed regions, and non-pictures skipped on purpose, are left out. `regions` are rows of readings.
     """
     return [
         JudgedRegion(
@@ -384,5 +381,5 @@ def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
 
 
 def _is_unsure(region: Row) -> bool:
-    """Return whether an `ok` region was read in doubt, as its reason says."""
+    """Return whether a region was read in doubt: it is `ok` but has a reason."""
     return region["state"] == State.OK and bool(region["reason"])

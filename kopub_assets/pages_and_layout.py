@@ -1,7 +1,7 @@
 """The assets of a page and its layout.
 
-`raw_pages` is every page as it came: identity, size, whether its bytes can be used, and what sets it upright.
-`layout_regions` is its regions with labels, in reading order.
+`raw_pages` holds every page as it came: identity, size, whether its bytes are usable, and the transform that sets it
+upright. `layout_regions` holds the labelled regions of each page in reading order.
 """
 
 import hashlib
@@ -33,20 +33,20 @@ from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
 
 CHECKERS = 2
-"""Threads that check pages. Pillow hands the interpreter over for each of a PNG's 150 chunks, so that more threads take
-longer (benchmarks/reading/raw_pages.py)."""
+"""Threads that check pages. More would be slower, because Pillow releases the interpreter lock for each of a PNG's 150
+chunks (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):
     """Every page of the source shard, in its order.
 
-    A row has its id, document, format, size and the SHA-256 of the encoded bytes. The images stay in the source file,
-    memory-mapped. A page whose id, row or bytes cannot be used is quarantined with the reason; one whose picture lost a
-    part is `partial`, and the rest of it is read. One that could not be made of its document is failed until it is
-    indexed again.
+    A row has the page's id, document, format, size and the SHA-256 of its encoded bytes. The images stay in the source
+    file, which is memory-mapped. A page whose id, row or bytes are unusable is quarantined with the reason; a page
+    whose image is damaged in part is `partial`, and the rest of it is read. A page that could not be rendered from its
+    document is `failed` until it is indexed again.
 
-    A page that is skewed, turned or photographed keeps what sets it upright, and has the upright page's width and
-    height. One whose PDF prints its text is as that draws it; of a scan the text is invisible.
+    The row of a skewed, turned or photographed page has the transform that sets it upright, and the width and height
+    of the upright page. A page whose PDF prints its text is left as it is drawn; a scan's text layer is invisible.
     """
 
     table: ClassVar[Table] = TABLES.pages
@@ -68,9 +68,9 @@ class RawPages(RowTable):
 
     @property
     def sets_upright(self) -> bool:
-        """Return whether pages are set upright.
+        """Whether pages are set upright.
 
-        They are not where a layout is known beforehand: its boxes count on pages as they came.
+        They are not if the layout is known beforehand, because its boxes refer to the pages as they came.
         """
         return self.corpus.upright and self.resources["layout"].takes_upright
 
@@ -79,14 +79,14 @@ class RawPages(RowTable):
         return {} if self.sets_upright else {"corpus.upright": "pages are left as they came"}
 
     def source(self, shard: str) -> str:
-        """Return the file of a shard as it was indexed."""
+        """Return the fingerprint of a shard's file as it was indexed."""
         return shard_source(self.corpus.manifest.shard(shard))
 
     def expected_rows(self, shard: str, made: int | None) -> int:
         return self.corpus.manifest.shard(shard).rows
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
-        # Hashing releases the interpreter: a file is read as fast as its disk and all cores allow.
+        # Hashing releases the interpreter lock, so that a file is read as fast as its disk and all cores allow.
         for row, sha256 in ordered_map(_hash, self.corpus.rows(shard)):
             known = {
                 "page_id": row.page_id,
@@ -114,7 +114,7 @@ class RawPages(RowTable):
                 layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
                 return self.sets_upright and (layer is None or layer.is_of_scan)
 
-            # Setting upright is OpenCV's work, which needs no interpreter: it has a thread for every core.
+            # OpenCV sets pages upright without the interpreter lock, so this may use a thread for every core.
             work = partial(_inspect, source, BoundedSemaphore(CHECKERS), may_turn)
             yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
 
@@ -156,16 +156,16 @@ def _inspect(
 
 
 def _transform(page: Page) -> PageTransform | None:
-    """Return what sets a page upright.
+    """Return the transform that sets a page upright, if needed and possible.
 
-    Raises `UnreadImage` where the machine lacks what it takes to find that.
+    Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
     """
     try:
         return find_transform(page.image)
     except UnreadImage:
         raise
     except UndecodableImage:
-        # The assets that look at the picture tell why it cannot be used.
+        # The assets that read the image report why it cannot be used.
         return None
     except Exception as error:
         if is_of_machine(error):
@@ -174,16 +174,16 @@ def _transform(page: Page) -> PageTransform | None:
 
 
 _READERS = 2
-"""Threads that read and hash pages, 1 ms each. At 270 pages a second the thread that takes the regions has no such time
-to spare."""
+"""Threads that read and hash pages, at 1 ms each. At 270 pages a second, the thread that takes the regions cannot spare
+that time."""
 PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
 
 
 class LayoutRegions(EngineTable):
     """The regions of every page in reading order.
 
-    Each has its label, task, score, and box in pixels and on a 0-1000 grid. An engine that reads whole pages gives the
-    text of each region too. A page with ink but without regions is `failed`, never silently empty.
+    Each region has a label, a task, a score, and a box in pixels and on a 0-1000 grid. An engine that reads whole pages
+    also gives each region's text. A page with ink but without regions is `failed`, never silently empty.
     """
 
     table: ClassVar[Table] = TABLES.regions
@@ -229,7 +229,7 @@ class LayoutRegions(EngineTable):
         }
 
     def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
-        """Count regions by task; those whose text is known count under `known_` and the task."""
+        """Count regions by task, and those whose text is known once more under `known_<task>`."""
         regions = _regions(table)
         known = regions.filter(pc.field("text") != "")
         with_text = {f"known_{task}": count for task, count in _count(known, "task").items()}
@@ -237,7 +237,7 @@ class LayoutRegions(EngineTable):
 
 
 def _regions(table: pa.Table) -> pa.Table:
-    """Return the regions of all pages, one a row."""
+    """Return the regions of all pages, one per row."""
     return pa.Table.from_struct_array(table["regions"].combine_chunks().flatten())
 
 
@@ -247,9 +247,9 @@ def _count(regions: pa.Table, column: str) -> Counter[str]:
 
 
 def region_row(region: Region, width: int, height: int) -> Row:
-    """Return a region as its table holds it.
+    """Return a region as a row of its table.
 
-    `bbox_2d` is the box on a grid of 0 to 1000, rounded to the nearest line.
+    `bbox_2d` is the box on a grid from 0 to 1000, rounded to the nearest grid line.
     """
     x1, y1, x2, y2 = region.bbox
     return {

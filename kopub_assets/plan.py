@@ -33,14 +33,14 @@ from resources.store.table_store import JOURNAL, ShardStore
 from resources.store.versions import FOLDER as VERSIONS
 
 _COUNTED = 32
-"""Stale shards of an asset whose rows are counted: some 20 ms each. Of more the plan says at most how many."""
+"""Most stale shards of an asset whose rows are counted, at some 20 ms each; beyond it, the plan gives upper bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redo:
     """The part of a shard to be made again.
 
-    `exact` says that the pages were counted, not bounded from above.
+    `exact` means that the pages were counted, not bounded from above.
     """
 
     pages: int
@@ -54,7 +54,7 @@ class Redo:
 class Cost:
     """The cost of a row of an asset.
 
-    `measured` says that its engine made rows here; else it is of another machine.
+    `measured` means that its engine has made rows here; otherwise the figures come from another machine.
     """
 
     seconds: float
@@ -64,9 +64,9 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class AssetPlan:
-    """The sum of an asset over its shards.
+    """The plan of one asset, summed over its shards.
 
-    What `perhaps` adds to pages, regions and seconds is in the `at_most` figures alone.
+    The pages, regions and seconds of shards that are `perhaps` stale are only in the `at_most` figures.
     """
 
     asset: str
@@ -81,14 +81,14 @@ class AssetPlan:
     gpu_seconds: float
     gpu_seconds_at_most: float
     measured: bool
-    """True where the seconds are of rows that its engine made here, and where there is nothing to make."""
+    """True if the seconds come from rows that its engine made here, or if there is nothing to make."""
     why: Mapping[str, int]
 
 
 def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> "Survey":
-    """Return how all shards of the corpus stand.
+    """Return the standing of all shards of the corpus.
 
-    `resources` have the names by which assets ask for them. Raises `StoreError`.
+    `resources` are keyed by the names that assets use. Raises `StoreError`.
     """
     assets = graph.on(resources).declared(resources)
     tables = {name: footers.tables(name) for name in assets}
@@ -98,27 +98,27 @@ def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> 
 
 
 def sources_of(resources: Resources, graph: Graph = GRAPH) -> Source:
-    """Return what the assets read of the corpus, by asset and shard."""
+    """Return a function of asset and shard that tells what they read from the corpus."""
     assets = graph.on(resources).declared(resources)
     return lambda asset, shard: assets[asset].source(shard)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The tables there are, and how each stands to what would be made now."""
+    """The existing tables, and how each compares with what would be made now."""
 
     store: ShardStore
     assets: Mapping[str, ShardAsset]
     tables: Tables
     standings: Standings
     off: Mapping[str, str]
-    """The assets that these settings want nothing of, with the reason."""
+    """The assets that these settings switch off, with the reason."""
 
     @property
     def outdated(self) -> dict[str, set[str]]:
         """Return the shards to be made again, by asset.
 
-        These are the stale ones and what depends on them; none that was never made.
+        They are the stale ones and those that depend on them, but none that was never made.
         """
         return {
             asset: {shard for shard, found in shards.items() if found in (Standing.STALE, Standing.MAYBE_STALE)}
@@ -126,7 +126,7 @@ class Survey:
         }
 
     def plans(self) -> list[AssetPlan]:
-        """Return the plan of every asset, in the order they are made. Raises `StoreError`."""
+        """Return the plan of every asset, in the order of making. Raises `StoreError`."""
         costs = self.costs([asset for asset, shards in self.outdated.items() if shards])
         plans = []
         for asset, shards in self.standings.items():
@@ -139,8 +139,8 @@ class Survey:
     def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
         """Return the cost of a row of each of the `assets`.
 
-        It is that of late, where the same engine made rows here. What is current throughout is not asked for: nobody
-        waits for its rows.
+        It is the recent cost if the same engine has made rows here. The ledger is not searched for an asset that is
+        current throughout, because nobody waits for its rows.
         """
         asked = [
             asset
@@ -163,7 +163,7 @@ class Survey:
         return found
 
     def _changes_engine(self, asset: str) -> bool:
-        """Return whether another engine made its tables: their cost says nothing now."""
+        """Return whether another engine made its tables, so that their cost says nothing."""
         made = next(iter(self.tables[asset].values()), None)
         return (
             made is not None
@@ -178,11 +178,11 @@ class Survey:
         known = {parent: content for parent, content in inputs.items() if content is not None}
         if (name, shard, recipe_of(asset.recipe_hash, known)) in self._kept:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
-        # Every row holds its own recipe; where that is as it was, or somebody has begun, the rows are looked at. Files
-        # of a release hold none: which of them change is known once they are made.
+        # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
+        # Files of a release have no recipe: which of them change is known only once they are made.
         every = isinstance(asset, RowTable) and own_changed(entry, asset) and (name, shard) not in self._begun
         pages, exact = self._pages(name, shard), every
-        # The rows of a shard can be listed only where its parents are current.
+        # The rows of a shard can be listed only if its parents are current.
         first = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
         if count and first and not exact:
             counted = _rows_to_make(asset, shard)
@@ -198,9 +198,9 @@ class Survey:
         return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
 
     def expected_rows(self, name: str, shard: str, made: int | None) -> int:
-        """Return the rows of a shard to make, without moved pages.
+        """Return how many rows of a shard are to be made.
 
-        Those only went to other files. Its table has `made` rows, None where there is none.
+        Pages that only moved to another file do not count. Its table has `made` rows, None if there is no table.
         """
         asset, tables = self.assets[name], self.tables[name]
         of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key
@@ -213,10 +213,9 @@ class Survey:
 
     @cached_property
     def _moved(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the pages of changed files that tables of earlier files hold.
+        """The number of pages that changed files share with earlier ones, by both shards.
 
-        They are by shard, and by the shard of the earlier file. As `MovedRows` finds them in a run. Of a file the pages
-        before its first new one are counted.
+        A run finds the same pages with `MovedRows`. Only the pages before a file's first new page are counted.
         """
         pages = self.assets.get(TABLES.pages.name)
         if pages is None:
@@ -228,7 +227,7 @@ class Survey:
             key
             for key in manifest.keys
             if key in changed or any(key not in self.tables[name] for name in self.assets)
-            # A file elsewhere would be fetched for it.
+            # A remote file would have to be fetched just to count its pages.
             if not is_url(manifest.place(manifest.shard(key).file))
         ]
         if not before or not now or max(len(before), len(now)) > _COUNTED:
@@ -241,10 +240,7 @@ class Survey:
         return {key: _moved_from(pages.corpus, key, held) for key in now}
 
     def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
-        """Return how many regions are read again, and their share.
-
-        The share is of those that another model would read.
-        """
+        """Return how many regions are read again, and their share of those to read."""
         layout = self.assets[asset].reads_regions_of
         if layout is None:
             return 0, 1.0
@@ -259,13 +255,13 @@ class Survey:
 
     @cached_property
     def _begun(self) -> set[tuple[str, str]]:
-        """Return the (asset, shard) with finished rows of an unfinished run."""
+        """The (asset, shard) pairs with finished rows of an unfinished run."""
         names = (name.split("/") for name in self.store.parts(JOURNAL).names())
         return {(asset, shard) for asset, shard, _ in names}
 
     @cached_property
     def _kept(self) -> set[tuple[str, str, str]]:
-        """(asset, shard, recipe) of the replaced tables that the store still has."""
+        """The (asset, shard, recipe) of each replaced table that the store still holds."""
         names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
         return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
 
@@ -273,7 +269,7 @@ class Survey:
 def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
     """Return how many of a shard's first pages each earlier shard holds."""
     found: Counter[str] = Counter()
-    # A file that cannot be read is told by the run.
+    # The run reports a file that cannot be read.
     with suppress(SourceError):
         for row in corpus.rows(shard):
             sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
@@ -311,9 +307,9 @@ def sum_shards(
 
 
 def _tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:
-    """Return the tasks whose regions are read again; None for all.
+    """Return the tasks whose regions are read again, or None for all.
 
-    Answers for other tasks are kept.
+    They are known if only prompts changed: the answers for other tasks are kept.
     """
     prompt = f"{section}.prompts."
     if lines and all(line.startswith(prompt) for line in lines):
@@ -326,10 +322,10 @@ def _engines(made_with: str) -> list[str]:
 
 
 def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:
-    """Return how many rows a run would compute, from their fingerprints.
+    """Return how many rows a run would compute, judged by their fingerprints.
 
-    None where it takes the corpus to say. Counts what a killed run or a kept version has finished as done, as the run
-    does. Raises `StoreError`.
+    None if only the corpus itself can tell. Like a run, it takes rows that a killed run or a kept version finished as
+    done. Raises `StoreError`.
     """
     if not isinstance(asset, RowTable) or not asset.parents:
         return None

@@ -16,13 +16,13 @@ from resources.store.table_source import SOURCE, SOURCES, Entry, sources
 from resources.store.table_store import ShardStore
 
 _OF_A_RUN = frozenset({"fingerprint", "seconds", "attempts", "scale"})
-"""Columns, and fields of lists of structs, that tell how a row was made and not what it is."""
+"""Columns, and fields of struct lists, that describe how a row was made, not what it is."""
 
 
 def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
-    """Return the fingerprint of a table's recipe and of its inputs' contents.
+    """Return the fingerprint of a table's own recipe and its inputs' contents.
 
-    It follows every change back to the source, but no further than the first table that it leaves as it was.
+    So a change of the source reaches every table downstream, until the first one whose content it leaves unchanged.
     """
     return fingerprint({"own": own, "parents": dict(made_from)})
 
@@ -31,14 +31,14 @@ def recipe_of(own: str, made_from: Mapping[str, str]) -> str:
 class Provenance:
     """A table's own recipe, spelt out, and the contents it was made from.
 
-    Settings of the profile that decide its rows, besides those of its engine, are in `made_from` by dotted key.
+    `made_from` also holds the profile settings outside the engine's section that decide its rows, by dotted key.
     """
 
     own: str
     made_with: str
     made_from: Mapping[str, str]
     sources: str
-    """JSON of all that the table goes back to in the corpus."""
+    """Everything in the corpus that the table derives from, as JSON."""
 
     @classmethod
     def of(
@@ -46,7 +46,7 @@ class Provenance:
     ) -> Self:
         """Return the provenance of a table that is to be made.
 
-        `beside` is what else it is made from: `SOURCE` of what the asset reads of the corpus itself, settings.
+        `beside` holds its other inputs: `SOURCE`, if the asset reads the corpus itself, and settings.
         """
         contents = {name: parent.content for name, parent in parents.items()}
         inherited = (parent.sources for parent in parents.values())
@@ -71,9 +71,9 @@ class Provenance:
 
 @cache
 def newer_code(made_with: str, now: str) -> str:
-    """Name the code behind a table that is newer than `now`; else nothing.
+    """Name the code behind a table that is newer than `now`; empty if none is.
 
-    Both are JSON, as `Provenance.made_with`. Another engine is another choice, and no version of this one.
+    Both arguments are JSON, as in `Provenance.made_with`. A different engine does not count as a newer version.
     """
     if not made_with or made_with == now:
         return ""
@@ -88,9 +88,9 @@ def _code_versions(made_with: str) -> dict[str, int]:
 
 
 def content(table: pa.Table) -> str:
-    """Return the fingerprint of a table's rows, without figures of the run.
+    """Return the fingerprint of a table's rows, without the figures of the run.
 
-    Equal readings are equal content.
+    Equal readings therefore have equal content.
     """
     columns, nested = {}, {}
     for name in table.column_names:
@@ -108,7 +108,7 @@ def content(table: pa.Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredProvenance:
-    """The provenance that a stored table carries: its content, its inputs, and theirs."""
+    """The provenance stored with a table: its content, its inputs, and their sources."""
 
     content: str
     made_from: Mapping[str, str]
@@ -120,10 +120,7 @@ class StoredProvenance:
 
 
 def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> StoredProvenance:
-    """Return the provenance of a stored table.
-
-    Raises `StoreError` where there is no table or no provenance.
-    """
+    """Return a stored table's provenance. Raises `StoreError` if table or provenance is missing."""
     known = store.metadata(asset, shard, version)
     if not {"content", "made_from", SOURCES} <= known.keys():
         raise StoreError(f"{asset} of {shard} does not say how it was made: materialize {asset} again")
@@ -131,8 +128,5 @@ def footer_of(store: ShardStore, asset: str, shard: str, version: str | None = N
 
 
 def content_of(store: ShardStore, asset: str, shard: str, version: str | None = None) -> str:
-    """Return the content of a stored table.
-
-    Raises `StoreError` when it has not been made, or does not say how.
-    """
+    """Return a stored table's content. Raises `StoreError` as `footer_of` does."""
     return footer_of(store, asset, shard, version).content

@@ -1,4 +1,4 @@
-"""The rows of a table in the making: inputs, what is kept, cost."""
+"""The rows of a table being made: their inputs, what is kept, and their cost."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ _PAGE_COLUMNS = ["page_id", "page_idx", "sha256", "width", "height", "upright", 
 
 Row = dict[str, Any]
 Key = tuple[str, str]
-"""Id and fingerprint: of two rows with the same key only one needs to be made."""
+"""Id and fingerprint; rows with the same key need to be made only once."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """A row that was made: its columns, its cost and its counts."""
+    """A finished row: its columns, cost and counts."""
 
     id: str
     columns: Row
@@ -39,10 +39,10 @@ class RowResult:
 class RowSpec:
     """A row that a shard must end up with.
 
-    `made_from` is everything its columns depend on, as JSON values. `known` are the columns that need no
-    engine. `given` is handed to the asset's `make` as it is. `predetermined` are the remaining columns of a row
-    whose end is known beforehand, as for a page that a parent quarantined. `partial` is the reason why the row is
-    `partial` when it is made: its parent lacks something.
+    `made_from` is everything its columns depend on, as JSON values. `known` holds the columns that need no engine.
+    `given` is passed to the asset's `make` unchanged. `predetermined` holds the remaining columns of a row whose
+    outcome is known beforehand, such as a page that a parent quarantined. `partial` is the reason why the row, once
+    made, is `partial`: its parent lacks something.
     """
 
     id: str
@@ -54,9 +54,9 @@ class RowSpec:
 
     @classmethod
     def after(cls, parent: Row, made_from: Sequence[Any], known: Row, given: Any = None) -> "RowSpec":
-        """Return a row whose parent's row is `parent`.
+        """Return a row made from the row `parent`.
 
-        Where that is lost or blank, so is this one, for the same reason.
+        If the parent's row is lost or blank, so is this one, for the same reason.
         """
         state = parent["state"]
         predetermined = None if state in MADE else {"state": state, "reason": parent["reason"]}
@@ -69,26 +69,23 @@ class RowSpec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The fingerprint of the row.
-
-        Rows that are predetermined and rows that are made never share one.
-        """
+        """The fingerprint of the row; predetermined rows and made rows never share one."""
         return fingerprint([*self.made_from, self.predetermined, *([self.partial] if self.partial else [])])
 
     def row(self, columns: Row) -> Row:
-        """Return all columns of the row, of those that `make` gave."""
+        """Return all columns of the row, given those from `make`."""
         if self.partial is not None and columns["state"] == State.OK:
             columns = {**columns, "state": State.PARTIAL, "reason": self.partial}
         return {**self.known, **columns, "fingerprint": self.fingerprint}
 
 
 def page_rows(store: ShardStore, pages: Table, shard: str) -> list[Row]:
-    """Return the pages of a shard in their order, without their images. Raises `StoreError`."""
+    """Return the pages of a shard in order, without their images. Raises `StoreError`."""
     return store.read(pages.name, shard, _PAGE_COLUMNS).to_pylist()
 
 
 def picture_inputs(page: Row) -> list[Any]:
-    """Return what a page's picture depends on: bytes, and what sets them upright."""
+    """Return what a page's image depends on: its bytes and its upright transform."""
     return [page["sha256"], *([PageTransform.picture_of(page["upright"])] if page["upright"] else [])]
 
 
@@ -99,7 +96,7 @@ def with_parent(
     shard: str,
     columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[Row, Row]]:
-    """Return each page with its row of `parent`. Raises `StoreError` when the parent lacks one."""
+    """Return each page with its row of `parent`. Raises `StoreError` if the parent lacks one."""
     rows = {row["page_id"]: row for row in store.read(parent.name, shard, columns).to_pylist()}
     lacking = [page["page_id"] for page in pages if page["page_id"] not in rows]
     if lacking:
@@ -111,21 +108,18 @@ def with_parent(
 
 
 def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
-    """Return the keys of the rows of a table, in their order."""
+    """Return the keys of a table's rows, in order."""
     return zip(rows[id_column].to_pylist(), rows["fingerprint"].to_pylist(), strict=True)
 
 
 def unfinished(
     specs: Sequence[RowSpec], known: Sequence[pa.Table], id_column: str, retry_partial: bool = False
 ) -> list[RowSpec]:
-    """Return the rows of `specs` that no `known` table holds finished.
-
-    `failed` rows are tried again.
-    """
+    """Return the rows of `specs` finished in no `known` table; `failed` is not finished."""
     final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
     finished: set[Key] = set()
     for table in known:
-        # A filter copies what it keeps: the keys, not the vectors and pictures beside them.
+        # A filter copies what it keeps, so only the keys are selected, not the vectors and pictures.
         states = table.select([id_column, "fingerprint", "state"])
         finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column))
     return [spec for spec in specs if spec.key not in finished]
@@ -134,7 +128,7 @@ def unfinished(
 def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
     """Return the newest of the `known` rows for each of `specs`, in order.
 
-    The oldest come first in `known`. The known columns are written anew: a kept row may have moved within its shard.
+    `known` is sorted oldest first. The known columns are written again, because a kept row may have moved in its shard.
     """
     newest = {key: position for position, key in enumerate(keys(known, id_column))}
     found = [spec for spec in specs if spec.key in newest]
@@ -148,10 +142,9 @@ def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Ta
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The rows that were made of a shard, their costs, and the time of all.
+    """The rows made of a shard, their costs, and their total time.
 
-    `found` were finished by a run that was killed and are of unknown cost. `figures` are what was counted for rows
-    that were made.
+    `found` were finished by a killed run, and their cost is unknown. `figures` holds the counts for the made rows.
     """
 
     made: Mapping[Key, float]
@@ -162,7 +155,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The new table of a shard, the one before, and its cost."""
+    """The new table of a shard, the previous one, and the work done."""
 
     table: pa.Table
     id_column: str
@@ -184,12 +177,12 @@ class ShardResult:
 
     @property
     def lost(self) -> int:
-        """Rows that ended with nothing although there was something to make."""
+        """Number of rows that ended with nothing although there was something to make."""
         return sum(self.states[state] for state in LOST)
 
 
 class Progress:
-    """One line every few seconds while a shard is being made."""
+    """A progress report: one log line every few seconds while a shard is made."""
 
     def __init__(
         self, what: str, total: int, log: Callable[[str], None], clock: Callable[[], float] = time.monotonic
@@ -210,10 +203,7 @@ class Progress:
             self._log(f"{self._what}: {self._done}/{self._total}{self._pace(now)}")
 
     def _pace(self, now: float) -> str:
-        """Return the seconds of a row, without the first.
-
-        That one may have waited for a model.
-        """
+        """Return the pace without the first row, which may have waited for a model."""
         if now == self._first:
             return ""
         each = (now - self._first) / (self._done - 1)

@@ -18,19 +18,16 @@ from resources.store.table_source import FooterCache
 from resources.store.table_store import JOURNAL
 
 _MOST_OPEN = 64
-"""Shards under way at once, each with an open lock file; only shards of a few rows come near it."""
+"""Most shards in progress at once, each with an open lock file; only shards of a few rows come near it."""
 _MOST_PUBLISHING = 2
-"""Complete shards that wait to be published, each with its rows in memory."""
+"""Most complete shards that wait to be published, each with its rows in memory."""
 
 Outcome = tuple[str, PublishedShard | KopubError]
-"""A shard and what became of it: its table, or why there is none."""
+"""A shard and its result: the published table, or the error that prevented it."""
 
 
 def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
-    """Make the shards of a run and end it.
-
-    Raises the `KopubError` of the first shard that fails.
-    """
+    """Make all shards and finish the run. Raises the `KopubError` of the first failure."""
     finished = {}
     with closing(make_shards(asset, run)) as outcomes:
         for shard, outcome in outcomes:
@@ -42,7 +39,7 @@ def make_all(asset: ShardAsset, run: RunContext) -> dict[str, PublishedShard]:
 
 
 def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
-    """Make the shards of a run, and yield what became of each, once known."""
+    """Make the shards of a run, and yield each outcome once it is known."""
     current = dict(_current(asset, run))
     yield from current.items()
     stale = replace(run, shards=tuple(shard for shard in run.shards if shard not in current))
@@ -58,10 +55,10 @@ def make_shards(asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, 
 
 
 def _current(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, PublishedShard]]:
-    """Yield the shards with nothing to make, on object storage.
+    """Yield the shards with nothing to make, if the store is object storage.
 
-    One look at all footers answers for every shard: to take each lock and to read each parent anew are a dozen
-    requests for each table. On a disk they cost nothing.
+    All footers are read once for all shards, because locking each table and reading its parents takes a dozen
+    requests. On a disk that costs nothing.
     """
     if asset.store.local:
         return
@@ -80,7 +77,7 @@ def _current(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Publishe
             stamp = asset.provenance_of(shard, {name: StoredProvenance.of(footer) for name, footer in above.items()})
             kept = asset.keep(shard, run, stamp) if own[shard].recipe == stamp.recipe else None
         except KopubError:
-            continue  # whoever makes it says so
+            continue  # making the shard reports the error
         if kept is not None:
             watcher().planned(asset.name, shard, 0)
             yield shard, kept
@@ -88,9 +85,9 @@ def _current(asset: ShardAsset, run: RunContext) -> Iterator[tuple[str, Publishe
 
 @dataclass(eq=False)
 class _OpenShard:
-    """A shard under way, whose table is locked until `held` is closed.
+    """A shard in progress, whose table is locked until `held` is closed.
 
-    `asked` are the rows that the engine has.
+    `asked` are the rows that the engine is working on.
     """
 
     name: str
@@ -116,21 +113,21 @@ class _OpenShard:
             return work.publish()
 
     def give_up(self) -> None:
-        """Keep what was made for the next run, and release the lock."""
+        """Keep the finished rows for the next run, and release the lock."""
         with self.held, suppress(KopubError):
             self.planned.result().record()
 
 
 class ShardLoop:
-    """Makes the shards of a run.
+    """The loop that makes the shards of a run.
 
-    A call of the engine makes one, or many where it may span them. A call that spans shards is given the rows of one
-    after the other, so the engine never waits for the last row of a shard. What there is to do for the next shard, and
-    the publishing of a complete one, are the work of two threads; all else is done in the thread that takes the
-    outcomes. Where no call spans shards, each is published before the next is looked at.
+    An engine call makes one shard or, if it may span shards, many. It is then given the rows of one shard after
+    another, so that the engine never waits for the last row of a shard. One thread plans the next shard and another
+    publishes complete ones; everything else runs in the thread that takes the outcomes. If calls do not span shards,
+    each shard is published before the next is planned.
 
-    The time between two results is on the account of the shard that the later one is of: what the shards took adds
-    up to the time of all, and no second of a GPU counts twice.
+    The time between two results is charged to the shard of the later result. So the shards' times add up to the total
+    time, and no GPU second counts twice.
     """
 
     def __init__(self, asset: RowTable, run: RunContext) -> None:
@@ -146,10 +143,10 @@ class ShardLoop:
         self._publisher = ThreadPoolExecutor(1, "publish-shard")
 
     def outcomes(self) -> Generator[Outcome, None, None]:
-        """Yield what became of each shard, as soon as it is known.
+        """Yield the outcome of each shard as soon as it is known.
 
-        When it is closed or interrupted, complete shards are still published, and the journals of the others hold
-        what they have. A failure of the engine that is of no shard goes by the engine's name.
+        If the generator is closed or interrupted, complete shards are still published, and the rows finished so far of
+        the others are journalled. An engine failure outside any shard is listed under the engine's section.
         """
         with self._publisher, self._planner:
             try:
@@ -164,7 +161,7 @@ class ShardLoop:
     def _next(self, wait: bool) -> _OpenShard | None:
         """Open the next shard with rows to make, and end those without on the way.
 
-        Returns None when there is none, and, without `wait`, when none can follow in the same call of the engine.
+        Returns None if there is none or, without `wait`, if none can join the same engine call.
         """
         while self._waiting and len(self._open) < _MOST_OPEN:
             shard = self._ahead = self._ahead or self._plan(wait)
@@ -192,9 +189,9 @@ class ShardLoop:
         return None
 
     def _plan(self, wait: bool) -> _OpenShard | None:
-        """Lock the next shard and find out what there is to do.
+        """Lock the next shard and plan its rows.
 
-        None when there is none, or another run has it.
+        None if no shard is left or another run holds it.
         """
         if not self._waiting:
             return None
@@ -224,7 +221,7 @@ class ShardLoop:
                     self._take(result)
                     yield from self._outcomes()
             for shard in list(self._open.values()):
-                self._end(shard)  # its other rows will not come
+                self._end(shard)  # the engine has ended, so its other rows will not come
         except KopubError as error:
             open_ones = list(self._open.values())
             for shard in open_ones:
@@ -233,7 +230,7 @@ class ShardLoop:
                 self._known.append((self._asset.engine_section or self._asset.name, error))
 
     def _results(self, first: _OpenShard) -> Generator[RowResult, None, None]:
-        """Yield the rows of `first`, and of later shards the call spans."""
+        """Yield the rows of `first`, and of the later shards that the call spans."""
         if self._spans_shards and isinstance(self._asset, EngineTable):
             with closing(_closable(self._asset.results(self._inputs(self._asset, first)))) as results:
                 for result in results:
@@ -245,7 +242,7 @@ class ShardLoop:
             yield from self._asset.make(first.name, todo)
 
     def _inputs(self, asset: EngineTable, first: _OpenShard) -> Iterator[Any]:
-        """Yield the engine's inputs, shard after shard, as it takes them."""
+        """Yield the engine's inputs shard after shard, as the engine takes them."""
         shard: _OpenShard | None = first
         while shard is not None:
             try:
@@ -265,7 +262,7 @@ class ShardLoop:
             self._run.inputs_exhausted()
 
     def _asking(self, row_id: str) -> _OpenShard:
-        """Return the shard that waits for a row. Raises `EngineError` where none does."""
+        """Return the shard that waits for a row. Raises `EngineError` if none does."""
         shard = next((shard for shard in self._open.values() if row_id in shard.asked), None)
         if shard is None:
             raise unasked(row_id)
@@ -295,7 +292,7 @@ class ShardLoop:
         self._run.require_going_on()
 
     def _end(self, shard: _OpenShard) -> None:
-        """Publish an open shard, or fail it; no more results of it will come."""
+        """Publish an open shard, or fail it; none of its results are still to come."""
         if shard.failure is not None:
             return self._fail(shard, shard.failure)
         work = shard.planned.result()
@@ -312,13 +309,13 @@ class ShardLoop:
         self._known.append((shard.name, shard.failure or error))
 
     def _outcomes(self, every: bool = False) -> Iterator[Outcome]:
-        """Yield what is known by now; with `every`, once all is published."""
+        """Yield the outcomes known so far; with `every`, wait until all shards are published."""
         self._settle(every)
         while self._known:
             yield self._known.popleft()
 
     def _settle(self, every: bool = False) -> None:
-        """Let go of published shards, and wait while too many are not."""
+        """Collect the outcomes of published shards, and wait while too many are unpublished."""
         while self._publishing:
             shard, future = self._publishing[0]
             if not (every or future.done() or len(self._publishing) > _MOST_PUBLISHING):
@@ -339,5 +336,5 @@ class ShardLoop:
 
 
 def _closable(results: Iterable[Any]) -> Generator[Any, None, None]:
-    """Yield `results`, which are closed when this is."""
+    """Yield from `results`, as a generator that can be closed."""
     yield from results

@@ -17,27 +17,26 @@ from resources.store.rows import known_rows
 class ShardWork:
     """One shard of a table, from the list of its rows to publication.
 
-    Its maker holds the table's lock. `todo` are the rows for the engine. `seconds` and `figures` are what they took, of
-    which the maker keeps account.
+    The caller holds the table's lock, and keeps `seconds` and `figures`: what the rows for the engine, `todo`, took.
     """
 
     def __init__(self, asset: RowTable, shard: str, run: RunContext) -> None:
-        """Find out what there is to do. Raises `StoreError`, `SourceError`."""
+        """Find out which rows must be made. Raises `StoreError`, `SourceError`."""
         self.shard = shard
         self.seconds = 0.0
         self.figures: dict[str, float | str] = {}
         self.summary = ""
-        """One line on the published table; none where nothing was computed."""
+        """One line about the published table; empty if nothing was computed."""
         self._asset, self._run = asset, run
         self._gpu_figures = run.gpu.window()
-        # One look at the parents: the stamp is of the rows that are read.
+        # The parents are fetched once, so that the stamp describes the very rows that are read.
         with asset.store.fetched_once():
             self._stamp = asset.provenance(shard)
             self._specs = list(asset.rows(shard))
         retry = retries_partial(run)
         self._stored = asset.store.find_sound(asset.name, shard, run.warn)
-        """The published table with its metadata; None where there is none, or a damaged one. Nobody else replaces it
-        while this run has its lock."""
+        """The published table and its metadata; None if it is missing or damaged. Nobody else replaces it while this
+        run holds the lock."""
         if self._stored is not None:
             asset.require_not_newer(shard, self._stored[1].get("made_with", ""))
         self._previous = self._published()
@@ -57,7 +56,7 @@ class ShardWork:
         self._figures: dict[Key, Mapping[str, float]] = {}
 
     def take_predetermined(self) -> None:
-        """Begin with the rows whose end is known beforehand. Raises `StoreError`."""
+        """Take the rows whose outcome is known beforehand. Raises `StoreError`."""
         self._progress = Progress(f"{self._asset.name} {self.shard}", len(self._unanswered), self._run.log)
         watcher().planned(self._asset.name, self.shard, len(self._unanswered))
         for spec in [spec for spec in self._unanswered.values() if spec.predetermined is not None]:
@@ -67,7 +66,7 @@ class ShardWork:
     def take(self, result: RowResult, figures: Mapping[str, float]) -> None:
         """Keep a row, for which the engine counted `figures`.
 
-        Raises `StoreError`, and `EngineError` when nobody asked for it.
+        Raises `StoreError`, and `EngineError` if nobody asked for the row.
         """
         spec, state = self._unanswered.pop(result.id, None), State(result.columns["state"])
         if spec is None:
@@ -81,11 +80,11 @@ class ShardWork:
         watcher().computed(self._asset.name, self.shard, state)
 
     def keep_up(self) -> None:
-        """Write the rows that wait to be journalled, where it is time. Raises `StoreError`."""
+        """Write the rows that wait for the journal, if a flush is due. Raises `StoreError`."""
         self._journal.flush_due()
 
     def fail_unanswered(self) -> None:
-        """Take the rows that the engine left out as failed. Raises `StoreError`."""
+        """Record the rows that the engine did not answer as failed. Raises `StoreError`."""
         while self._unanswered:
             _, spec = self._unanswered.popitem()
             self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
@@ -93,7 +92,7 @@ class ShardWork:
             watcher().computed(self._asset.name, self.shard, State.FAILED)
 
     def record(self) -> None:
-        """Write what was made so far to the journal and the ledger. Raises `StoreError`."""
+        """Write the rows made so far to the journal and the ledger. Raises `StoreError`."""
         try:
             self._journal.flush()
         finally:
@@ -104,7 +103,7 @@ class ShardWork:
         asset, shard, run = self._asset, self.shard, self._run
         now = self._journal.rows().slice(self._before.num_rows)
         known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
-        # Parquet names the items of lists otherwise than Arrow: equal rows are equal files.
+        # Parquet and Arrow name list items differently; the cast makes equal rows equal files.
         table = assemble(self._specs, known, asset.table.key).cast(asset.schema)
         made = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
         found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
@@ -114,7 +113,7 @@ class ShardWork:
         regions = asset.regions_by_task(table)
         counted = {} if regions is None else {"regions": canonical_json(regions)}
         metadata = self._stamp.metadata(table) | counted
-        # What else a table says of itself, as one of an earlier version may, is no reason to write it again.
+        # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
         if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
             asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
         self._journal.clear()
@@ -134,7 +133,7 @@ class ShardWork:
     def _took(self, made: ShardResult) -> Metadata:
         """Return the cost of this run's rows.
 
-        Empty where it made none: a plot would show zero as their speed.
+        Empty if it made none, because a plot would show their speed as zero.
         """
         if not made.computed:
             return {}
@@ -151,7 +150,7 @@ class ShardWork:
         return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
 
     def _published(self) -> pa.Table:
-        """Return the published table; empty where there is none, or one of another schema."""
+        """Return the published table; empty if there is none, or if its schema is different."""
         schema = self._asset.schema
         if self._stored is not None and self._stored[0].schema.equals(schema):
             return self._stored[0].replace_schema_metadata(None)
@@ -160,7 +159,7 @@ class ShardWork:
     def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
         """Return the rows of `todo` that a replaced table still holds.
 
-        So it is when an upgrade is taken back.
+        This happens when an upgrade is undone.
         """
         if self._stored is None:
             return self._asset.schema.empty_table()

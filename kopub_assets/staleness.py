@@ -1,4 +1,4 @@
-"""The one answer to "is it stale?": what differs of each table."""
+"""The one answer to "is it stale?": what has changed for each table."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,20 +16,20 @@ from resources.store.rows import is_setting
 from resources.store.table_source import SOURCE, Entry, FooterCache
 
 _VALUE_WIDTH = 60
-"""Characters of an old or new value that are shown."""
+"""Most characters shown of an old or new value."""
 
 
 class Standing(StrEnum):
-    """The standing of a table against what would be made now."""
+    """How a table compares with what would be made now."""
 
     CURRENT = "current"
     STALE = "stale"
     """Its own recipe, its source or a parent's rows changed."""
     MAYBE_STALE = "perhaps"
-    """Something above it is stale; it is made again only where that comes out otherwise."""
+    """Something upstream is stale; the table is made again only if that turns out different."""
     MISSING = "missing"
     BLOCKED = "waiting"
-    """It has been made, but something above it is missing."""
+    """It has been made, but something upstream is missing."""
     NEWER = "newer"
     """A newer release of KoPub made it, and this one leaves it as it is."""
 
@@ -42,15 +42,15 @@ class Standing(StrEnum):
 Tables = Mapping[str, Mapping[str, Entry]]
 """The footers of all tables by asset and shard."""
 Standings = dict[str, dict[str, Standing]]
-"""By asset, in the order they are made, and shard."""
+"""The standing by asset, in the order in which assets are made, and by shard."""
 
 
 def find_standings(
     assets: Mapping[str, ShardAsset], tables: Tables, shards: Sequence[str], allow_downgrade: bool
 ) -> Standings:
-    """Return how the table of every asset and shard stands.
+    """Return the standing of every table, by asset and shard.
 
-    `assets` has each one after its parents. With `allow_downgrade` a table of newer code is stale as any other.
+    `assets` lists each one after its parents. With `allow_downgrade`, a table of newer code is stale like any other.
     """
     found: Standings = {}
     for name, asset in assets.items():
@@ -58,7 +58,7 @@ def find_standings(
         for shard in shards:
             above = {found[parent.table.name][shard] for parent in asset.reads}
             others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
-            # A table can be made without what is missing of another shard.
+            # A missing table of another shard does not prevent a table from being made.
             above |= others & {Standing.STALE, Standing.MAYBE_STALE}
             standing = find_standing(asset, tables, shard, above)
             if standing is Standing.STALE and not allow_downgrade:
@@ -69,7 +69,7 @@ def find_standings(
 
 
 def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collection[Standing] = ()) -> Standing:
-    """Return how one table stands, whose parents stand as in `above`. Raises `KopubError`."""
+    """Return the standing of one table; `above` holds its parents'. Raises `KopubError`."""
     entry = tables[asset.name].get(shard)
     if entry is None:
         return Standing.MISSING
@@ -83,19 +83,16 @@ def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collecti
 
 
 def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str | None]:
-    """Return what a table would be made from, by name.
-
-    None stands for a parent that is missing.
-    """
+    """Return what a table would be made from, by name; None for a missing parent."""
     entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
     return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
 
 
 def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], footers: FooterCache) -> list[str]:
-    """Return the `assets` whose engine has rows to make in `shards`.
+    """Return the `assets` whose engine has rows to make in `shards`, judged by footers alone.
 
-    That is as far as footers tell. They do where there is no table, a stale one, or one with failed rows, and where a
-    parent among `assets` does.
+    An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent among
+    `assets` has some.
     """
     names = {*assets, *(parent.table.name for asset in assets.values() for parent in asset.reads)}
     tables = {name: footers.tables(name) for name in names}
@@ -110,32 +107,29 @@ def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], foot
 
 
 def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
-    """Return whether a run makes rows of a table with unchanged parents."""
+    """Return whether a run makes rows of a table whose parents are unchanged."""
     try:
         match find_standing(asset, tables, shard):
             case Standing.MISSING if asset.reads:
                 return all(shard in tables[parent.table.name] for parent in asset.reads)
             case Standing.MISSING:
-                # A corpus may have no queries, and so nothing to make of them.
+                # A corpus without queries has no rows of query vectors to make.
                 return not (asset.engines and isinstance(asset, RowTable)) or any(True for _ in asset.rows(shard))
             case Standing.CURRENT:
                 return bool(tables[asset.name][shard].states.get(State.FAILED))
             case standing:
                 return standing is Standing.STALE
     except KopubError:
-        return False  # the step says it
+        return False  # the step reports the error
 
 
 def own_changed(entry: Entry, asset: ShardAsset) -> bool:
-    """Return whether every row is made again, because the asset's own recipe is another."""
+    """Return whether every row is made again because the asset's own recipe changed."""
     return entry.made_with != asset.made_with
 
 
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
-    """Return why a table is stale, a line for each change.
-
-    Changes are of its own recipe, and of its `inputs`.
-    """
+    """Return why a table is stale: a line per change of its recipe or `inputs`."""
     changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
     lines = [_with_reason(change, asset.versions) for change in changes]
     lines += settings_changed(entry.made_from, inputs)
@@ -155,7 +149,7 @@ def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | N
 
 @dataclass(frozen=True, slots=True)
 class RecipeChange:
-    """A difference of two recipes: name in a profile, old and new value."""
+    """A difference between two recipes: name in a profile, old and new value."""
 
     name: str
     old: Any
@@ -167,10 +161,7 @@ class RecipeChange:
 
 @cache
 def differences(before: str, now: str, asset: str, section: str) -> tuple[RecipeChange, ...]:
-    """Return the differences between two own recipes of `asset`.
-
-    Its engine is that of `section`.
-    """
+    """Return the differences between two own recipes of `asset`, with the engine of `section`."""
     if not before or before == now:
         return ()
     old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
@@ -180,7 +171,7 @@ def differences(before: str, now: str, asset: str, section: str) -> tuple[Recipe
 
 
 def _with_reason(change: RecipeChange, versions: Mapping[str, CodeVersion]) -> str:
-    """Return a change as a line, a version's with its reasons."""
+    """Return a change as one line; a version's has the reasons with it."""
     why = versions[change.name].since(change.old) if change.name in versions else ""
     return f"{change} ({why})" if why else str(change)
 

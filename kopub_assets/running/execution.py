@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import click
 import dagster as dg
 
-# Dagster has no setting for who copies the output of a step to a terminal; see `copy_to_the_end`.
+# Dagster has no setting for how a step's output is copied to a terminal; see `copy_to_the_end`.
 from dagster._core.execution import compute_logs
 from dagster_shared.check import CheckError
 
@@ -26,13 +26,13 @@ from kopub_assets.running.watched_launcher import MACHINE_TAG
 from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, counted, did_you_mean, first_line, visible
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-"""A run's events are in the instance; whoever watches it here has a display of his own."""
+"""A run's events are in the instance; its watcher in this process has its own display."""
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
-    """Return the `wanted` of `names` in their order; all when none is wanted.
+    """Return the `wanted` among `names`, in the order of `names`; all if none is wanted.
 
-    Raises `KopubError` for another name.
+    Raises `KopubError` for an unknown name.
     """
     known, asked = frozenset(names), frozenset(wanted)
     for name in wanted:
@@ -42,10 +42,7 @@ def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
 
 
 def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -> list[list[str]]:
-    """Return `wanted` as runs of shards that follow each other in `keys`.
-
-    A run has at most `most`.
-    """
+    """Split `wanted` into runs of at most `most` shards that are consecutive in `keys`."""
     runs: list[list[str]] = []
     before, asked = None, frozenset(wanted)
     for at, key in enumerate(keys):
@@ -59,17 +56,16 @@ def shard_ranges(keys: Sequence[str], wanted: Sequence[str], most: int | None) -
 
 
 def range_tags(first: str, last: str) -> dict[str, str]:
-    """Return the tags that make a run one of the shards from `first` to `last`."""
+    """Return the tags of a run over the shards from `first` to `last`."""
     return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
 
 
 def execute(
     definitions: dg.Definitions, instance: dg.DagsterInstance, assets: Sequence[str], shards: Sequence[str]
 ) -> list[str]:
-    """Make `assets` of consecutive `shards` in one run; return what failed.
+    """Make `assets` for consecutive `shards` in one run; return a line per failed shard.
 
-    That is a line for each shard. Assets that have no partitions are made with the others. Ctrl-C raises
-    `KeyboardInterrupt`.
+    Assets without partitions are made with the others. Ctrl-C raises `KeyboardInterrupt`.
     """
     job = definitions.resolve_implicit_global_asset_job_def()
     run_id = str(uuid.uuid4())
@@ -84,7 +80,7 @@ def execute(
                 raise_on_error=False,
             )
     except KeyboardInterrupt:
-        # Dagster takes care of an interrupt once the run has started.
+        # Dagster handles an interrupt only once the run has started.
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
             instance.report_run_canceled(run)
@@ -95,12 +91,12 @@ def execute(
 
 
 def failures_of(result: dg.ExecuteInProcessResult) -> list[str]:
-    """Return what failed in a run, a line for each shard; nothing where it succeeded."""
+    """Return a line per failed shard of a run; nothing if the run succeeded."""
     return [] if result.success else list(_failures(result.all_events)) or ["the run failed: see it in the UI"]
 
 
 def join_failures(failures: Sequence[str]) -> list[str]:
-    """Join the failures that differ in names and paths alone into one line each."""
+    """Join failures that differ only in names and paths into one line each."""
     alike: dict[str, list[str]] = {}
     for line in failures:
         alike.setdefault(re.sub(r"\S*(?:/|shard_)\S*|^\w+:", "", line), []).append(line)
@@ -138,7 +134,7 @@ def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:
             for line in error.message.partition(": ")[2].strip().splitlines():
                 yield f"{event.step_key}: {line}"
         elif event.is_job_failure and event.job_failure_data.first_step_failure_event is None:
-            # A resource could not be made, so that no step began.
+            # A resource could not be made, so no step began.
             error = event.job_failure_data.error
             while error and error.cause:
                 error = error.cause
@@ -159,15 +155,15 @@ _REFUSALS = (
     dg.DagsterInvalidSubsetError,
     dg.DagsterUnknownPartitionError,
 )
-"""Errors in what was typed: a selection, a partition, a value of the configuration."""
+"""Errors in what a person typed: a selection, a partition, or a configuration value."""
 _LOOKS_EVERY = 0.1
-"""Seconds between two looks at what a step has written."""
+"""Seconds between two checks for new output of a step."""
 _waiting = threading.Event()
 
 
 @contextmanager
 def person_waits() -> Iterator[None]:
-    """Say that a person waits for the runs of this process, until the context ends."""
+    """Note that a person waits for this process's runs until the context ends."""
     _waiting.set()
     copies, compute_logs.execute_posix_tail = compute_logs.execute_posix_tail, copy_to_the_end
     try:
@@ -188,10 +184,7 @@ def at_terminal() -> bool:
 
 
 def install(assets: Sequence[str], shards: Sequence[str]) -> None:
-    """Shorten what the command of this process prints.
-
-    `assets` and `shards` are the names to suggest.
-    """
+    """Shorten what this process's command prints; `assets` and `shards` are names to suggest."""
     if not at_terminal():
         return
     shown = sys.excepthook
@@ -205,7 +198,7 @@ def install(assets: Sequence[str], shards: Sequence[str]) -> None:
         click.echo(f"Error: {visible(_reason(error, assets, shards))}", err=True)
 
     sys.excepthook = one_line
-    # Dagster makes the logger that prints a run's events of this class.
+    # Dagster creates the logger that prints a run's events from this class.
     logging.setLoggerClass(_TerminalLogger)
     compute_logs.execute_posix_tail = copy_to_the_end
 
@@ -214,7 +207,7 @@ def install(assets: Sequence[str], shards: Sequence[str]) -> None:
 def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Record a run that a person stops as canceled.
 
-    Dagster takes an interrupt that nobody requested for a failure.
+    Dagster would record an interrupt that nobody requested as a failure.
     """
     try:
         yield
@@ -225,7 +218,7 @@ def canceled_when_stopped(context: dg.AssetExecutionContext) -> Iterator[None]:
 
 
 def _reason(error: BaseException, assets: Sequence[str], shards: Sequence[str]) -> str:
-    """Return the one line for an error of the command line."""
+    """Return the one line that reports an error of the command line."""
     text = str(error)
     if found := re.search(r"AssetKey\(s\) \[(.*?)\] were selected", text):
         unknown = re.findall(r"'([^']*)'", found[1])
@@ -248,7 +241,7 @@ def _wrong_partition(shards: Sequence[str]) -> str:
 
 
 def _partition_options() -> Iterator[str]:
-    """Yield the values of `--partition` and `--partition-range`; Dagster's message names one that may be right."""
+    """Yield the values of the partition options; the one that Dagster names may be right."""
     for at, word in enumerate(sys.argv):
         name, equals, value = word.partition("=")
         if name in ("--partition", "--partition-range"):
@@ -256,7 +249,7 @@ def _partition_options() -> Iterator[str]:
 
 
 class _TerminalLogger(logging.Logger):
-    """Prints a stopped run, or a failure to put right, without Dagster's stack."""
+    """A logger that prints stopped runs and mendable failures without Dagster's stack trace."""
 
     def handle(self, record: logging.LogRecord) -> None:
         event = getattr(record, "dagster_event", None)
@@ -272,22 +265,22 @@ class _TerminalLogger(logging.Logger):
 
 
 def tells_of_interrupt(event: dg.DagsterEvent) -> bool:
-    """Return whether an event of a run says that somebody stopped it."""
+    """Return whether a run's event shows that somebody stopped the run."""
     error = getattr(event.event_specific_data, "error", None)
     return any(kind in _INTERRUPT_NAMES for kind, _ in _chain(error))
 
 
 def _chain(error: Any) -> Iterator[tuple[str, str]]:
-    """Yield (class, message) of a serialized error and of its causes."""
+    """Yield (class, message) for a serialized error and each of its causes."""
     while error is not None:
         yield error.cls_name, error.message.partition(": ")[2].strip()
         error = error.cause
 
 
 def _end_as_stopped() -> None:
-    """End the command as a stopped one.
+    """Make the command end as stopped by hand.
 
-    Dagster ends a canceled run by a ClickException of its own.
+    Dagster ends a canceled run with its own ClickException, whose message and exit code are replaced.
     """
 
     def show(self: click.ClickException, file: Any = None) -> None:
@@ -298,14 +291,14 @@ def _end_as_stopped() -> None:
 
 @contextmanager
 def copy_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
-    """Show in `stream` what a step writes into the file `path`, to its last line.
+    """Copy a step's output from the file `path` to `stream`, to the last line.
 
-    Dagster has two processes for each stream do it, and ends them before they have shown everything
-    (dagster-io/dagster#23336): of a short step, that is the reason why it failed. Ctrl-C in a terminal reaches them
-    too, and they complain of it.
+    Dagster uses two processes per stream for this and ends them before they have shown everything
+    (dagster-io/dagster#23336), which hides why a short step failed. Ctrl-C in a terminal also reaches them, and they
+    print complaints.
     """
     try:
-        # While a step runs, the descriptor of the stream is that of the file.
+        # Once the step runs, the stream's own descriptor points to the file, so it is duplicated now.
         shown = os.fdopen(os.dup(stream.fileno()), "wb")
     except io.UnsupportedOperation:
         yield (None, None)
@@ -316,7 +309,7 @@ def copy_to_the_end(path: str, stream: TextIO) -> Iterator[tuple[None, None]]:
         with shown, open(path, "rb") as written, suppress(BrokenPipeError):
             last = False
             while not last:
-                # What was written before the end is there when the end is known.
+                # One more copy after the end is known catches everything written before it.
                 last = over.wait(_LOOKS_EVERY)
                 shutil.copyfileobj(written, shown)
                 shown.flush()

@@ -10,7 +10,7 @@ from resources.states import LOST, State
 
 
 class Watcher(Protocol):
-    """Called from the threads that make shards; a call must be short."""
+    """A listener called from the threads that make shards; a call must be short."""
 
     def began(self, asset: str) -> None:
         """Note that an asset's first shard is about to be made."""
@@ -19,7 +19,7 @@ class Watcher(Protocol):
         """Note how many rows of a shard are to be computed, once known."""
 
     def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
-        """Note that one more row of a shard has ended, in this state."""
+        """Note that one more row of a shard has ended in `state`."""
 
     def published(self, asset: str, shard: str) -> None:
         """Note that a shard's table is in place."""
@@ -28,20 +28,20 @@ class Watcher(Protocol):
         """Note that the release is in place, and which gates are closed."""
 
     def warned(self, asset: str, message: str) -> None:
-        """Note what a person should know while the run goes on."""
+        """Note a message that a person should see while the run goes on."""
 
     def ended(self, asset: str) -> None:
-        """Note that all shards of an asset are through."""
+        """Note that all shards of an asset are done."""
 
 
 class _Nobody(Watcher):
-    """Watches when nobody does."""
+    """The watcher in use when nobody watches."""
 
 
 NOBODY = _Nobody()
-"""For a run within a run, whose assets nobody expects."""
+"""The watcher for a run within a run, whose assets nobody expects."""
 _watching: list[Watcher] = []
-"""The watcher of the process and not of a context: shards are made in threads."""
+"""The watchers, kept per process rather than per context, because shards are made in threads."""
 
 
 @contextmanager
@@ -60,26 +60,25 @@ def watcher() -> Watcher:
 
 
 _WEIGHT, _MOST = 0.2, 20.0
-"""Share of a stage's work, and work at most, that its own pace must have been measured on to count as much as the
-expected one: the first pages of a document are often not like the others."""
+"""Share of a stage's work, and the most work, after which its measured pace counts as much as the expected one. The
+first pages of a document are often unlike the others."""
 _EXPECTED = 1.0
-"""Seconds of work for which other rows must have been watched to count as much as what was expected of this machine."""
+"""Seconds of watched work on other rows that count as much as what was expected of this machine."""
 _CARRIED = 0.75
-"""Power of the pace of other rows that is expected of rows nobody has seen: most of it is the machine's."""
+"""Exponent by which the pace of other rows carries over to rows not yet seen: most of the pace is the machine's."""
 
 
 @dataclass(slots=True)
 class Stage:
     """An asset of a run, with the rows to compute by shard.
 
-    They are an estimate, and `planned` once it is known. A row is expected to take `seconds_each`, times the weight of
-    its shard where `weights` has one. `measured` says that rows were computed here before, else the figure is that of
-    another machine. `seconds_more` is what the asset takes besides its rows, and `seconds_to_start` what its model
-    server takes before the first one. `done` rows have ended, by state in `ends`. Work is rows, each by its weight;
-    `watched` is the work after the first row: until then models and libraries are loaded, which says nothing of the
-    rows to come.
+    The rows are estimates in `likely`, and in `planned` once they are known. A row is expected to take `seconds_each`,
+    times the weight of its shard if `weights` has one. `measured` means that rows were computed here before; otherwise
+    the figure is another machine's. `seconds_more` is the asset's time besides its rows, and `seconds_to_start` the
+    time its model server takes before the first one. `done` rows have ended, by state in `ends`. Work is the rows, each
+    times its weight; `watched` is the work after the first row, which also waits for models and libraries to load.
 
-    A run of many shards is made in several parts, and a stage begins and ends in each. Times are without those between.
+    A run of many shards is made in several parts, and a stage begins and ends in each. Times exclude the gaps between.
     """
 
     asset: str
@@ -106,28 +105,28 @@ class Stage:
 
     @property
     def lost(self) -> int:
-        """Rows that failed or are quarantined."""
+        """Number of rows that failed or are quarantined."""
         return sum(self.ends[state] for state in LOST)
 
     @property
     def rows(self) -> int:
-        """Rows to be computed, by what is known now."""
+        """Number of rows to be computed, as far as is known now."""
         return sum({**self.likely, **self.planned}.values())
 
     @property
     def work(self) -> float:
-        """`rows`, each by the weight of its shard."""
+        """The sum of all `rows`, each times the weight of its shard."""
         return sum(rows * self._weight(shard) for shard, rows in {**self.likely, **self.planned}.items())
 
     @property
     def work_to_come(self) -> float:
         if self.ended is None:
             return max(self.work - self.worked, 0.0) if self.done < self.rows else 0.0
-        # What has been planned is made, or has failed.
+        # Between two parts, every planned shard has been made or has failed.
         return sum(rows * self._weight(shard) for shard, rows in self.likely.items() if shard not in self.planned)
 
     def begin(self, now: float) -> None:
-        """Take up the work, for the first time or in another part of the run."""
+        """Start work, for the first time or in another part of the run."""
         if self.ended is None:
             self.began = now
             return
@@ -155,11 +154,11 @@ class Stage:
         return (now if self.ended is None and self.work_to_come else self.last) - self.first
 
     def elapsed(self, now: float) -> float:
-        """Return the seconds since it began, until it ended."""
+        """Return the seconds from its beginning until now or its end."""
         return 0.0 if self.began is None else (now if self.ended is None else self.ended) - self.began
 
     def rate(self, now: float) -> float | None:
-        """Return the rows a second so far; None before the first."""
+        """Return the rows per second so far, or None before the first."""
         seconds = self.elapsed(now)
         return self.done / seconds if self.done and seconds else None
 
@@ -180,20 +179,17 @@ class Forecast:
 
     @property
     def seconds_to_start(self) -> float:
-        """Return the seconds until the engines of stages with rows are ready.
-
-        They start one after the other.
-        """
+        """The seconds until the engines of all stages with rows are ready, started in turn."""
         return sum(stage.seconds_to_start for stage in self.stages.values() if stage.rows)
 
     def share(self, now: float) -> float:
-        """Share of the run's time that is over, from 0 to 1."""
+        """Return the share of the run's time that is over, from 0 to 1."""
         over = sum(stage.elapsed(now) for stage in self.stages.values())
         left = self.remaining(now)
         return over / (over + left) if over + left else 1.0
 
     def _pace(self, now: float) -> float:
-        """Return the ratio of measured to expected seconds, to foretell the rows that are left."""
+        """Return the damped ratio of measured to expected seconds, to forecast rows still to come."""
         expected = taken = _EXPECTED
         for stage in self.stages.values():
             if not stage.measured:

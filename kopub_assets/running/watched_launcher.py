@@ -1,7 +1,8 @@
 """Dagster's launcher of run processes, which also notices when one is gone.
 
-A code server reports a process of its own that died. When it dies with it, as in a reboot, nobody does, and Dagster
-would show the run as started until its `max_runtime_seconds`. Here its monitoring daemon asks after the process itself.
+A code server reports the death of a run process that it started. If the server dies as well, as in a reboot, nobody
+does, and Dagster would show the run as started until its `max_runtime_seconds`. With this launcher, Dagster's
+monitoring daemon checks the process itself.
 """
 
 import json
@@ -14,25 +15,25 @@ from typing import Any
 import dagster as dg
 import psutil
 
-# Dagster has no public name for the answer of a launcher.
+# Dagster has no public name for a launcher's answer.
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 
 GRPC_INFO_TAG = ".dagster/grpc_info"
 """Dagster's system tag that says which code server started a run."""
 MACHINE_TAG = "kopub/machine"
-"""The tag of a run of the command line: the machine that its process is on."""
+"""The tag of a command-line run that names the machine of its process."""
 _GONE = "the process of the run is gone"
 _OWN_SERVER = ("localhost", "127.0.0.1")
 _CLOCK_SECONDS = 30.0
-"""By so much the clock may have been set while a run went on; a process that is younger has its number by chance."""
+"""Most seconds that the clock may have been moved during a run; a younger process has only reused the number."""
 
 
 class WatchedRunLauncher(dg.DefaultRunLauncher):
-    """`DefaultRunLauncher` with a check of the processes that runs are.
+    """A `DefaultRunLauncher` that also checks the processes of runs.
 
-    It looks for those of this machine, and asks the code servers of others. Where neither says anything, the end of a
-    run is `max_runtime_seconds`. A process counts as gone after `gone_seconds`: Dagster tries a run again at once or
-    never, and cannot without the code server, which it starts anew within a minute.
+    It looks for the processes of this machine, and asks the code servers of other machines. If neither has an answer,
+    a run ends after `max_runtime_seconds`. A process counts as gone only after `gone_seconds`, because Dagster retries
+    a run at once or never, and needs the code server for it, which it restarts within a minute.
     """
 
     def __init__(self, gone_seconds: int = 120, inst_data: Any = None) -> None:
@@ -56,8 +57,8 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
         """Return whether a run's process is alive.
 
-        A run that nothing is known of counts as running. A run that is given up is reported as failed here, before the
-        daemon that asks can do so.
+        A run of which nothing is known counts as running. A run that is given up is reported as failed here, before
+        the daemon that asks can do so.
         """
         if self._is_gone(run):
             now = time.monotonic()
@@ -70,10 +71,10 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
         return CheckRunHealthResult(WorkerStatus.RUNNING)
 
     def _fail(self, run: dg.DagsterRun) -> None:
-        """Report the run as failed, unless another has reported its end.
+        """Report the run as failed, unless its end has been reported already.
 
-        Its status is set before the event. Dagster's own report stores the event first. Its daemon reads each event
-        once, and tries a run again only if the status is there too by then.
+        The status is set before the event, whereas Dagster's own report stores the event first. Dagster's daemon reads
+        each event once, and retries a run only if its status is set by then.
         """
         found = self._instance.get_run_by_id(run.run_id)
         if found is None or found.status is not run.status:
@@ -94,15 +95,15 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
             run_id, of_type=dg.DagsterEventType.ENGINE_EVENT
         ):
             event = entry.dagster_event
-            # The first that tells a process is of the one that waits for all steps.
+            # The first event that names a process is about the one that waits for all steps.
             if event is not None and "pid" in event.engine_event_data.metadata:
                 return not is_alive(int(str(event.engine_event_data.metadata["pid"].value)), entry.timestamp)
         return False
 
     def _is_unknown_to_its_server(self, run_id: str) -> bool:
-        """Return whether a run's code server answers without knowing it.
+        """Return whether a run's code server answers but does not know the run.
 
-        One that does not answer may be starting anew; `dagster code-server` never does.
+        A server that does not answer may be restarting; `dagster code-server` never restarts.
         """
         client = self._get_grpc_client_for_termination(run_id)
         try:
@@ -112,10 +113,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
 
 def is_alive(pid: int, since: float) -> bool:
-    """Return whether the process `pid`, started at `since`, still runs.
-
-    `since` are seconds of the epoch.
-    """
+    """Return whether process `pid`, started by `since` in epoch seconds, still runs."""
     try:
         process = psutil.Process(pid)
         return process.create_time() <= since + _CLOCK_SECONDS and process.status() != psutil.STATUS_ZOMBIE
