@@ -15,15 +15,15 @@ from resources.store.locks import Lock
 from resources.store.objects import Objects
 
 _DIGITS = 20
-"""Digits of the time in nanoseconds that a part's name begins with, so that names sort by it."""
+"""Digits of the nanosecond time with which a part's name begins, so that names sort by time."""
 
 
 class AppendLog:
     """An append-only log: the Parquet files below one folder, by their relative names.
 
-    `put` writes one whole. `lock` gives the lock that this process holds on what the log is of, None where it needs
-    none: a writer that lost it changes nothing and raises `LockLost`. A damaged file is set aside where the log only
-    `saves_work`; where it holds what nobody can make again, reading it raises `DamagedTable`.
+    `put` writes a whole file. `lock` returns the lock that this process holds on the log's table, or None if none is
+    needed: a writer that lost its lock changes nothing and raises `LockLost`. A damaged file is set aside if the log
+    only `saves_work`; if it holds rows that nobody can make again, reading it raises `DamagedTable`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AppendLog:
         self._lock = lock
         self._saves_work = saves_work
         self._listed: list[str] | None = None
-        """Names that were there when they were last listed, and those that were added since."""
+        """Names found by the last listing, and those added since."""
 
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
@@ -50,17 +50,11 @@ class AppendLog:
         return list(self._listed)
 
     def expect_none(self) -> None:
-        """Skip the listing before the first addition.
-
-        Files that are there nevertheless stay.
-        """
+        """Skip the listing before the first addition; any files that exist nevertheless stay."""
         self._listed = []
 
     def add(self, name: str, table: pa.Table) -> None:
-        """Add a table under a name.
-
-        Raises `StoreError` when it cannot be written.
-        """
+        """Add a table under a name. Raises `StoreError` if it cannot be written."""
         lock, path = self._lock(), f"{self._folder}/{name}"
         if lock is not None:
             lock.check()
@@ -69,7 +63,7 @@ class AppendLog:
             try:
                 lock.check()
             except LockLost:
-                # The lock was lost during the write, as by a stopped process: nobody expects the file any more.
+                # The lock was lost during the write, as when a process is stopped, so nobody expects the file.
                 with _removing(path):
                     self._objects.remove(path)
                 raise
@@ -79,7 +73,7 @@ class AppendLog:
     def append(self, table: pa.Table, suffix: str = "") -> str:
         """Add a table after all others that this log has seen, and return its name.
 
-        A clock that was set back changes no order.
+        The order holds even if the clock was set back.
         """
         last = max((int(name[:_DIGITS]) for name in self.seen() if name[:_DIGITS].isdigit()), default=0)
         name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
@@ -87,16 +81,16 @@ class AppendLog:
         return name
 
     def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
-        """Return the tables that `choose` takes of all names, in its order.
+        """Return the tables that `choose` selects from all names, in its order.
 
-        A damaged one is set aside: it only saves work.
+        A damaged table that only saves work is set aside.
         """
         names = self.names()
         while True:
             try:
                 return [table for name in choose(names) if (table := self._read(name)) is not None]
             except FileNotFoundError as error:
-                # A run has just replaced these files, or has removed them.
+                # A run has just replaced or removed these files.
                 before, names = names, self.names()
                 if names == before:
                     raise StoreError(
@@ -104,10 +98,7 @@ class AppendLog:
                     ) from None
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove the files of these names; one that is gone already counts as removed.
-
-        Raises `StoreError`.
-        """
+        """Remove these files; a missing one counts as removed. Raises `StoreError`."""
         self._confirm()
         for name in names:
             path = f"{self._folder}/{name}"
@@ -115,10 +106,7 @@ class AppendLog:
                 self._objects.remove(path)
 
     def clear(self) -> None:
-        """Remove the whole folder, also what killed writers left in it.
-
-        Raises `StoreError`.
-        """
+        """Remove the whole folder, including what killed writers left. Raises `StoreError`."""
         if not self._objects.local:
             paths = [f"{self._folder}/{name}" for name in self.seen()]
             if paths:
@@ -134,9 +122,9 @@ class AppendLog:
             lock.confirm()
 
     def read_one(self, name: str) -> pa.Table | None:
-        """Return the table of a name, or None where there is none.
+        """Return the table with a name, or None if it is missing.
 
-        A damaged one is set aside and counts as none.
+        A damaged table that only saves work is set aside and counts as missing.
         """
         try:
             return self._read(name)
@@ -144,15 +132,15 @@ class AppendLog:
             return None
 
     def seen(self) -> list[str]:
-        """Return the names of the last listing and those added since."""
+        """Return the names found by the last listing and those added since."""
         return self.names() if self._listed is None else list(self._listed)
 
     def _read(self, name: str) -> pa.Table | None:
         path = f"{self._folder}/{name}"
         content = self._objects.get(path)
         try:
-            # Not `read_table`: that loads Arrow's datasets, and with them pandas, to read one small file. Not by
-            # Arrow's threads either: one that lets go of `content` while Python ends aborts the process.
+            # `read_table` would load Arrow's datasets, and with them pandas, to read one small file. Arrow's threads
+            # are not used, because one that releases `content` while Python exits aborts the process.
             return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read(use_threads=False)
         except Exception as error:
             if not is_damage(error):
@@ -177,7 +165,7 @@ class Journal:
     """The finished rows of a table that is not complete yet, in an append-only log."""
 
     SHARE = 0.01
-    """Part of the time that journalling may take; rows wait in memory only as long as this asks for."""
+    """Share of the time that journalling may take; rows wait in memory only as long as this requires."""
 
     def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
         self._parts = parts
@@ -187,22 +175,16 @@ class Journal:
         self._not_before = 0.0
 
     def rows(self) -> pa.Table:
-        """Return all rows written so far, oldest first.
-
-        Parts of another schema are left out.
-        """
+        """Return all rows written so far, oldest first, without parts of another schema."""
         return pa.concat_tables([self._schema.empty_table(), *self._written()])
 
     def add(self, row: dict[str, Any]) -> None:
-        """Keep a finished row, at once or in batches, as fast as rows are made."""
+        """Keep a finished row, to be written at once or in a batch."""
         self._waiting.append(row)
         self.flush_due()
 
     def flush_due(self) -> None:
-        """Write the rows that have waited long enough.
-
-        For a table whose next row may be long in coming.
-        """
+        """Write rows that have waited long enough, even if no further row comes soon."""
         if time.monotonic() >= self._not_before:
             self.flush()
 
@@ -224,10 +206,7 @@ class Journal:
         self._known = []
 
     def _written(self) -> list[pa.Table]:
-        """Return the parts on the disk, which are read once.
-
-        The journal adds the parts that it writes itself.
-        """
+        """Return the stored parts, read once; the journal adds the parts that it writes."""
         if self._known is None:
             self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
         return self._known

@@ -1,7 +1,7 @@
 """The tables of the store, by what they hold.
 
-Only this module names the assets. An asset writes its table, and search, release and diff read it: the table is what
-they agree on, so it belongs to neither.
+Only this module names the assets. An asset writes its table, and search, release and diff read it: the table is the
+contract between them, so it belongs to neither side.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from resources.store import schemas
 class Table:
     """A table of the store: its name, its schema and its key column.
 
-    It has one Parquet file for each shard. The `schema` of a table of vectors is a function of their width.
+    It has one Parquet file per shard. The `schema` of a table of vectors is a function of their width.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Table:
 
 @dataclass(frozen=True)
 class CorpusTables:
-    """The tables of a corpus by what they hold, in the order they are made."""
+    """The tables of a corpus by what they hold, in the order of making."""
 
     pages: Table
     regions: Table
@@ -60,22 +60,22 @@ TABLES = CorpusTables(
 FIGURE_NOTES = Table("figure_notes", schemas.FIGURE_NOTES)
 FIGURE_VECTORS = Table("figure_embeddings", schemas.figure_embeddings)
 FIGURE_TABLES = (FIGURE_NOTES, FIGURE_VECTORS)
-"""The tables of figures, made only where a profile wants them."""
+"""The tables of figures, made only if a profile asks for them."""
 DOCUMENT_CHUNKS = Table("document_chunks", schemas.DOCUMENT_CHUNKS)
-"""The documents that begin in a shard, in pieces; made only where a profile wants them."""
+"""The chunks of the documents that begin in a shard, made only if a profile asks for them."""
 VECTOR_TABLES = {"text": TABLES.text_vectors, "image": TABLES.image_vectors, "figure": FIGURE_VECTORS}
 """The table of each kind of vector that a query is compared with."""
 RELEASED_FILES = Table("hf_release", schemas.HF_RELEASE, key="path")
 SCORES = Table("retrieval_scores", schemas.RETRIEVAL_SCORES, key="retriever")
 OCR_SCORES = Table("ocr_scores", schemas.OCR_SCORES, key="metric")
 BENCHMARKS = "benchmark_scores"
-"""The asset that evaluates the benchmarks of the gates; its tables lie in homes of their own."""
+"""The asset that evaluates the benchmarks of the gates; its tables are in homes of their own."""
 
 
 def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = None) -> str | None:
-    """Return the first of the `wanted` columns or their fields that is not stored.
+    """Return the first of the `wanted` columns, or of their fields, that is not stored.
 
-    A field of a column is named after it: `regions.origin`.
+    A field is named with its column: `regions.origin`.
     """
     for name in wanted:
         if name not in stored.names:
@@ -89,10 +89,7 @@ def lacking(stored: pa.Schema, wanted: Iterable[str], known: pa.Schema | None = 
 
 
 def _fields(name: str, kind: pa.DataType) -> Iterator[str]:
-    """Yield the names of a column and of all fields inside it.
-
-    The fields of a list are those of its items.
-    """
+    """Yield the names of a column and of its fields, or of its items' fields."""
     while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         kind = kind.value_type
     yield name

@@ -1,4 +1,4 @@
-"""Storage faults: transient ones are retried, others become one line."""
+"""Storage faults: transient ones are retried, others become one-line errors."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -12,23 +12,23 @@ from resources.errors import ConfigError, StorageAway, StoreError, first_line
 from resources.files import cannot_write
 
 RETRY_TIMEOUT_S = 90.0
-"""Seconds for which a call is tried again: a storage that is away for a minute costs no shard."""
+"""Seconds for which a call is retried, so that storage that is away for a minute costs no shard."""
 _LONGEST_PAUSE = 8.0
 _PASSING_NUMBERS = frozenset({errno.EBUSY, getattr(errno, "EREMOTEIO", errno.EIO)})
-"""The errno that s3fs gives to 409 and 503, and to 500."""
+"""The errno by which s3fs reports 409 and 503, and the one for 500."""
 _PASSING_NAMES = frozenset(
     {
         *("HTTPClientError", "EndpointConnectionError", "ResponseParserError", "IncompleteReadError"),
         *("ClientConnectionError", "ClientPayloadError", "IncompleteRead"),
     }
 )
-"""Classes of the clients' own libraries, which are imported only by whoever uses them."""
+"""Class names from the clients' own libraries, which are imported only if they are used."""
 _FULL_CODES = frozenset(
     {"QuotaExceeded", "InsufficientCapacity", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
 )
 """The codes of Ceph, Wasabi, MinIO and others for a full bucket or storage; s3fs knows none of them."""
 _CLIENTS = frozenset({"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"})
-"""Libraries whose exceptions are no `OSError`."""
+"""Libraries whose exceptions are not subclasses of `OSError`."""
 
 T = TypeVar("T")
 
@@ -43,17 +43,17 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether Arrow says that the bytes of a file are damaged."""
+    """Return whether Arrow reports that the bytes of a file are damaged."""
     import pyarrow as pa
 
     if isinstance(error, OSError):
-        # A failed checksum and a broken footer are OSErrors of no number.
+        # A failed checksum or a broken footer is an OSError without a number.
         return type(error) is OSError and error.errno is None and not is_transient(error)
     return isinstance(error, pa.ArrowException | UnicodeDecodeError)
 
 
 def is_taken(error: OSError) -> bool:
-    """Return whether a storage refused to create what was there already.
+    """Return whether storage refused to create a file because it exists already.
 
     Ceph does not say which condition failed.
     """
@@ -61,7 +61,7 @@ def is_taken(error: OSError) -> bool:
 
 
 def retry(call: Callable[[], T], patience: float | None = None) -> T:
-    """Return the result of `call`, tried again while its fault is transient."""
+    """Return the result of `call`, retried while its fault is transient."""
     from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
     again = Retrying(
@@ -75,9 +75,9 @@ def retry(call: Callable[[], T], patience: float | None = None) -> T:
 
 @contextmanager
 def translate_errors(path: str, doing: str) -> Iterator[None]:
-    """Raise `StoreError` for a fault of the storage.
+    """Raise `StoreError` for a storage fault.
 
-    `FileExistsError` passes through, and so does `FileNotFoundError` except for a write: then there is no such bucket.
+    `FileExistsError` passes through, and so does `FileNotFoundError`, except for a write: then the bucket is missing.
     """
     try:
         yield
@@ -118,12 +118,12 @@ def _line(path: str, doing: str, error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     told_by = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-    # Ceph sends a code alone.
+    # Ceph sends only a code.
     return told_by if told_by not in ("", "None") else error_code(error) or type(error).__name__
 
 
 def error_code(error: BaseException) -> str | None:
-    """Return the error code of the storage, or None where the client keeps none."""
+    """Return the storage's error code, or None if the client keeps none."""
     answer = getattr(error.__cause__, "response", None) or getattr(error, "response", None) or {}
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 
@@ -133,9 +133,9 @@ def _of_client(error: Exception) -> bool:
 
 
 def require_reachable(url: str) -> None:
-    """Raise `ConfigError` when the store at `url` cannot be opened or listed.
+    """Raise a one-line `ConfigError` if the store at `url` cannot be opened or listed.
 
-    The error is one line. A local folder is always reachable.
+    A local folder is always reachable.
     """
     try:
         fs, root = fsspec.core.url_to_fs(url)
@@ -145,12 +145,12 @@ def require_reachable(url: str) -> None:
     except FileNotFoundError as error:
         if error_code(error) == "NoSuchBucket":
             raise ConfigError(f"store.url {url}: there is no such bucket: make it, or correct store.url") from None
-        # The store is still empty.
+        # A store that is still empty has no folder yet.
         return
     except ImportError as error:
         raise ConfigError(f"store.url {url} needs another package ({first_line(error)}): install it") from None
     except Exception as error:
-        # Each object store has errors of its own, and most of them are no OSError.
+        # Each object store has errors of its own, and most of them are not OSErrors.
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise ConfigError(
             f"store.url {url} cannot be read ({reason}): check the address, the credentials and the network"

@@ -1,6 +1,6 @@
 """The append-only ledger of computed rows: their run, time and cost.
 
-The tables themselves carry no times, so that a shard comes out the same however it was made.
+The tables themselves hold no times, so that a shard comes out the same however it was made.
 """
 
 import math
@@ -28,25 +28,25 @@ LEDGER = pa.schema(
         ("figures", pa.string()),
     ]
 )
-"""One row for each row that was computed, oldest first.
+"""One row for each computed row, oldest first.
 
-`row_id` is the page or query, `fingerprint` that of its row in the table, `recipe` the asset's own.
-`seconds` is the row's share of the wall time that making its shard took, `gpu_seconds` that times
-the GPUs the engine held. Both are null where the time is unknown: for rows that a run finished
-before it was killed, which the next run of the shard enters under its own name. `figures` are what its
-engine counted for the row, as tokens and retries: JSON of numbers by name, null where it counted nothing.
+`row_id` is the page or query, `fingerprint` that of its row in the table, and `recipe` the asset's own recipe.
+`seconds` is the row's share of the wall time that its shard took, and `gpu_seconds` is `seconds` times the number of
+GPUs that the engine held. Both are null if the time is unknown: a killed run's finished rows are entered by the next
+run of the shard under its own name. `figures` holds the engine's counts for the row, such as tokens and retries, as
+JSON of numbers by name; null if it counted nothing.
 """
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FOLDER = ".ledger"
 _MOST_PARTS = 16
-"""Files of a shard before they are made one; a night's retries then cost no more than one read each."""
+"""Most files of a shard before they are merged, so that a night of retries costs no more than one read each."""
 _RUN_DIGITS = 8
-"""Digits of a run's id in the name of its part, before the number of rows that it computed."""
+"""Digits of a run's id in the name of its part, followed by the number of rows that the run computed."""
 _MERGED = "merged"
-"""End of the name of a part whose entries other parts may hold too, as one that holds all before it."""
+"""Suffix of a part that may repeat entries of other parts, such as one that merges all parts before it."""
 _SAMPLE = 32
-"""Newest parts that tell what a row costs now: a night's worth of shards, read in a tenth of a second."""
+"""Number of newest parts that show what a row costs now: a night's shards, read in a tenth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True)
 class TimeCost:
-    """The cost of `rows` in seconds; only rows whose time is known are counted."""
+    """The cost of `rows` in seconds, counting only rows whose time is known."""
 
     rows: int
     seconds: float
@@ -76,10 +76,7 @@ class TimeCost:
 
 
 def assets(store: TableStore) -> list[str]:
-    """Return the assets that have ledger entries, those of the platform first.
-
-    Both groups are in order.
-    """
+    """Return the assets with ledger entries: the platform's in order, then others by name."""
     order = [table.name for table in (*TABLES, RELEASED_FILES)]
     found = {name.partition("/")[0] for name in store.parts(_FOLDER).names()}
     return [*(name for name in order if name in found), *sorted(found - set(order))]
@@ -93,10 +90,7 @@ def entries(
     recipe: str,
     figures: Mapping[tuple[str, str], Mapping[str, float]] | None = None,
 ) -> pa.Table:
-    """Return ledger rows for (id, fingerprint) `keys` that were made just now.
-
-    `seconds` are None where they are unknown.
-    """
+    """Return ledger rows for (id, fingerprint) `keys` just made; unknown `seconds` are None."""
     count = len(keys)
     counted = [(figures or {}).get(key) for key in keys]
     columns = [
@@ -115,18 +109,15 @@ def entries(
 
 
 def shares(seconds: float, costs: Sequence[float]) -> list[float]:
-    """Divide `seconds` in proportion to the cost of each row.
-
-    Equally where all costs are 0.
-    """
+    """Divide `seconds` in proportion to the rows' costs, or equally if all are 0."""
     total = sum(costs)
     return [seconds * cost / total for cost in costs] if total > 0 else [seconds / len(costs)] * len(costs)
 
 
 def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: bool = False) -> None:
-    """Add `rows`, a table of `LEDGER`; `first` where the table was never made.
+    """Add `rows` in the schema `LEDGER`. Raises `StoreError`.
 
-    Raises `StoreError`.
+    `first` means that the shard's table was never made, so that there are no entries to look for.
     """
     if not rows.num_rows:
         return
@@ -137,7 +128,7 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
     parts.append(rows, f"{rows['run_id'][0].as_py()[:_RUN_DIGITS]}-{computed}")
     names = parts.seen()
     if len(names) > _MOST_PARTS:
-        # Entries that a merged part repeats count once, so a kill or a second writer here harms nothing.
+        # Repeated entries count once, so a kill or a second writer does no harm here.
         parts.append(_once(parts.read(lambda _: names)), _MERGED)
         parts.remove(names)
 
@@ -145,7 +136,7 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
 def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collection[tuple[str, str]]) -> None:
     """Copy the newest entries of (id, fingerprint) `keys` from shard `source` to `shard`.
 
-    Keys that have an entry in `shard` already are skipped.
+    Keys that already have an entry in `shard` are skipped.
     """
     wanted = set(keys) - set(keys_of(read(store, asset, shard)))
     rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
@@ -155,10 +146,7 @@ def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collecti
 
 
 def read(store: TableStore, asset: str, shard: str) -> pa.Table:
-    """Return all entries of a shard, oldest first.
-
-    A row that was computed again has both.
-    """
+    """Return all entries of a shard, oldest first; a row computed twice has two."""
     return _once(_of(store, asset, shard).read())
 
 
@@ -183,7 +171,7 @@ def sum_costs(rows: pa.Table) -> TimeCost:
 def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
     """Return the recent cost of rows by asset, from the latest parts.
 
-    An asset that never computed anything is left out.
+    An asset that has never computed anything is left out.
     """
     wanted = {asset: list[str]() for asset in assets}
     if not wanted:
@@ -194,17 +182,16 @@ def rates(store: TableStore, assets: Iterable[str]) -> dict[str, TimeCost]:
             wanted[asset].append(name)
     spents = {}
     for asset, names in wanted.items():
-        # A part that another run has merged into a newer one meanwhile is not missed.
+        # A part may be gone by now, merged into a newer one by another run; it is skipped.
         parts = filter(None, map(log.read_one, sorted(names, key=_file)[-_SAMPLE:]))
         spents[asset] = sum_costs(_join_parts([_last_run(part) for part in parts]))
     return {asset: rate for asset, rate in spents.items() if rate.rows}
 
 
 def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRun | None:
-    """Return the run that computed rows last, of the `shards` of each asset.
+    """Return the run that last computed rows of the `shards` of each asset.
 
-    None when none of them has an entry: a run that computed nothing enters nothing. Raises `StoreError` when a part is
-    damaged.
+    None if no shard has an entry: a run that computed nothing enters nothing. Raises `StoreError` if a part is damaged.
     """
     log = store.parts(_FOLDER)
 
@@ -221,7 +208,7 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     at = moments.index(max(moments))
     run_id, ended = last["run_id"][at].as_py(), moment_of(moments[at])
     names = of_shards(log.seen())
-    # Other parts may repeat the entries of a merged part, and its name has no number of rows of a run.
+    # A merged part may repeat entries of other parts, and its name does not say how many rows a run computed.
     to_read = {_shard(name) for name in names if _run(name) is None}
     rows = dict.fromkeys(shards, 0)
     for name in names:
@@ -235,14 +222,14 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
 
 def _known(rows: pa.Table) -> pa.Table:
     """Return the rows whose time is known."""
-    # By a mask, and with times as numbers: expressions and Python datetimes load pandas.
+    # A mask and numeric times are used, because filter expressions and Python datetimes load pandas.
     return rows.filter(rows["seconds"].is_valid())
 
 
 def _count_computed(table: pa.Table, run_id: str) -> int:
     """Return the number of rows that a run computed.
 
-    Rows are counted once, as a merged part may repeat those of the parts before it.
+    Each row counts once, because a merged part may repeat rows of earlier parts.
     """
     columns = (table[name].to_pylist() for name in ("run_id", "row_id", "fingerprint"))
     return len({(row_id, made) for run, row_id, made in zip(*columns, strict=True) if run == run_id})
@@ -259,30 +246,24 @@ def _shard(name: str) -> tuple[str, str]:
 
 
 def _run(name: str) -> tuple[str, int] | None:
-    """Return the first digits of a part's run id and its number of rows.
-
-    None where its name does not say.
-    """
+    """Return a run id's first digits and a row count from a part's name."""
     run, _, computed = _file(name).removesuffix(".parquet").partition("-")[2].rpartition("-")
     return (run, int(computed)) if run and computed.isdigit() else None
 
 
 def _last_run(part: pa.Table) -> pa.Table:
-    """Return the newest entries of a merged part; those before may be of another model."""
+    """Return the newest entries of a merged part; older ones may be of another model."""
     known = part.filter(pc.field("seconds").is_valid())
     return known.filter(pc.field("made_at") == max(known["made_at"].to_pylist())) if known.num_rows else known
 
 
 def moment_of(made_at: int) -> datetime:
-    """Return a moment as the ledger holds it: microseconds since 1970, UTC."""
+    """Return a moment of the ledger, which holds microseconds since 1970, in UTC."""
     return _EPOCH + timedelta(microseconds=made_at)
 
 
 def _once(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return the entries of all `parts`, oldest first.
-
-    An entry that a merged part repeats is kept once.
-    """
+    """Return the entries of all `parts`, oldest first, without the repeats in merged parts."""
     entries = _join_parts(parts)
     made_at = entries["made_at"].cast(pa.int64()).to_pylist()
     columns = (*(entries[name].to_pylist() for name in ("row_id", "fingerprint", "run_id")), made_at)
@@ -295,10 +276,7 @@ def _once(parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _join_parts(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return all entries of the parts.
-
-    A part from before a column was kept has nulls in it.
-    """
+    """Return all entries of the parts; a column that an old part lacks is null."""
     return pa.concat_tables([pa.Table.from_batches([], LEDGER), *parts], promote_options="default")
 
 

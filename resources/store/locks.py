@@ -1,13 +1,13 @@
 """Locks on tables, on a local disk and on object storage.
 
-On a disk the system gives a lock back when its process ends, however that ends. On object storage
-`<folder>/holder` says who has the lock; whoever creates it, has it. Its holder writes `beat-<id>` again and again. A
-waiter that has seen nothing change in the folder for as long as the holder said takes the lock over: it creates
-`after-<id of the holder>`, which one waiter can, and then puts itself into `holder`. So no clock is compared with that
-of another node; all clocks must only run equally fast.
+On a disk, the system releases a lock when its process ends, however it ends. On object storage, the file
+`<folder>/holder` names the process that has the lock, and the process that creates it gets the lock. The holder keeps
+rewriting `beat-<id>`. A waiter that sees no change in the folder for the time that the holder stated takes the lock
+over: it creates `after-<id of the holder>`, which only one waiter can do, and then writes itself into `holder`. So no
+node's clock is compared with another's; all clocks must only run equally fast.
 
-A holder that could not write its beat for most of that time has lost the lock, whether or not another wanted it: it is
-so for one that was stopped and goes on. It asks the storage once more before it publishes.
+A holder that could not write its beat for most of that time has lost the lock, whether or not another process wanted
+it. This covers a process that was stopped and continued. A holder asks the storage once more before it publishes.
 """
 
 import logging
@@ -29,33 +29,27 @@ from resources.store.objects import Objects
 
 
 class Lock(Protocol):
-    """The right of one writer to make a table, which others wait for."""
+    """The right of one writer to make a table, for which others wait."""
 
     def acquire(self, wait: bool) -> None:
         """Take the lock.
 
-        Raises `BusyTable` without `wait` where another has it, and `StoreError`.
+        Without `wait`, raises `BusyTable` if another process has it. Raises `StoreError`.
         """
         ...
 
     def release(self) -> None:
-        """Release the lock.
-
-        Nothing is done where it was lost.
-        """
+        """Release the lock, unless it was lost."""
         ...
 
     def check(self) -> None:
-        """Raise `LockLost` when this process may have lost the lock.
-
-        By its own knowledge: nobody is asked.
-        """
+        """Raise `LockLost` if this process may have lost the lock, without asking the storage."""
         ...
 
     def confirm(self) -> None:
-        """Check the lock and ask the storage who holds it.
+        """Check the lock, and ask the storage who holds it, before anything is published.
 
-        Called before anything is published. Raises `StoreError`.
+        Raises `LockLost`, `StoreError`.
         """
         ...
 
@@ -65,9 +59,9 @@ _changed = threading.Condition()
 
 
 def acquire_lock(path: str, lock: Lock, what: str, wait: bool) -> None:
-    """Take the lock of `path`, once no other thread has it.
+    """Take the lock of `path` once no other thread has it.
 
-    Raises `BusyTable` without `wait`, and `StoreError`.
+    Without `wait`, raises `BusyTable` instead of waiting. Raises `StoreError`.
     """
     with _changed:
         while path in _held:
@@ -93,7 +87,7 @@ def release_lock(path: str) -> None:
 
 
 def find_lock(path: str) -> Lock | None:
-    """Return the lock of `path`, where this process holds it."""
+    """Return the lock of `path` if this process holds it."""
     return _held.get(path)
 
 
@@ -104,9 +98,9 @@ def _forget(path: str) -> None:
 
 
 class DiskLock:
-    """A locked file at `path`; `what` says in words what it protects.
+    """A locked file at `path`; `what` describes what it protects.
 
-    Another thread may release it.
+    A thread other than the one that took it may release it.
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -136,26 +130,26 @@ _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def now() -> float:
-    """Return seconds since some moment of the past, which only this machine compares."""
+    """Return seconds since a fixed moment, comparable on this machine only."""
     return time.monotonic() if _COUNTS_SLEEP is None else time.clock_gettime(_COUNTS_SLEEP)
 
 
 LEASE_TTL_S = 120.0
-"""Seconds without a beat after which a lock is taken over: more than a storage is away that comes back in a minute."""
+"""Seconds without a beat after which a lock is taken over: longer than a storage outage of a minute."""
 _BEATS = 6
-"""Beats in that time."""
+"""Number of beats in that time."""
 _OWN_SHARE = 0.8
-"""Share of that time after which a holder without a beat counts itself out, before others do."""
+"""Share of that time after which a holder without a beat gives up its lock, before others take it over."""
 _POLLS = 60
-"""Looks of a waiter in that time, and one at least in so many seconds."""
+"""Number of checks by a waiter in that time; and the most seconds between two checks."""
 _LONGEST_POLL = 2.0
 _BEAT_UNDER_WAY = 5.0
-"""Seconds that a release waits for a beat that is being written, so that none is left behind."""
+"""Seconds that a release waits for a beat being written, so that none is left behind."""
 _CONFIRMED = 1.0
-"""Seconds for which an answer of the storage holds."""
+"""Seconds for which an answer from the storage stays valid."""
 _log = logging.getLogger(__name__)
 _tested: set[str] = set()
-"""Roots of stores that are known to refuse a second create."""
+"""Roots of stores known to refuse a second create."""
 
 
 class _Holder(BaseModel):
@@ -171,9 +165,9 @@ class _Holder(BaseModel):
 
 
 class ObjectLock:
-    """A lock whose objects lie in `folder`; `what` says in words what it protects.
+    """A lock whose objects are in `folder`; `what` describes what it protects.
 
-    Another thread may release it.
+    A thread other than the one that took it may release it.
     """
 
     def __init__(self, objects: Objects, folder: str, what: str, lives: float | None = None) -> None:
@@ -268,10 +262,10 @@ class ObjectLock:
                 since = looked
 
     def _take_over(self, holder: _Holder) -> bool:
-        """Take the lock over, and return whether no other waiter was first."""
+        """Take the lock over, unless another waiter was first; return whether it succeeded."""
         last = holder
         while (after := self._read(self._after(last))) is not None:
-            last = after  # it was about to take the lock over, and died
+            last = after  # this waiter was about to take over the lock, and died
         if not self._objects.create(self._after(last), self._self.content()):
             return False
         still = self._read(self._holder_path)
@@ -312,7 +306,7 @@ class ObjectLock:
         return f"{self._folder}/after-{holder.id}"
 
     def _seen(self) -> Mapping[str, Any]:
-        """Return the objects in the folder, each with a mark of its version."""
+        """Return the objects in the folder, each with a mark that identifies its version."""
         return {str(each["name"]).rpartition("/")[2]: _stamp(each) for each in self._objects.listed(self._folder)}
 
     def _read(self, path: str) -> _Holder | None:

@@ -1,4 +1,4 @@
-"""Whole files of a file system by their paths, local or of an object store."""
+"""Whole files by their paths, on a local file system or in an object store."""
 
 import io
 import logging
@@ -21,16 +21,13 @@ from resources.parallel import bounded_map
 from resources.store.faults import is_taken, retry, translate_errors
 
 AT_ONCE = 2**18
-"""Bytes at the end of a file that come in one request: a small table, or the footer of a large one."""
+"""Bytes at the end of a file fetched in one request: a small table, or the footer of a large one."""
 _AHEAD = 2**16
-"""Bytes that a request brings at least."""
+"""Fewest bytes fetched by a request."""
 
 
 class ObjectFile(io.RawIOBase):
-    """A readable file of `size` bytes, which `fetch` brings by ranges.
-
-    Its last bytes are `known`.
-    """
+    """A readable file of `size` bytes, fetched by ranges; its last bytes are `known`."""
 
     def __init__(self, size: int, fetch: Callable[[int, int], bytes], known: bytes) -> None:
         super().__init__()
@@ -74,34 +71,31 @@ class ObjectFile(io.RawIOBase):
 
 
 _S3 = {"connect_timeout": 10, "read_timeout": 30, "retries": {"total_max_attempts": 1}}
-"""Settings of botocore, where fsspec's configuration says nothing else.
+"""Settings of botocore, unless fsspec's configuration says otherwise.
 
-Whoever asks here asks again: a client that did so too would not tell for half an hour that a storage takes requests and
-answers none."""
+Calls are retried here: if the client retried them as well, half an hour would pass before storage that takes requests
+and answers none is reported."""
 _SLOWEST = 128 * 1024
-"""Bytes a second of a line over which a table is still written."""
+"""Bytes per second of the slowest connection over which a table is still written."""
 
 _MOST_ENDS = 64
-"""Ends of files that are kept at once: the tables of a few shards."""
+"""Most file ends kept at once: the tables of a few shards."""
 
 DAMAGED = ".damaged"
-"""Ends the names of files that are not used any more."""
+"""Suffix of the names of damaged files, which are no longer used."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _End:
-    """The last `AT_ONCE` bytes of an object, with the object's size.
-
-    A smaller object is held whole.
-    """
+    """The last `AT_ONCE` bytes of an object, or all its bytes, and its size."""
 
     content: bytes
     size: int
 
 
 _fetched: ContextVar[dict[str, _End] | None] = ContextVar("fetched", default=None)
-"""Ends of files by their paths, where they are fetched once."""
+"""Ends of files by path, while they are fetched only once."""
 
 T = TypeVar("T")
 
@@ -119,8 +113,8 @@ def fetched_once() -> Iterator[None]:
 class Objects:
     """The files of an fsspec file system.
 
-    Calls over a network are retried for as long as that helps. Every method raises `StoreError` when the storage cannot
-    be reached, and `FileNotFoundError` where it says so.
+    Calls over a network are retried for as long as that helps. Every method raises `StoreError` if the storage cannot
+    be reached, and `FileNotFoundError` if its docstring says so.
     """
 
     def __init__(self, fs: fsspec.AbstractFileSystem) -> None:
@@ -128,10 +122,7 @@ class Objects:
 
     @classmethod
     def at(cls, url: str) -> tuple["Objects", str]:
-        """Return the files below a folder or URL, and its path among them.
-
-        Listings are not cached.
-        """
+        """Return the files at a folder or URL, uncached, and its path among them."""
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False, **_client(url))
         return cls(fs), root.rstrip("/")
 
@@ -140,11 +131,8 @@ class Objects:
         return isinstance(self.fs, LocalFileSystem)
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file.
-
-        Raises `FileNotFoundError`.
-        """
-        # With a start, s3fs asks for no size first.
+        """Return the bytes of a file. Raises `FileNotFoundError`."""
+        # Given a start, s3fs does not ask for the size first.
         return self._call(path, "read", lambda: cast("bytes", self.fs.cat_file(path, start=0)))
 
     def put(self, path: str, content: bytes, patience: float | None = None) -> None:
@@ -152,17 +140,17 @@ class Objects:
         self._call(path, "written", lambda: self._write(path, content), patience)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Write a file that must not exist yet, and return whether this call did.
+        """Write a file that must not exist yet, and return whether this call wrote it.
 
-        Of many that try at once one does. `content` must differ between writers: where the answer was lost on the way,
-        it tells who wrote the file.
+        Of several concurrent calls, exactly one does. `content` must differ between writers: if the answer is lost on
+        the way, it shows who wrote the file.
         """
 
         def attempt() -> bool:
             try:
                 self._write(path, content, mode="create")
             except OSError as error:
-                # The content says who wrote it: the answer may have been lost on the way.
+                # The content shows who wrote the file, because the answer may have been lost on the way.
                 try:
                     return self.fs.cat_file(path, start=0) == content
                 except FileNotFoundError:
@@ -174,17 +162,11 @@ class Objects:
         return self._call(path, "written", attempt)
 
     def remove(self, path: str) -> None:
-        """Remove a file.
-
-        Raises `FileNotFoundError` on a local disk alone.
-        """
+        """Remove a file. Raises `FileNotFoundError`, but only on a local disk."""
         self._call(path, "removed", lambda: self.fs.rm_file(path))
 
     def set_aside(self, path: str, why: object) -> None:
-        """Rename a damaged file that only saves work, and log it.
-
-        The work is then done again.
-        """
+        """Rename and log a damaged file, so that the work it saved is done again."""
         damaged = f"{path}{DAMAGED}"
         try:
             self._call(path, "moved", lambda: self.fs.mv(path, damaged))
@@ -198,17 +180,11 @@ class Objects:
             self._call(paths[0], "removed", lambda: self.fs.rm(paths))
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder of a local disk.
-
-        Raises `FileNotFoundError`.
-        """
+        """Remove a folder on a local disk. Raises `FileNotFoundError`."""
         self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
-        """Return the entries of a folder as the storage describes them.
-
-        Empty where there is no folder.
-        """
+        """Return a folder's entries as the storage describes them; none if it is missing."""
         if not self.local:
             return self._below(folder, "/")
         try:
@@ -217,36 +193,27 @@ class Objects:
             return []
 
     def below(self, folder: str) -> list[str]:
-        """Return the paths of all files below a folder; none where there is no folder."""
+        """Return the paths of all files below a folder; none if it is missing."""
         if self.local:
             return list(self.fs.find(folder))
         return [each["name"] for each in self._below(folder, "/")]
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of all files below a folder of an object store, by path.
-
-        Empty where there is no folder.
-        """
+        """Return the sizes of all files below a folder of an object store, by path."""
         return {each["name"]: each["size"] for each in self._below(folder, "/")}
 
     def modified(self, path: str) -> datetime:
-        """Return the time at which a file was written.
-
-        Raises `FileNotFoundError`.
-        """
+        """Return the time at which a file was written. Raises `FileNotFoundError`."""
         return self._call(path, "read", lambda: self.fs.modified(path))
 
     def has(self, path: str) -> bool:
         if self.local:
             return bool(self.fs.exists(path))
-        # For a missing path s3fs would ask twice: for a file, and for a folder.
+        # For a missing path, `exists` of s3fs would send two requests: one for a file and one for a folder.
         return any(each["name"] == path for each in self._below(path, ""))
 
     def whole(self, path: str) -> bytes:
-        """Return all bytes of an object, in one request whatever its size.
-
-        Raises `FileNotFoundError`.
-        """
+        """Return all bytes of an object in one request. Raises `FileNotFoundError`."""
         ends = self._ends()
         if path in ends and ends[path].size == len(ends[path].content):
             return ends[path].content
@@ -255,10 +222,7 @@ class Objects:
         return content
 
     def open(self, path: str) -> Any:
-        """Return a file to read from.
-
-        Raises `FileNotFoundError`.
-        """
+        """Return a file to read from. Raises `FileNotFoundError`."""
         if self.local:
             return self.fs.open(path, "rb")
         ends = self._ends()
@@ -275,10 +239,10 @@ class Objects:
         return ObjectFile(end.size, fetch, end.content)
 
     def _write(self, path: str, content: bytes, **how: str) -> None:
-        """Write a file; raise `TimeoutError` where the storage takes too long.
+        """Write a file; raise `TimeoutError` if the storage takes too long.
 
-        aiohttp forgets its read timeout once it was told to continue, and waits for ever for a storage, or a proxy
-        before it, that says so and no more.
+        aiohttp drops its read timeout after a "100 Continue", and then waits forever for storage, or a proxy in front
+        of it, that sends nothing more.
         """
         waits = _S3 | getattr(self.fs, "config_kwargs", {})
         seconds = waits["connect_timeout"] + waits["read_timeout"] + len(content) / _SLOWEST
@@ -292,8 +256,8 @@ class Objects:
     def _below(self, start: str, end: str) -> list[dict[str, Any]]:
         """Return every object whose path begins with `start` and `end`.
 
-        One request for each thousand. The folder above is listed, as s3fs asks twice more for a folder that is not
-        there.
+        This takes one request per thousand objects. The parent folder is listed, because s3fs sends two more requests
+        for a folder that is missing.
         """
         above, _, name = start.rpartition("/")
         try:
@@ -304,7 +268,7 @@ class Objects:
             )
         except FileNotFoundError:
             return []
-        # Not every file system of fsspec uses the prefix.
+        # Not every fsspec file system honours the prefix.
         return [each for path, each in found.items() if path.startswith(start + end)]
 
     def _call(self, path: str, doing: str, call: Callable[[], T], patience: float | None = None) -> T:
@@ -335,9 +299,9 @@ _UNDER_WAY = b'{"complete": false}\n'
 def upload_folder(url: str, marker: str) -> Iterator[Path]:
     """Yield a new folder whose content is uploaded to `url` at the end.
 
-    Nothing is uploaded after an error. `marker` is the file that marks such folders and says when one is complete: it
-    is uploaded last, and says that others are still coming until then. Raises `StoreError` when anything else lies at
-    the URL, and when the storage does not answer.
+    Nothing is uploaded after an error. `marker` is the file that marks such a folder and says whether it is complete:
+    its final content is uploaded last. Raises `StoreError` if other files are at the URL, or if the storage does not
+    answer.
     """
     objects, root = Objects.at(url.rstrip("/"))
     before = _below(objects, root)

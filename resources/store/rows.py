@@ -1,4 +1,4 @@
-"""Rows derived from stored tables: lineage, figures, and finished rows to take over."""
+"""Rows derived from stored tables: lineage, figures, and finished rows to reuse."""
 
 import json
 import logging
@@ -48,9 +48,9 @@ LINEAGE = pa.schema(
 )
 """One row for each page (or query) and asset.
 
-`recipe` is the table's, back to the source; `parameters` (prompts, sampling, thresholds) and
-`versions` (weights, engine, libraries) are JSON, `code_version` the versions of the code of table and engine
-as JSON. What nobody recorded is null.
+`recipe` is the table's recipe, which covers everything back to the source. `parameters` (prompts, sampling,
+thresholds), `versions` (weights, engine, libraries) and `code_version` (of table and engine) are JSON. Values that
+nobody recorded are null.
 """
 
 
@@ -58,8 +58,8 @@ as JSON. What nobody recorded is null.
 class MadeWith:
     """The engine that an asset's rows were made with.
 
-    `versions` is the identity of all behind the rows: weights, engine, packages. `model` and `revision` name the model
-    in it; an engine of files or packages alone has none. An asset of code alone has only `code_version`.
+    `versions` identifies everything behind the rows: weights, engine and packages. `model` and `revision` name the
+    model among them, if there is one. An asset made by code alone has only `code_version`.
     """
 
     engine: str | None = None
@@ -79,10 +79,7 @@ def is_setting(name: str) -> bool:
 
 
 def made_with(metadata: Mapping[str, str]) -> MadeWith:
-    """Return the engine named in a table's stored metadata.
-
-    All fields are empty where there is no metadata.
-    """
+    """Return the engine named in a table's metadata; all fields are empty without any."""
     own = json.loads(metadata.get(MADE_WITH, "{}"))
     engine = next(iter(own.get("engines", ())), {})
     versions = engine.get("weights", {})
@@ -111,9 +108,9 @@ def lineage_rows(
 ) -> pa.Table:
     """Return the `LINEAGE` rows of one shard.
 
-    All three are by asset: its table, the metadata of it, and its rows of the ledger. A table is of pages or, with a
-    column `query_id`, of queries; columns besides the id, state, reason and fingerprint are not used. The ledger may
-    hold other rows, and none for what was made before it was kept.
+    The arguments hold, by asset, its table, the table's metadata, and its ledger rows. A table has a row per page or,
+    with a column `query_id`, per query; only its id, state, reason and fingerprint are used. The ledger may hold other
+    rows too, and lacks those made before it was introduced.
     """
     rows = [
         row
@@ -155,7 +152,7 @@ def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
 def _model(weights: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Return the name and revision of the weights, or None for each.
 
-    Engines with a server state them in one form, engines that load a Hub repository in another.
+    Engines with a server state them in one form, and engines that load a Hub repository in another.
     """
     if "model" in weights:
         return weights["model"], weights.get("revision")
@@ -167,10 +164,7 @@ def _json(value: Mapping[str, Any]) -> str | None:
 
 
 def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
-    """Return `page_id` and the struct fields of each item of the lists in `column`.
-
-    Order is kept.
-    """
+    """Return `page_id` and the struct fields of each list item in `column`, in order."""
     lists = table[column].combine_chunks()
     parents = pc.call_function("list_parent_indices", [lists])
     structs = pc.call_function("list_flatten", [lists])
@@ -185,14 +179,14 @@ def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
 def with_vector(table: pa.Table) -> pa.Table:
     """Return `page_id`, `index` and `vector` of the figures that have a vector.
 
-    `table` is of the schema FIGURE_EMBEDDINGS.
+    `table` has the schema of figure embeddings.
     """
     found = one_row_a_figure(table, "figures").select(["page_id", "index", "vector"])
     return found.filter(found["vector"].is_valid())
 
 
 def region_ids(figures: pa.Table) -> list[str]:
-    """Return the ids of the regions of figures, by `page_id` and `index`."""
+    """Return the region ids of figures, made of `page_id` and `index`."""
     known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
     return [f"{page_id}_{index}" for page_id, index in known]
 
@@ -215,10 +209,10 @@ Key = tuple[str, str]
 
 
 class MovedRows:
-    """Finished rows of a table that other shards hold than those that want them.
+    """Finished rows that are stored under other shards than those that now need them.
 
-    A file that is divided, or joined with another, takes its pages to other shards. They are looked for in the tables
-    of shards that are not `indexed` any more, and of those whose file has changed. `tables` are read once.
+    If a file is split or joined with another, its pages move to other shards. Their rows are looked for in the tables
+    of shards that are no longer `indexed`, and of shards whose file has changed.
     """
 
     def __init__(
@@ -228,9 +222,9 @@ class MovedRows:
         self._indexed = indexed
 
     def find(self, shard: str, wanted: Collection[Key]) -> pa.Table:
-        """Return the `wanted` rows of a shard, once each, with their ledger entries.
+        """Return the `wanted` rows of a shard, once each, and copy their ledger entries.
 
-        The caller holds the lock of the table. Raises `StoreError`.
+        The caller holds the table's lock. Raises `StoreError`.
         """
         by_shard: dict[str, list[Key]] = defaultdict(list)
         for key in wanted:
@@ -246,12 +240,12 @@ class MovedRows:
 
     @cached_property
     def _shards(self) -> dict[Key, str]:
-        """Return the shard that holds each row, in its table or a version of it."""
+        """The shard that holds each row, in its table or in a kept version."""
         published = self._store.published(self._asset)
         if not published:
             return {}
         left = published.keys() - set(self._indexed)
-        # A shard whose file changed has a table of pages that was replaced.
+        # If a shard's file changed, its table of pages was replaced, which left a version.
         changed = {name.partition("/")[0] for name in self._store.parts(VERSIONS, TABLES.pages.name).names()}
         shards = {}
         for shard in sorted(left | changed):
@@ -276,8 +270,8 @@ def known_rows(
 ) -> pa.Table:
     """Return the `wanted` finished rows of kept versions, once each.
 
-    With `published` those of the table itself too. Of a version without any only the keys and the state are read; one
-    version at a time is in memory. A version of another schema is skipped. Raises `StoreError`.
+    With `published`, the table itself is searched too. A version without wanted rows costs only a read of its keys and
+    states, and one version at a time is in memory. Versions of another schema are skipped. Raises `StoreError`.
     """
     missing = set(wanted)
     found = [schema.empty_table()]
@@ -291,7 +285,7 @@ def known_rows(
             _log.warning("%s", error)
             continue
         if table is not None and table.schema.equals(schema):
-            # Of this look: the run may have replaced the table of another shard since the one before.
+            # The places are found anew, because the run may have replaced another shard's table since the last read.
             rows = {key: at for key, at in _places(table, id_column).items() if key in missing}
             found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
             missing -= rows.keys()
@@ -299,10 +293,7 @@ def known_rows(
 
 
 def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Iterator[str | None]:
-    """Yield the versions of a table, newest first.
-
-    With `published`, None for the table itself comes before them.
-    """
+    """Yield a table's versions, newest first; with `published`, first None for the table."""
     if published:
         yield None
     for version in store.versions(asset, shard):
@@ -310,15 +301,12 @@ def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Itera
 
 
 def _finished_places(store: TableStore, asset: str, shard: str, version: str | None, id_column: str) -> dict[Key, int]:
-    """Return the finished rows of a table with their places.
-
-    Raises `MissingTable`, `DamagedTable`.
-    """
+    """Return the places of a stored table's finished rows. Raises `MissingTable`, `DamagedTable`."""
     return _places(store.read(asset, shard, [id_column, "fingerprint", "state"], version), id_column)
 
 
 def _places(table: pa.Table, id_column: str) -> dict[Key, int]:
-    """Return the finished rows of a table with their places."""
+    """Return the places of a table's finished rows, by key."""
     keys = table.select([id_column, "fingerprint", "state"])
     return {
         (row[id_column], row["fingerprint"]): at for at, row in enumerate(keys.to_pylist()) if row["state"] in FINAL

@@ -16,7 +16,7 @@ from resources.fingerprints import fingerprint
 from resources.store.ledger import moment_of
 
 ANSWER_TOKENS = "answer_tokens"
-"""Tokens that a model wrote for a row."""
+"""Number of tokens that a model wrote for a row."""
 COUNTED = {
     "requests": "requests",
     "image_tokens": "image tokens",
@@ -38,9 +38,9 @@ COUNTED = {
     "rows_failed": "failed",
     "rows_quarantined": "quarantined",
 }
-"""The figures of a summary, with their names for a person; engines count more, which the UI shows."""
+"""The figures of a summary with their display names; engines count more, which only the UI shows."""
 _LISTED = 5
-"""Rows with the most tokens that are named."""
+"""Number of rows with the most tokens that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class AssetRun:
-    """One run of one asset: its rows of known cost, seconds, end and counts."""
+    """One run of one asset: its end, rows of known cost, seconds and counts."""
 
     run_id: str
     ended: datetime
@@ -81,7 +81,7 @@ class AssetRun:
 
 
 def sum_rows(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary | None:
-    """Return the summary of rows by their (id, fingerprint); None where nothing was counted."""
+    """Return the summary of rows by (id, fingerprint), or None if nothing was counted."""
     counted: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     for (row_id, _), each in figures.items():
@@ -93,11 +93,11 @@ def sum_rows(figures: Mapping[tuple[str, str], Mapping[str, float]]) -> Summary 
 
 
 def runs_of(ledger: pa.Table, most: int | None = None) -> list[AssetRun]:
-    """Return the runs of an asset's ledger, newest first and at most `most`.
+    """Return at most `most` runs of an asset's ledger, newest first.
 
     Rows of unknown cost are left out.
     """
-    # By plain values, and with times as numbers: expressions and Python datetimes load pandas.
+    # Plain values and numeric times are used, because expressions and Python datetimes load pandas.
     known = ledger.filter(ledger["seconds"].is_valid())
     moments: list[Any] = known["made_at"].cast(pa.int64()).to_pylist()
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -118,14 +118,14 @@ def _run(run_id: str, ended: datetime, rows: Sequence[Mapping[str, Any]]) -> Ass
 
 _FOLDER = "self_tests"
 TESTED = ("layout", "recognition", "embedding")
-"""The sections of a profile whose engines the samples can judge: nobody knows what to say of a figure."""
+"""The profile sections whose engines the samples can judge; notes on figures have no right answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
     """The result of an engine's self-test on the samples, with its recipe and time.
 
-    `figures` are by name, `problems` one line each.
+    `figures` are keyed by name, and each of the `problems` is one line.
     """
 
     section: str
@@ -137,7 +137,7 @@ class SelfTest:
 
     @classmethod
     def now(cls, section: str, recipe: Mapping[str, Any], figures: Mapping[str, float], problems: list[str]) -> Self:
-        """Return the result of a test that has just been made; `recipe` is the engine's."""
+        """Return the result of a test that has just run; `recipe` is the engine's."""
         when = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(section, str(recipe["engine"]), fingerprint(recipe), when, figures, problems)
 
@@ -155,31 +155,22 @@ class SelfTest:
 
 
 def keep(home: Path, result: SelfTest) -> None:
-    """Write the result in place of the last one of its recipe.
-
-    Raises `StoreError`.
-    """
+    """Write the result over the last one of its recipe. Raises `StoreError`."""
     content = json.dumps(asdict(result), ensure_ascii=False, indent=1) + "\n"
     replace_bytes(_path(home, result.recipe), content.encode())
 
 
 def find(home: Path, recipe: Mapping[str, Any]) -> SelfTest | None:
-    """Return the last result of an engine's recipe on this home.
-
-    None where there is none that can be read.
-    """
+    """Return the last readable result of an engine's recipe in this home, if any."""
     try:
         return SelfTest(**json.loads(_path(home, fingerprint(recipe)).read_bytes()))
     except (OSError, ValueError, TypeError):
-        # A record that was cut off or is of another release says nothing; the next test writes it anew.
+        # A record that is cut off or of another release is useless; the next test rewrites it.
         return None
 
 
 def of_table(home: Path, made_with: str) -> SelfTest | None:
-    """Return the last result of the engine behind a table, by its `made_with`.
-
-    None for a table of code alone.
-    """
+    """Return the last result of the engine in a table's `made_with`, if it has one."""
     engines = json.loads(made_with or "{}").get("engines", ())
     return next(filter(None, (find(home, recipe) for recipe in engines)), None)
 

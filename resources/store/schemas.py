@@ -14,7 +14,7 @@ BOX_2D = pa.list_(pa.int32(), 4)
 
 
 def _column(name: str, kind: pa.DataType, says: str, nullable: bool = True) -> pa.Field:
-    """Return a column whose description is shown wherever its schema is."""
+    """Return a column with a description, shown wherever its schema is shown."""
     return pa.field(name, kind, nullable, {"description": says})
 
 
@@ -270,7 +270,7 @@ OCR_RUNS = pa.schema(
         _column("notes", pa.list_(pa.string()), "What was wrong, one line each."),
     ]
 )
-"""The scores of one run, sample by sample: what the next one is compared with."""
+"""The scores of one run, sample by sample, with which the next run is compared."""
 
 RETRIEVAL_TOKENS = pa.schema([PAGE_ID, _column("tokens", pa.list_(pa.string()), "Content morphemes.", nullable=False)])
 

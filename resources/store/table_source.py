@@ -1,4 +1,4 @@
-"""Footers of published tables, and the check that tables are of the indexed corpus."""
+"""Footers of published tables, and the check that tables belong to the indexed corpus."""
 
 import json
 import logging
@@ -16,14 +16,14 @@ from resources.store.table_store import TableStore
 _log = logging.getLogger(__name__)
 
 _told: set[str] = set()
-"""Stores whose footers cannot be kept, of which this process has said so."""
+"""URLs of stores about which this process has already warned that footers cannot be kept."""
 _FOLDER, _NAME = ".footers", "footers.parquet"
 SOURCES = "sources"
-"""Key of a table's metadata: JSON of (asset, fingerprint) of all that it and its parents read of the corpus."""
+"""Key of a table's metadata: JSON of (asset, fingerprint) for all that it and its parents read from the corpus."""
 _seen: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
-"""The footers that this process saw last, by URL of an object store and asset, so as not to fetch them again."""
+"""The footers that this process last saw, by URL of an object store and asset, to avoid fetching them again."""
 _FEW, _AT_ONCE = 4, 16
-"""Footers that are read one after the other, and requests that are under way at once for more."""
+"""Most footers that are read one after another, and the concurrent requests if there are more."""
 _COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
 _SCHEMA = pa.schema(
     [
@@ -55,24 +55,24 @@ class Entry:
 
     @cached_property
     def states(self) -> dict[str, int]:
-        """The number of rows by state; empty for a table of files."""
+        """The number of rows by state; empty for a table of released files."""
         return json.loads(self.states_json)
 
     @cached_property
     def sources(self) -> list[list[str]]:
-        """The (asset, fingerprint) of all corpus content that it and its parents read."""
+        """The (asset, fingerprint) pairs of all corpus content that it and its parents read."""
         return json.loads(self.sources_json)
 
     @cached_property
     def regions(self) -> dict[str, int]:
-        """The number of regions by task; only for a table of regions."""
+        """The number of regions by task; empty if the table has none."""
         return json.loads(self.regions_json or "{}")
 
 
 class FooterCache:
     """The cached footers of a store, saved in the store too.
 
-    The cache only saves time: a table's own footer is the truth.
+    The cache only saves time; a table's own footer is authoritative.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -81,10 +81,7 @@ class FooterCache:
         self._can_write = True
 
     def tables(self, asset: str) -> dict[str, Entry]:
-        """Return the published tables of an asset by shard.
-
-        A damaged one counts as none. Raises `StoreError`.
-        """
+        """Return the published, undamaged tables of an asset by shard. Raises `StoreError`."""
         stamps = self._store.published(asset)
         known = self._known.get(asset)
         kept = self._kept(asset) if known is None and stamps else known or {}
@@ -92,7 +89,7 @@ class FooterCache:
         read = dict(zip(new, self._footers(asset, new), strict=True))
         known_now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
         now = {shard: (stamp, entry) for shard, (stamp, entry) in known_now.items() if entry is not None}
-        # An empty one is not worth a file, nor pandas, which the first array that is made loads.
+        # An empty cache is not worth a file, nor loading pandas, which the first new array does.
         if now != kept and now and self._can_write:
             self._write(asset, now)
         self._known[asset] = now
@@ -107,7 +104,7 @@ class FooterCache:
     def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry | None]:
         if self._store.local or len(shards) <= _FEW:
             return [self._footer(asset, shard) for shard in shards]
-        # Each is a request, which takes time but hardly any work.
+        # Each footer is a request, which takes time but hardly any work.
         return list(ordered_map(lambda shard: self._footer(asset, shard), shards, _AT_ONCE))
 
     def _footer(self, asset: str, shard: str) -> Entry | None:
@@ -116,7 +113,7 @@ class FooterCache:
         except DamagedTable as error:
             _log.warning("%s", error)
             return None
-        # A table that somebody else wrote has no such metadata, and is stale.
+        # A table written by another program has no such metadata, and counts as stale.
         *known, regions = (metadata.get(name) for name in _COLUMNS)
         recipe, content, made_with, made_from, states, sources = (value or "" for value in known)
         return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
@@ -142,19 +139,19 @@ class FooterCache:
 
 
 SOURCE = "source"
-"""Key of `made_from` beside the parents' names: the fingerprint of what an asset reads of the corpus itself."""
+"""Key of `made_from` besides the parents' names: the fingerprint of what an asset reads from the corpus itself."""
 
 Source = Callable[[str, str], str | None]
-"""Fingerprint of what an asset reads of the indexed corpus for a shard; None where it reads its parents alone."""
+"""A function of asset and shard: the fingerprint of what is read from the indexed corpus, None if only parents are."""
 
 IsOfCorpus = Callable[[str, str], bool]
-"""A function that tells whether the table of an asset and shard goes back to the indexed corpus."""
+"""A function of asset and shard that tells whether their table derives from the indexed corpus."""
 
 
 def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
     """Return JSON of every (asset, fingerprint) of the corpus behind a table.
 
-    These are its own, and those of its `parents`, the tables that it is made from.
+    It joins the table's own `source` with those of its `parents`, the tables that it is made from.
     """
     own = [] if source is None else [(asset, source)]
     inherited = [tuple(entry) for parent in parents for entry in json.loads(parent)]
@@ -162,17 +159,17 @@ def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
 
 
 class CorpusCheck:
-    """Compares the sources of tables with the indexed corpus."""
+    """The comparison of tables' sources with the indexed corpus."""
 
     def __init__(self, store: TableStore, source: Source) -> None:
         self._source = source
         self._footers = FooterCache(store)
 
     def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
-        """Return the check for the tables as they are; a missing table has no corpus.
+        """Return the check for the present tables; a missing table fails it.
 
-        `known` are the footers of assets that the caller has just looked at.
-        Calling it raises `StoreError` when a table is damaged, and `SourceError` for a shard that the corpus lacks.
+        `known` are the footers of assets that the caller has just read. Calling the check raises `StoreError` if a
+        table is damaged, and `SourceError` for a shard that the corpus lacks.
         """
         tables: dict[str, dict[str, list[list[str]]]] = {}
 

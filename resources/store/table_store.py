@@ -25,25 +25,25 @@ from resources.store.versions import FOLDER, Version, Versions
 _log = logging.getLogger(__name__)
 _LOCKS = ".locks"
 JOURNAL = ".journal"
-"""Folder of the rows that are finished while their table is not."""
+"""Folder of the finished rows of unfinished tables."""
 _METADATA_PREFIX = b"kopub."
 _COMPRESSION = "zstd"
 _PROOF, _PROVED = b"proof", b"proved"
-"""Keys of a file's metadata: the SHA-256 of what comes before its footer, and that it has one: whoever writes a table
-that was read keeps the second alone."""
+"""Keys of a file's metadata: the SHA-256 of the bytes before its footer, and a flag that there must be one. A program
+that reads a table and writes it again keeps only the flag."""
 _SAID = b"said"
-"""Key of the fingerprint of what a table's metadata says of its making."""
+"""Key of the fingerprint of the metadata that says how a table was made."""
 KEPT = 2
-"""Replaced tables that are kept of each."""
+"""Number of replaced versions kept of each table."""
 
 
 class TableStore:
     """Tables under `url`, at `<asset>/<shard>.parquet`; any fsspec URL or folder.
 
-    A table is published by one rename (local) or one upload (object storage): a writer that is
-    killed leaves the old table or the new one, and one that lost its lock publishes nothing. Asset
-    and shard names are the platform's own, never taken from page data. One that replaces a table of
-    another recipe keeps it as a version, in `.versions/<asset>/<shard>/`.
+    A table is published by one rename (local) or one upload (object storage): a killed writer leaves either the old
+    table or the new one, and a writer that lost its lock publishes nothing. Asset and shard names are the platform's
+    own, never taken from page data. A table replaced by one of another recipe is kept as a version, in
+    `.versions/<asset>/<shard>/`.
     """
 
     url: str
@@ -56,9 +56,9 @@ class TableStore:
         return self._objects.has(self._path(asset, shard))
 
     def published(self, asset: str) -> dict[str, str]:
-        """Return the shards of an asset's tables, each with a mark of its file.
+        """Return the shards of an asset's tables, each with a mark that identifies its file.
 
-        The mark differs from that of the file it replaced.
+        A file that replaces another has a different mark.
         """
         return {
             PurePosixPath(file["name"]).stem: fingerprint({key: str(value) for key, value in file.items()})
@@ -71,11 +71,11 @@ class TableStore:
     ) -> pa.Table:
         """Return the table, or only `columns` of it.
 
-        This is the current table, or the kept `version` of that recipe. A whole table is proved to be the one that was
-        written, columns by the checksums of their pages. Raises `MissingTable`, also for a version that is not kept,
-        and `DamagedTable`.
+        It is the current table, or the kept `version` with that recipe. A whole table is checked against the hash with
+        which it was written, and columns by the checksums of their pages. Raises `MissingTable`, also for a version
+        that is not kept, and `DamagedTable`.
         """
-        # Not `read_table`: that loads Arrow's datasets, and with them pandas, which takes a fifth of a second.
+        # `read_table` would load Arrow's datasets, and with them pandas, which takes a fifth of a second.
         with self._reading(asset, shard, version, whole=columns is None) as file:
             if columns is None:
                 return _prove(file.read_buffer())
@@ -85,19 +85,13 @@ class TableStore:
             return table.read(list(columns)).select(list(columns))
 
     def open(self, asset: str, shard: str) -> pq.ParquetFile:
-        """Return the table as an open file, for single rows of it.
-
-        Raises `StoreError`.
-        """
+        """Return the table as an open file, for reading single rows. Raises `StoreError`."""
         path = self._path(asset, shard)
         with self._told(asset, shard, None):
             return pq.ParquetFile(self._opened(path), page_checksum_verification=True)
 
     def find(self, asset: str, shard: str) -> tuple[pa.Table, dict[str, str]] | None:
-        """Return the table and the metadata it was written with.
-
-        None where it has not been made yet. Raises `StoreError`.
-        """
+        """Return the table and its metadata; None if not made yet. Raises `StoreError`."""
         try:
             table = self.read(asset, shard)
         except MissingTable:
@@ -108,9 +102,9 @@ class TableStore:
     def find_sound(
         self, asset: str, shard: str, warn: Callable[[str], None] = _log.warning
     ) -> tuple[pa.Table, dict[str, str]] | None:
-        """Return what `find` does for whoever makes the table again.
+        """Return what `find` does, or None with a warning if the table is damaged.
 
-        None where it is damaged too, which `warn` is told. Raises `StoreError`.
+        This is for a caller that can make the table again. Raises `StoreError`.
         """
         try:
             return self.find(asset, shard)
@@ -119,10 +113,7 @@ class TableStore:
             return None
 
     def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
-        """Return the metadata of the table.
-
-        None where it has not been made yet. Raises `StoreError`.
-        """
+        """Return the metadata of the table; None if not made yet. Raises `StoreError`."""
         try:
             return self.metadata(asset, shard)
         except MissingTable:
@@ -132,7 +123,7 @@ class TableStore:
         return self.footer(asset, shard)[0]
 
     def arrow_schema(self, asset: str, shard: str) -> pa.Schema:
-        """Return the columns of the table with their types; no row is read."""
+        """Return the columns of the table with their types, without reading rows."""
         with self._reading(asset, shard) as file:
             return pq.read_schema(file)
 
@@ -140,20 +131,20 @@ class TableStore:
         return self.arrow_schema(asset, shard).names
 
     def metadata(self, asset: str, shard: str, version: str | None = None) -> dict[str, str]:
-        """Return the metadata the table was written with."""
+        """Return the metadata with which the table was written."""
         with self._reading(asset, shard, version) as file:
             return _stored_metadata(pq.read_metadata(file).metadata)
 
     def footer(self, asset: str, shard: str) -> tuple[int, dict[str, str]]:
-        """Return the rows of the table and its metadata, in one look."""
+        """Return the table's number of rows and its metadata in one read."""
         with self._reading(asset, shard) as file:
             footer = pq.read_metadata(file)
             return footer.num_rows, _stored_metadata(footer.metadata)
 
     def versions(self, asset: str, shard: str) -> list[Version]:
-        """Return the tables that are kept besides the current one, newest first.
+        """Return the kept versions that differ from the current table, newest first.
 
-        Beside a damaged table all of them are. Raises `StoreError`.
+        If the current table is damaged, all versions are returned. Raises `StoreError`.
         """
         kept = self._versions(asset, shard)
         recipes, found, now = kept.found(), [], None
@@ -166,7 +157,7 @@ class TableStore:
                 with self._told(asset, shard, recipe):
                     found.append(kept.describe(recipe))
             except MissingTable:
-                # Whoever publishes the shard has just evicted it.
+                # A run that publishes the shard has just evicted this version.
                 continue
             except DamagedTable as error:
                 self._objects.set_aside(kept.path(recipe), error)
@@ -177,12 +168,12 @@ class TableStore:
     ) -> None:
         """Replace the table.
 
-        Raises `StoreError` when it cannot be written; the old one is then untouched. `replaces` is false where the
-        caller knows that there is none.
+        Raises `StoreError` if it cannot be written; the old table is then untouched. `replaces` is false if the caller
+        knows that there is no old table.
         """
         path, versions, lock = self._path(asset, shard), self._versions(asset, shard), self._lock(asset, shard)
         recipe = metadata.get("recipe", "")
-        # Tables without a recipe, as scores, have no versions.
+        # Tables without a recipe, such as scores, have no versions.
         replaces = replaces and bool(recipe)
         if lock is not None:
             lock.check()
@@ -198,10 +189,7 @@ class TableStore:
             versions.prune(self.keep_versions, recipe)
 
     def update(self, asset: str, shard: str, table: pa.Table, metadata: Mapping[str, str]) -> None:
-        """Write the table unless the same rows and metadata are there already.
-
-        Raises `StoreError`.
-        """
+        """Write the table, unless it already has these rows and metadata. Raises `StoreError`."""
         if not self._holds(asset, shard, table, metadata):
             self.write(asset, shard, table, metadata)
 
@@ -209,7 +197,7 @@ class TableStore:
     def exclusive(self, asset: str, shard: str, wait: bool = True) -> Iterator[None]:
         """Let one process at a time make a table.
 
-        Others wait, or raise `BusyTable` at once without `wait`. The context may end in another thread. Raises
+        The others wait or, without `wait`, raise `BusyTable` at once. The context may end in another thread. Raises
         `StoreError`.
         """
         what, name = f"{asset} of {shard}", self._lock_name(asset, shard)
@@ -222,13 +210,13 @@ class TableStore:
 
     @property
     def local(self) -> bool:
-        """Return whether the tables lie on a disk of this machine."""
+        """Whether the tables are on a disk of this machine."""
         return self._objects.local
 
     def fetched_once(self) -> AbstractContextManager[None]:
-        """Fetch each small table once for all reads of this thread.
+        """Fetch each small table once for all reads of this thread until the context ends.
 
-        Only on object storage, and until the context ends.
+        This has an effect only on object storage.
         """
         return fetched_once()
 
@@ -243,8 +231,8 @@ class TableStore:
     def parts(self, *folder: str, saves_work: bool = True) -> AppendLog:
         """Return the log of small tables in a folder beside the tables.
 
-        The name of the folder begins with a dot. It may go on with an asset and a shard, whose lock then counts.
-        `saves_work` is false where nobody can make its rows again.
+        The folder's name begins with a dot. If an asset and a shard follow, their lock applies. `saves_work` is false
+        if nobody can make its rows again.
         """
 
         def lock() -> Lock | None:
@@ -270,7 +258,7 @@ class TableStore:
         return f"{self._root}/{_LOCKS}/{asset}.{shard}"
 
     def _lock(self, asset: str, shard: str) -> Lock | None:
-        """Return the lock of a table, where this process holds it."""
+        """Return the lock of a table if this process holds it."""
         return find_lock(self._lock_name(asset, shard))
 
     def _path(self, asset: str, shard: str) -> str:
@@ -296,13 +284,13 @@ class TableStore:
 
     def _opened(self, path: str, whole: bool = False) -> Any:
         if self._objects.local:
-            # By Arrow itself: its threads may outlive a command, and must not need Python then.
+            # Arrow opens the file itself, because its threads may outlive a command and must not need Python then.
             return pa.OSFile(path)
         return pa.BufferReader(self._objects.whole(path)) if whole else self._objects.open(path)
 
     @contextmanager
     def _told(self, asset: str, shard: str, version: str | None) -> Iterator[None]:
-        """Turn errors of reading into `MissingTable`, `DamagedTable` and `StoreError`."""
+        """Turn read errors into `MissingTable` and `DamagedTable`."""
         try:
             yield
         except FileNotFoundError:
@@ -327,10 +315,7 @@ class TableStore:
 
 
 def _parquet(table: pa.Table) -> pa.Buffer:
-    """Return a table as the bytes of a Parquet file.
-
-    Its footer has the SHA-256 of what comes before it.
-    """
+    """Return a table as Parquet, with the SHA-256 of all before the footer in it."""
     sink = pa.BufferOutputStream()
     file = _HashingStream(sink)
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _PROVED: b"1"})
@@ -341,7 +326,7 @@ def _parquet(table: pa.Table) -> pa.Buffer:
 
 
 class _HashingStream(io.RawIOBase):
-    """A file object that writes to a stream and hashes the bytes."""
+    """A file object that writes bytes to a stream and hashes them."""
 
     def __init__(self, sink: pa.BufferOutputStream) -> None:
         self.sha256 = hashlib.sha256()
@@ -360,16 +345,13 @@ class _HashingStream(io.RawIOBase):
 
 
 def _prove(content: pa.Buffer) -> pa.Table:
-    """Return the table of a file.
-
-    Raises `pa.ArrowInvalid` where its rows are not those that were written.
-    """
+    """Return the table of a file. Raises `pa.ArrowInvalid` if its rows were changed."""
     file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
     table = file.read()
-    # A file has its metadata twice. Of the copy in its Arrow schema nothing counts but the types.
+    # A file holds its metadata twice; of the copy in its Arrow schema, only the types count.
     metadata = dict(file.metadata.metadata or {})
     metadata.pop(b"ARROW:schema", None)
-    # A release before this one wrote no proof.
+    # Files of earlier releases have no proof.
     if metadata.pop(_PROVED, None) or _PROOF in metadata:
         footer = int.from_bytes(content[-8:-4], "little") + 8
         if metadata.pop(_PROOF, b"").decode() != hashlib.sha256(content[:-footer]).hexdigest():
@@ -378,12 +360,9 @@ def _prove(content: pa.Buffer) -> pa.Table:
 
 
 def _stored_metadata(stored: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """Return the metadata that a table was written with.
-
-    Raises `pa.ArrowInvalid` where that was changed.
-    """
+    """Return the metadata stored with a table. Raises `pa.ArrowInvalid` if it was changed."""
     own = {key: value for key, value in (stored or {}).items() if key.startswith(_METADATA_PREFIX)}
-    # A release before this one wrote no fingerprint.
+    # Files of earlier releases have no fingerprint.
     if stored and stored.get(_SAID, said := _fingerprint_of(own)) != said:
         raise pa.ArrowInvalid("what it says of its making was changed after it was written")
     return {key.removeprefix(_METADATA_PREFIX).decode(): value.decode() for key, value in own.items()}

@@ -15,14 +15,14 @@ from resources.store.objects import Objects
 
 FOLDER = ".versions"
 RECIPE = b"kopub.recipe"
-"""Key of a table's metadata."""
+"""Key of the recipe in a table's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
     """A kept table: its recipe, time, rows and size in bytes.
 
-    The time is when the table was made on a local disk, and when it was replaced on object storage.
+    On a local disk the time is when the table was made; on object storage, when it was replaced.
     """
 
     recipe: str
@@ -33,10 +33,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Version:
-    """A kept file; `number` counts up with every table that is kept.
-
-    Clocks and file times may mislead.
-    """
+    """A kept file; `number` grows with each kept table, since clocks may mislead."""
 
     number: int
     recipe: str
@@ -51,14 +48,11 @@ class Versions:
         self._folder = folder
 
     def found(self) -> list[str]:
-        """Return the recipes that are kept, newest first."""
+        """Return the recipes of the kept versions, newest first."""
         return list(dict.fromkeys(entry.recipe for entry in self._entries()))
 
     def path(self, recipe: str) -> str:
-        """Return the path of the version of a recipe.
-
-        Raises `FileNotFoundError` when nothing of the recipe is kept.
-        """
+        """Return the path of the version with a recipe. Raises `FileNotFoundError` if none is kept."""
         for entry in self._entries():
             if entry.recipe == recipe:
                 return entry.path
@@ -73,9 +67,9 @@ class Versions:
     def keep(self, table: str, current: str) -> bool:
         """Keep the table at path `table`, unless its recipe is `current`.
 
-        Returns whether it is kept. The table itself stays where it is. On a local disk both names share one file, so a
-        version takes room only once the table is replaced. Elsewhere the bytes that are kept say themselves which
-        recipe they are of: another writer may replace the table meanwhile. Raises `StoreError`; nothing is lost then.
+        Returns whether there was a table. The table itself stays in place. On a local disk both names share one file,
+        so a version takes space only once the table is replaced. Elsewhere, the recipe is read from the copied bytes
+        themselves, because another writer may replace the table meanwhile. Raises `StoreError`; nothing is lost then.
         """
         try:
             content = None if self._objects.local else self._objects.get(table)
@@ -96,7 +90,7 @@ class Versions:
         return True
 
     def prune(self, most: int, current: str) -> None:
-        """Remove all but the newest `most`, and what is kept of the `current` recipe.
+        """Remove all but the newest `most` versions, and any of the `current` recipe.
 
         Raises `StoreError`.
         """
@@ -104,7 +98,7 @@ class Versions:
         wanted = list(dict.fromkeys(entry.recipe for entry in entries if entry.recipe != current))[:most]
         for entry in entries:
             if entry.recipe in wanted:
-                # The newest of its recipe; after a kill there may be one more.
+                # Only the newest of a recipe is kept; after a kill there may be a second one.
                 wanted.remove(entry.recipe)
                 continue
             try:
@@ -113,10 +107,7 @@ class Versions:
                 raise StoreError(f"{entry.path} cannot be removed ({error.strerror or error}): remove it") from error
 
     def _entries(self) -> list[_Version]:
-        """Return the kept files, newest first.
-
-        After a kill a recipe may be there twice.
-        """
+        """Return the kept files, newest first; after a kill, a recipe may occur twice."""
         files = (file["name"] for file in self._objects.listed(self._folder))
         return sorted((_entry(path) for path in files if path.endswith(".parquet")), reverse=True)
 
@@ -127,7 +118,7 @@ def _entry(path: str) -> _Version:
 
 
 def _link(table: str, name: Path) -> None:
-    """Link a second name to the file, or copy it without hard links."""
+    """Give the file a second name, or copy it if hard links are not supported."""
     try:
         os.link(table, name)
     except OSError:
