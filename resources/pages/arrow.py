@@ -1,7 +1,7 @@
 """The rows of one corpus file, Arrow or Parquet, memory-mapped.
 
-A row that cannot be read comes with a problem. No file is trusted: every buffer is checked before it is touched,
-because Arrow itself follows offsets unchecked and a wrong one would end the process.
+A row that cannot be read has a `problem`. No file is trusted: every buffer is checked before it is used, because Arrow
+itself follows offsets unchecked, and a wrong one would crash the process.
 """
 
 import math
@@ -23,13 +23,13 @@ from resources.errors import SourceError, first_line, quoted, visible
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
 PROBLEM, FAILED = "problem", "failed"
-"""Columns with why a row has no image bytes, and whether that may pass, in files that this project writes."""
+"""Columns that say why a row has no image bytes, and whether that may be temporary, in files of this project."""
 TEXT_LAYER = "pdf_text_layer"
-"""A column with the `TextLayer` of a PDF's page, in files that this project writes."""
+"""A column with the `TextLayer` of a PDF page, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
 
 _FILE_MAGIC = b"ARROW1\0\0"
-"""An Arrow file begins with this; a stream of messages follows, the same as in the stream format."""
+"""The start of an Arrow file; a stream of messages follows, as in the stream format."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _BINARY = {
     pa.string(): pa.binary(),
@@ -39,19 +39,19 @@ _BINARY = {
 }
 _OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""Errors of pyarrow for a damaged file; the last one is for names in its schema that are not UTF-8."""
+"""Errors that pyarrow raises for a damaged file; the last one is for schema names that are not UTF-8."""
 _COLUMNS_SHOWN = 300
-"""Characters of a message that list the columns of a file."""
+"""Most characters of a list of columns in a message."""
 _PARQUET_BATCH = 32
-"""Pages taken from a row group at once: some 30 MB of page images at 300 dpi."""
+"""Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A row of a file.
 
-    `problem` says why its image, or the whole row, cannot be read. A `failed` one says so of a page that could not be
-    made, for a reason that is not in its bytes. `damage` says what its image lacks of the page.
+    `problem` says why its image, or the whole row, cannot be read. `failed` means that the page could not be made, for
+    a reason that is not in its bytes. `damage` says which part of the page its image lacks.
     """
 
     id: str | None = None
@@ -68,7 +68,7 @@ class Row:
 class RowBatch(Protocol):
     """Consecutive rows of a file; `problem` says why none of them can be read.
 
-    `misread` names a column with a value of another kind than is wanted, which its rows lack.
+    `misread` describes a column with values of an unexpected kind, which the rows then lack.
     """
 
     @property
@@ -96,14 +96,11 @@ class PageFile(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[RowBatch]:
-        """Yield the batches in order, up to damage that hides the rest.
-
-        `problem` is set when they end.
-        """
+        """Yield the batches in order, up to damage that hides the rest; then set `problem`."""
 
     @abstractmethod
     def row(self, index: int) -> Row:
-        """Return the row at `index`, from 0; one that is not there has a problem."""
+        """Return the row at `index`, from 0; a missing row has a problem."""
 
     def text_layers(self) -> list[str | None]:
         """Return the text layer of each row up to any damage, None without one."""
@@ -117,8 +114,8 @@ class PageFile(ABC):
     def rows(self, count: int) -> Iterator[Row]:
         """Yield exactly `count` rows, as many as were indexed.
 
-        Rows that a damaged file lost come with a problem. Raises `SourceError` when the file is
-        whole and has another number of rows: it is another file.
+        Rows lost from a damaged file have a problem. Raises `SourceError` if the file is whole but has a different
+        number of rows, which makes it another file.
         """
         found = 0
         for batch in self.batches():
@@ -136,8 +133,8 @@ class PageFile(ABC):
 def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
     """Open a corpus file of format "arrow" (file or stream) or "parquet".
 
-    `place` is where it was fetched from. Raises `SourceError` when there is no such file or it has no usable id and
-    image columns.
+    `place` is where it was fetched from. Raises `SourceError` if the file is missing, or has no usable id and image
+    columns.
     """
     place = str(path) if place is None else place
     try:
@@ -152,10 +149,10 @@ def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
 
 
 class ArrowFile(PageFile):
-    """An Arrow file or stream: images are slices of the mapped file, never copied.
+    """An Arrow file or stream, whose images are slices of the mapped file, never copied.
 
-    It is read up to the first record batch that is cut off or damaged in its frame. The rows from
-    there on are lost as a whole: bring in the file again, the manifest has its SHA-256.
+    It is read up to the first record batch that is cut off or has a damaged frame. All rows from there on are lost
+    until a whole file is brought in again; the manifest has its SHA-256.
     """
 
     def __init__(self, path: Path, place: str) -> None:
@@ -196,7 +193,7 @@ class ArrowFile(PageFile):
 
 
 class ParquetFile(PageFile):
-    """A Parquet file, read a row group at a time; safe to share between threads."""
+    """A Parquet file, read one row group at a time; threads may share it."""
 
     def __init__(self, path: Path, place: str) -> None:
         super().__init__(place)
@@ -234,7 +231,7 @@ class ParquetFile(PageFile):
         return Row(problem=f"{self.place} has no row {index}")
 
     def text_layers(self) -> list[str | None]:
-        """Read alone: beside the images of a shard they are small."""
+        """Return the text layers, read without the images, which are much larger."""
         if self.problem or TEXT_LAYER not in self._columns:
             return [None] * (self._ends[-1] if self._ends else 0)
         try:
@@ -243,7 +240,7 @@ class ParquetFile(PageFile):
             return super().text_layers()
 
     def names(self) -> list[tuple[str | None, str | None]]:
-        """Read alone, as the text layers are."""
+        """Return the ids and document names, read without the images."""
         wanted = [name for name in (ID, FILE_NAME) if not self.problem and name in self._file.schema_arrow.names]
         try:
             read = [self._file.read([name])[name].to_pylist() for name in wanted]
@@ -266,7 +263,7 @@ class ParquetFile(PageFile):
 
 
 def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
-    """Return a reader of an Arrow file or stream, from its first batch on."""
+    """Return a reader of an Arrow file or stream, placed at its first batch."""
     file.seek(len(_FILE_MAGIC) if file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
     return pa.ipc.open_stream(file)
 
@@ -292,7 +289,7 @@ def check_schema(schema: pa.Schema, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _LostBatch:
-    """Rows that cannot be read."""
+    """A batch whose rows cannot be read."""
 
     rows: int
     problem: str
@@ -339,7 +336,7 @@ class _ReadBatch:
         )
 
     def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
-        """Return a column as `read` understands its values; None for others, or without the column."""
+        """Return a column's values as `read` converts them, with None for what it cannot."""
         nothing = [None] * batch.num_rows
         if name not in batch.schema.names:
             return nothing
@@ -368,12 +365,12 @@ def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _is_gap(value: Any) -> bool:
-    """Return whether there is no value: null, pandas' NaN, or an empty text."""
+    """Return whether there is no value: null, pandas' NaN, or an empty string."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 def _whole_number(value: Any) -> int:
-    """Return a whole number, also of a float or digits. Raises `ValueError`, `TypeError`."""
+    """Return a whole number, also from a float or digits. Raises `ValueError`, `TypeError`."""
     number = int(value)
     if isinstance(value, bool) or (not isinstance(value, str) and number != value):
         raise ValueError(value)
@@ -381,7 +378,7 @@ def _whole_number(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Return text, or a whole number in digits. Raises `ValueError`."""
+    """Return a text, or a whole number as digits. Raises `ValueError`."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(value)
     return str(value)
@@ -392,7 +389,7 @@ def _id(value: str | bytes | None) -> str | None:
 
 
 class _Values:
-    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` for damaged ones."""
+    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` for damage."""
 
     def __init__(self, array: pa.Array) -> None:
         values = array.view(_BINARY[array.type])

@@ -36,7 +36,7 @@ UPRIGHT_FIELD = (
     "prints their text, and those of a layout that is known beforehand, are left as they came."
 )
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
-"""`{document}_{page, from 1}`, as the ids of SDS KoPub are made."""
+"""`{document}_{page, from 1}`, the form of the ids of SDS KoPub."""
 _MAX_PAGE_NO = 2**31 - 1
 
 
@@ -44,11 +44,11 @@ _MAX_PAGE_NO = 2**31 - 1
 class SourceRow:
     """One row of a shard.
 
-    A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None. `damage` says what its picture
-    lacks of the page.
+    A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None. `damage` says which part of
+    the page its image lacks.
 
-    `page_id` is unique in the corpus and safe in a file name, except that of a row whose own id
-    cannot be used: that is `{shard_key}/row_{row}`.
+    `page_id` is unique in the corpus and safe in a file name, unless the row's own id is unusable: then it is
+    `{shard_key}/row_{row}`.
     """
 
     row: int
@@ -68,7 +68,7 @@ class SourceRow:
 class Query:
     """A question in Korean or English.
 
-    `ground_truth` are the page ids that answer it, the first one first.
+    `ground_truth` are the ids of the pages that answer it, in order.
     """
 
     query_id: str
@@ -94,7 +94,7 @@ class Corpus(Resource):
 
     @property
     def folder(self) -> Path:
-        """The home, where what concerns this machine is kept besides the index."""
+        """The home, which keeps this machine's own files besides the index."""
         return Path(self.home)
 
     @property
@@ -166,7 +166,7 @@ class Corpus(Resource):
 
 
 def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
-    """Return why a row (by number and id) cannot keep its id, else None."""
+    """Return why row `at` cannot keep its id, else None."""
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
     if (problem := folder.problem_with(row.id)) is not None:
@@ -177,7 +177,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
 
 
 def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
-    """Return a row's document and page number, from its columns or else its id."""
+    """Return a row's document and page number, from its columns or else from its id."""
     doc_id, page_no = row.file_name, row.page_number
     if parts := _ID_PARTS.fullmatch(page_id):
         doc_id = parts["doc"] if doc_id is None else doc_id
@@ -193,7 +193,7 @@ def queries_source(manifest: Manifest, shard: str) -> str:
 
 
 def corpus_source(manifest: Manifest, other: "Callable[[], Source]") -> "Source":
-    """Return a source of fingerprints: pages, queries, and for other assets `other`, called once."""
+    """Return fingerprints of pages and queries; `other`, called once, gives other assets'."""
     known: list[Source] = []
 
     def source(asset: str, shard: str) -> str | None:
@@ -228,7 +228,7 @@ _SCHEMA = pa.schema(
 def read_table(path: Path) -> pa.Table:
     """Return a small Parquet table. Raises `SourceError`."""
     try:
-        # Not `read_table`: that loads pandas.
+        # `read_table` would load pandas.
         with pq.ParquetFile(path) as file:
             names = file.schema_arrow.names
             if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -242,8 +242,8 @@ def read_table(path: Path) -> pa.Table:
 def shard_fingerprints(index: CorpusPlace, file: str, sha256: str) -> dict[str, str]:
     """Return the fingerprints of the indexed queries by shard.
 
-    They are read once for all; `sha256` tells an index from the next. Raises `SourceError`, and `StoreError` where they
-    are fetched.
+    The queries are read once for all shards; `sha256` distinguishes one index from the next. Raises `SourceError`, and
+    `StoreError` if they are fetched.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with index.held(file) as path:
@@ -256,9 +256,8 @@ def shard_fingerprints(index: CorpusPlace, file: str, sha256: str) -> dict[str, 
 def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) -> list[Query]:
     """Return the queries of a table in the schema of SDS-KoPub-QA.
 
-    Ground truth is a list of page ids, or of page numbers in the whole corpus, which `annotations`
-    (file_id, page_indices) turns into ids. A query id that comes again gets a number. Raises
-    `SourceError` that begins with `name`.
+    Ground truth is a list of page ids, or of page numbers in the whole corpus, which `annotations` (file_id,
+    page_indices) turns into ids. A repeated query id gets a number. Raises a `SourceError` that begins with `name`.
     """
     missing = [column for column in _REQUIRED if column not in questions.column_names]
     if missing:
@@ -274,8 +273,8 @@ def assign(
 ) -> list[str]:
     """Return the partition key of each query.
 
-    It is the shard of its first ground-truth page that is in the corpus. A query without one stays in the shard where
-    it was `before`, by its id, or goes to one by the hash of its id, the same on every machine.
+    It is the shard of its first ground-truth page in the corpus. A query without one stays in the shard that its id had
+    `before`, or goes to a shard chosen by the hash of its id, the same on every machine.
     """
     return [
         next((shard_of[page] for page in query.ground_truth if page in shard_of), None)
@@ -286,19 +285,19 @@ def assign(
 
 
 def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
-    """Return the queries as they are indexed, each with its shard."""
+    """Return the queries as the indexed table, each with its shard."""
     rows = [asdict(query) | {SHARD: shard} for query, shard in zip(queries, shards, strict=True)]
     return pa.Table.from_pylist(rows, _SCHEMA)
 
 
 def digest(table: pa.Table) -> str:
-    """Return the SHA-256 of the indexed queries, whoever wrote the Parquet file."""
+    """Return the SHA-256 of the indexed queries, whichever program wrote the Parquet file."""
     content = json.dumps(table.to_pylist(), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
-    """Return the indexed queries of one shard, or of all, in their order."""
+    """Return the indexed queries of one shard, or of all, in order."""
     return [
         Query(**{name: value for name, value in row.items() if name != SHARD})
         for row in table.to_pylist()
@@ -329,7 +328,7 @@ def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) ->
 
 
 def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
-    """Return page ids by their number in the corpus; a file's pages count from 1."""
+    """Return page ids by page number in the corpus; a file's pages count from 1."""
     if not {"file_id", "page_indices"} <= set(annotations.column_names):
         found = ", ".join(annotations.column_names)
         raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")

@@ -1,4 +1,4 @@
-"""Find the damage of encoded pictures, in the words of their decoders."""
+"""The search for damage in encoded pictures, described in their decoders' words."""
 
 import re
 import struct
@@ -6,26 +6,26 @@ import struct
 _JPEG_END = b"\xff\xd9"
 _JPEG_CUT_OFF = "Premature end of JPEG file"
 _JPEG_PADDING = re.compile(r"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
-"""The warning of libjpeg about bytes between the last pixel and the end marker: cameras put zeros there."""
+"""libjpeg's warning about bytes between the last pixel and the end marker, where cameras put zeros."""
 
 GROUP_4 = 4
-"""The compression of black and white in fax machines and scanners, as a TIFF numbers it."""
+"""The TIFF number of the black-and-white compression of fax machines and scanners."""
 _SEGMENTS = frozenset({0, 4, 6, 7, 16, 20, 22, 23, 36, 38, 39, 40, 42, 43, 48, 49, 50, 51, 52, 53, 62})
-"""The types of segments of JBIG2."""
+"""The segment types of JBIG2."""
 _LEAST_SEGMENT = 11
-"""Bytes of the shortest segment; fewer at the end are padding."""
+"""Bytes of the shortest segment; fewer bytes at the end are padding."""
 _UNKNOWN_LENGTH = 0xFFFFFFFF
 
 
 def jpeg_damage(data: bytes | memoryview) -> str | None:
-    """Return libjpeg's words on a JPEG's damage, None for a sound one.
+    """Return libjpeg's description of a JPEG's damage, None for a sound one.
 
-    Raises `ValueError` for one of which nothing can be drawn, or that is cut off before its end marker.
+    Raises `ValueError` for a JPEG that cannot be drawn at all, or that is cut off before its end marker.
     """
     from simplejpeg import decode_jpeg, decode_jpeg_header
 
     _, _, colours, _ = decode_jpeg_header(data)
-    # An eighth of the size takes half the time, and reads every bit of the file all the same.
+    # Decoding at an eighth of the size takes half the time, and still reads every bit of the file.
     grey = {
         "colorspace": "CMYK" if colours in ("CMYK", "YCCK") else "GRAY",
         "min_factor": 8,
@@ -48,7 +48,7 @@ def jpeg_damage(data: bytes | memoryview) -> str | None:
 
 
 def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
-    """Return what is wrong with a TIFF's fax data, of which Pillow raises nothing."""
+    """Return what is wrong with a TIFF's fax data, which Pillow does not report."""
     from imagecodecs import TiffError, tiff_decode
 
     try:
@@ -59,7 +59,7 @@ def fax_damage(tiff: bytes | memoryview, frame: int = 0) -> str | None:
 
 
 def fax_as_tiff(data: bytes, width: int, height: int) -> bytes:
-    """Return the fax data of Group 4 that a PDF holds as a TIFF."""
+    """Return a PDF's Group 4 fax data as a TIFF."""
     padded = data + bytes(len(data) % 2)
     tags = {256: width, 257: height, 258: 1, 259: GROUP_4, 262: 0, 273: 8, 277: 1, 278: height, 279: len(data)}
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
@@ -77,7 +77,7 @@ def jbig2_damage(data: bytes) -> str | None:
         many = references >> 5 == 7
         count = struct.unpack_from(">I", data, at - 1)[0] & 0x1FFFFFFF if many else references >> 5
         at += 3 + (count + 8) // 8 if many else 0
-        # The segments that are referred to, and the page.
+        # Skip the numbers of the segments referred to, and of the page.
         at += count * (1 if number <= 1 << 8 else 2 if number <= 1 << 16 else 4) + (4 if flags & 0x40 else 1)
         if at + 4 > len(data):
             return "its JBIG2 data is cut off"

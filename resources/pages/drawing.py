@@ -22,7 +22,7 @@ _TEXT, _TITLE, _TABLE, _FORMULA, _PICTURE, _MARGIN, _OTHER = (
     (110, 110, 110),
     (86, 180, 233),
 )
-"""Okabe and Ito's palette (2008), which colour-blind people can tell apart; grey for the margins of a page."""
+"""Okabe and Ito's palette (2008), whose colours colour-blind people can tell apart; grey is for page margins."""
 
 _COLOURS = {
     **dict.fromkeys(("text", "vertical_text", "abstract", "content", "aside_text"), _TEXT),
@@ -35,11 +35,11 @@ _COLOURS = {
 }
 
 _SIDES = (900, 720, 560, 400, 200, 100)
-"""Lengths of the longer side in pixels, tried in this order: text is legible at the first, only boxes at the last."""
+"""Pixels of the longer side, tried in this order: text is legible at the first, and only boxes at the last."""
 _FADE = 0.5
-"""A page half-way to white stays legible, its boxes stand out, and it takes half the bytes."""
+"""Share of white blended in: half-way to white, a page stays legible, its boxes stand out, and its bytes halve."""
 _QUALITY = 25
-"""Quality of WebP: Korean stays legible at 800 pixels; a higher quality takes more bytes than a larger picture."""
+"""WebP quality: Korean stays legible at 800 pixels, and a higher quality costs more bytes than a larger picture."""
 _FONT_SIZE = 11
 _LINE = 2
 _PADDING = 2
@@ -47,11 +47,10 @@ _DATA_URI = "data:image/webp;base64,"
 
 
 def preview(image: np.ndarray, boxes: Sequence[Box] = (), max_bytes: int = 30_000) -> str:
-    """Return the page scaled down with its layout drawn on it.
+    """Return the page, scaled down with its layout drawn, as a WebP data URI.
 
-    It has boxes, labels and reading order (from 1), as a WebP data URI. `image` is RGB, uint8 (height, width, 3). The
-    URI has at most `max_bytes` characters; the largest picture that fits is taken. Raises `ValueError` when not even a
-    thumbnail fits.
+    The layout is boxes, labels and reading order (from 1). `image` is RGB, uint8 (height, width, 3). The URI is that of
+    the largest picture that fits in `max_bytes` characters. Raises `ValueError` if not even a thumbnail fits.
     """
     for encoded in _candidates(image, boxes):
         uri = _DATA_URI + base64.b64encode(encoded).decode()
@@ -77,13 +76,13 @@ def _fade(image: np.ndarray) -> "Image.Image":
     import cv2
     from PIL import Image
 
-    # Pillow would take all of the page over first: 120 ms for one of 300 dpi, at the end of every shard.
+    # Pillow would first copy the whole page, which takes 120 ms at 300 dpi, at the end of every shard.
     page = Image.fromarray(cv2.resize(image, _size(image, _SIDES[0]), interpolation=cv2.INTER_AREA))
     return Image.blend(page, Image.new("RGB", page.size, "white"), _FADE)
 
 
 def _scale(image: np.ndarray, side: int) -> float:
-    """Return the factor, at most 1, that limits sides to `side`."""
+    """Return the scale, at most 1, that limits both sides to `side` pixels."""
     return min(1.0, side / max(image.shape[:2]))
 
 
@@ -103,7 +102,7 @@ def _draw(page: "Image.Image", boxes: Sequence[Box], scale: float) -> None:
         x1, y1, x2, y2 = (value * scale for value in bbox)
         outside = (x1 - _LINE, y1 - _LINE, max(x1, x2) + _LINE, max(y1, y2) + _LINE)
         draw.rectangle(outside, outline=_colour(label), width=_LINE)
-    # Tags last, so that no later box is drawn over one; in the margin left of the box where there is room.
+    # Tags are drawn last, so that no box covers them, and in the margin left of the box if there is room.
     for bbox, label, index in ordered:
         text = f"{index}: {label}"
         left, top, right, bottom = draw.textbbox((0, 0), text, font=font)

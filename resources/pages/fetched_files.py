@@ -1,4 +1,4 @@
-"""A cache of object storage on this disk, whose least recently used files make room."""
+"""A cache of object storage on this disk, which evicts the least recently used files."""
 
 import hashlib
 import os
@@ -19,28 +19,28 @@ from resources.store.faults import retry, translate_errors
 from resources.store.objects import Objects
 
 _AT_ONCE = 2**24
-"""Bytes of a file that come in one request."""
+"""Bytes of a file fetched in one request."""
 _ATTEMPTS = 3
-"""Attempts to fetch a file that changes meanwhile."""
+"""Attempts to fetch a file that changes while it is fetched."""
 _SUFFIX = 20
-"""Characters of a name's end that are kept: readers of documents go by it."""
+"""Most characters kept of a file's suffix, by which readers of documents recognize its type."""
 _LOCK, _PART, _ROOM = ".lock", ".part", ".room"
 _MARKS = ("ETag", "etag", "e_tag", "generation", "md5Hash", "content_md5")
-"""Keys under which storages say what tells a file's bytes from others."""
+"""Keys under which storages identify the content of a file."""
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
-"""The same for those that know only when it was written."""
+"""Keys for storages that only know when a file was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A file's size and a mark that changes with its content, as the storage says."""
+    """A file's size and a mark that changes with its content, as storage reports them."""
 
     size: int
     mark: str
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> "Stamp":
-        """Return the facts of a listing's entry, or of a file's answer."""
+        """Return the stamp in a listing's entry, or in the answer about a single file."""
         size = info["size"]
         known = next(({key: info[key]} for key in _MARKS if info.get(key)), None)
         known = known or {key: info[key] for key in _TIMES if info.get(key)}
@@ -57,9 +57,9 @@ class FetchedFile:
 
 @dataclass
 class _Use:
-    """A file that threads of this process use.
+    """A file in use by threads of this process.
 
-    The first takes the lock among processes, the last gives it back.
+    The first thread takes the lock between processes, and the last one releases it.
     """
 
     lock: FileLock
@@ -74,8 +74,8 @@ _listed = threading.Lock()
 class FetchedFiles:
     """A cache of at most `most` bytes in `folder`, which processes of this machine share.
 
-    The name of a file says which URL and which state of it the bytes are of, and their SHA-256. It gets that name when
-    it is whole and on the disk, so that what was cut off is never taken for a file.
+    A file's name states the URL, the version of its content, and the SHA-256 of its bytes. The file gets that name only
+    once it is complete on disk, so that a partial one is never used.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
@@ -85,9 +85,8 @@ class FetchedFiles:
     def held(self, url: str, listed: Stamp | None = None) -> Iterator[FetchedFile]:
         """Yield the file of a URL as it is now, or as it was `listed`.
 
-        It stays while the context is open; one that is mapped by then stays mapped. Raises `SourceError` for a file
-        that is not there, or larger than all that may be kept, and `StoreError` where the storage does not answer or
-        the disk is full.
+        The file stays while the context is open; once mapped, it stays mapped afterwards. Raises `SourceError` if the
+        file is missing or larger than the cache, and `StoreError` if the storage does not answer or the disk is full.
         """
         use = self._use(url)
         with self._alone(use):
@@ -100,7 +99,7 @@ class FetchedFiles:
                 use.users -= 1
 
     def take(self, url: str, made: Path) -> Stamp:
-        """Keep a file that this machine has just written to a URL, by moving it."""
+        """Move a file that this machine has just written to a URL into the cache."""
         with self._alone(self._use(url)):
             try:
                 stamp = _ask(url)
@@ -123,7 +122,7 @@ class FetchedFiles:
 
     @contextmanager
     def _alone(self, use: _Use) -> Iterator[None]:
-        """Hold a file alone in this process, and without users of it among processes too."""
+        """Hold a file exclusively in this process and, if it has no users, between processes."""
         with use.alone:
             if not use.users:
                 self._locked(use.lock)
@@ -158,7 +157,7 @@ class FetchedFiles:
         raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
 
     def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
-        """Fetch the file whole, and `forget` its former states; None where it changed meanwhile."""
+        """Fetch the whole file, and `forget` earlier versions; None if it changed meanwhile."""
         if stamp.size > self._most:
             raise SourceError(
                 f"{url} has {stamp.size:,} bytes and corpus.cache_gb lets this machine keep {self._most / 1e9:g} GB: "
@@ -191,7 +190,7 @@ class FetchedFiles:
 
     @contextmanager
     def _room(self, size: int, url: str) -> Iterator[None]:
-        """Reserve room for `size` bytes of a URL, which nobody else takes."""
+        """Make room for `size` bytes of a URL, locked against other processes."""
         with FileLock(self._folder / _ROOM):
             known = []
             for path in self._folder.iterdir():
@@ -208,7 +207,7 @@ class FetchedFiles:
             yield
 
     def _remove(self, path: Path) -> bool:
-        """Remove a file that nobody uses; whether it is gone."""
+        """Remove a file unless it is in use; return whether it is gone."""
         lock = self._folder / f"{path.name.partition('-')[0]}{_LOCK}"
         with _listed:
             use = _uses.get(lock)
@@ -218,7 +217,7 @@ class FetchedFiles:
             with FileLock(lock, timeout=0):
                 path.unlink(missing_ok=True)
         except (Timeout, OSError):
-            # Another process uses it; Windows removes nothing that is mapped.
+            # Another process uses it, or Windows refuses to remove a mapped file.
             return False
         finally:
             if use is not None:
@@ -226,7 +225,7 @@ class FetchedFiles:
         return True
 
     def _forget(self, url: str) -> None:
-        """Remove other states of a file, and what a killed process left."""
+        """Remove other versions of a file, and what a killed process left."""
         for path in self._folder.glob(f"{_prefix(url)}-*"):
             path.unlink(missing_ok=True)
 
@@ -240,7 +239,7 @@ def _name(url: str, stamp: Stamp, sha256: str) -> str:
 
 
 def _ask(url: str) -> Stamp:
-    """Return what the storage says of a file now."""
+    """Return the stamp that the storage reports for a file now."""
     try:
         objects, path = Objects.at(url)
         with translate_errors(url, "read"):

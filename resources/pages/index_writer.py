@@ -1,4 +1,4 @@
-"""The writer of an index: shards, queries and files left out, of all sources."""
+"""The writer of an index: the shards, queries and left-out files of all sources."""
 
 import itertools
 from collections import defaultdict
@@ -25,17 +25,17 @@ from resources.pages.source_files import PageRows, SeenIds, SourceFiles, documen
 
 QUERIES = "queries.parquet"
 LEFT_OUT = "left_out.txt"
-"""Lists files that are not in the corpus: a line each, with the reason and the source's name after tabs."""
+"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
 _NAMED = 10
-"""Files that a line on the terminal names for one reason."""
+"""Most files named on the terminal for one reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A source's part of a corpus: files of pages, and files left out.
 
-    `copies_of` are the sources that have some of its files already. `failed` counts pages that could not be made, and
-    `dpi` is what they were drawn at. `left` counts those that a first look leaves for later.
+    `copies_of` are the sources that already have some of its files. `failed` counts pages that could not be made, and
+    `dpi` is the resolution at which pages were drawn. `left` counts pages that a first look leaves for later.
     """
 
     files: Sequence[PageRows]
@@ -47,7 +47,7 @@ class _Part:
 
 
 class IndexWriter:
-    """Writes the index at `place` anew from the one `before`, one process at a time."""
+    """The writer of an index at `place` from the one `before`, in one process."""
 
     def __init__(self, place: CorpusPlace, before: Manifest | None, tell: Callable[[str], None]) -> None:
         self._place, self._before, self._tell = place, before, tell
@@ -55,10 +55,10 @@ class IndexWriter:
     def write(
         self, named: str, found: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
     ) -> Manifest:
-        """Return the index with what was `found` in a source.
+        """Write the index with what was `found` in a source, and return it.
 
-        It is beside the other sources unless it is to `replace` them. `most` is for a first look: so many pages of its
-        documents. Raises `SourceError`, `StoreError`; the index before stays then.
+        The source is added to the others, unless it is to `replace` them. For a first look, `most` limits the pages of
+        its documents. Raises `SourceError`, `StoreError`; the previous index then stays.
         """
         before = self._before
         old = before.named(named) if before else None
@@ -82,7 +82,7 @@ class IndexWriter:
         return result
 
     def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
-        """Return the pages of a first look, no fewer than there are. Raises `SourceError`."""
+        """Return the pages of a first look, at least as many as before. Raises `SourceError`."""
         if most is None:
             return None
         if not found.documents:
@@ -92,7 +92,7 @@ class IndexWriter:
         return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
 
     def write_without(self, source: PageSource) -> Manifest:
-        """Return the index without a source of it. Raises `SourceError`, `StoreError`."""
+        """Write the index without one of its sources. Raises `SourceError`, `StoreError`."""
         before = self._before
         assert before is not None, "a source is of an index"
         kept = [each for each in before.sources if each != source]
@@ -127,7 +127,7 @@ class IndexWriter:
                     raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
                 files.append(PageRows(shard, rows, before.written.get(shard.key)))
             except SourceError as error:
-                # Neither of two sources that moved could be indexed if each had to wait for the other.
+                # If this failed, and two sources had moved, neither could be indexed before the other.
                 self._tell(f"{shard.key} of {shard.source} cannot be read ({error}): index or take out that source too")
                 files.append(PageRows(shard, None, before.written.get(shard.key)))
         return files
@@ -143,7 +143,7 @@ class IndexWriter:
         dpi: int,
         most: int | None,
     ) -> _Part:
-        """Return the pages of a source's documents, made where they are new. Raises `SourceError`, `StoreError`."""
+        """Return a source's pages, making new ones of documents. Raises `SourceError`, `StoreError`."""
         own = self._before.shards_of(old.name) if self._before and old else []
         rows = [row for file in others for row in file.rows or ()]
         made = render(
@@ -168,7 +168,7 @@ class IndexWriter:
         return _Part(files, made.left_out, made.copies_of, made.failed, dpi, made.left)
 
     def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
-        """Return the files of pages of a source that no other source has."""
+        """Return a source's files of pages that no other source has."""
         known = {file.shard.sha256: file.shard for file in others}
         files: list[PageRows] = []
         left_out: list[LeftOut] = []
@@ -215,7 +215,7 @@ class IndexWriter:
         )
         own = before.shards_of(old.name) if before and old else []
         if before is None or replace:
-            # A corpus of its own: its keys begin anew, but a file that it shares with the one before keeps its key.
+            # A new corpus numbers its keys from the start, but a file shared with the previous one keeps its key.
             same = {file.shard.sha256 for file in part.files}
             had = [shard for shard in before.shards if shard in own or shard.sha256 in same] if before else []
             files, retired = with_keys(part.files, had, others, {})[0], dict[str, str]()
@@ -242,7 +242,7 @@ class IndexWriter:
         retired: Mapping[str, str],
         left_out: Sequence[tuple[str, str, str]],
     ) -> Manifest:
-        """Write the index, its queries, and the list of what is left out."""
+        """Write the index, its queries, and the list of left-out files."""
         seen = SeenIds()
         shards = [seen.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
         if seen.duplicates:
@@ -267,7 +267,7 @@ class IndexWriter:
         return Manifest.load(self._place)
 
     def _tell_left_out(self, left_out: Sequence[tuple[str, str, str]]) -> None:
-        """Tell of every reason to leave files out, with its first files."""
+        """Report each reason to leave files out, with the first files of each."""
         by_reason: dict[str, list[str]] = defaultdict(list)
         for name, reason, _ in left_out:
             by_reason[reason].append(name)
@@ -279,13 +279,13 @@ class IndexWriter:
                 self._tell(f"left out: {more}")
 
     def _left_out_before(self) -> list[tuple[str, str, str]]:
-        """Return name, reason and source of the files left out before."""
+        """Return the name, reason and source of each file left out of the previous index."""
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []
         lines = (line.split("\t") for line in self._place.read(LEFT_OUT).decode().splitlines())
         first = before.sources[0].name
-        # An older release listed those of one source without its name.
+        # An older release, with one source, left out the source's name.
         return [(line[0], line[1], line[2] if len(line) > 2 else first) for line in lines if len(line) > 1]
 
     def _parse(self, found: SourceFiles) -> list[Query]:
@@ -345,7 +345,7 @@ class IndexWriter:
         return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
 
     def _shards_before(self, keys: Sequence[str]) -> dict[str, str]:
-        """Return each query's shard in the index before, if still there."""
+        """Return each query's shard in the previous index, if that shard still exists."""
         if self._before is None or self._before.queries is None:
             return {}
         try:

@@ -18,7 +18,7 @@ Progress = Callable[[str], None]
 
 
 class Others(StrEnum):
-    """The fate of the sources that a corpus has when another one is indexed."""
+    """What happens to the existing sources of a corpus when another one is indexed."""
 
     REFUSE = "refuse"
     ADD = "add"
@@ -35,14 +35,15 @@ def index(
 ) -> Manifest:
     """Write the index of a source into a home, or a shared place.
 
-    That is shards.json, and queries.parquet when there are queries. `source` is a folder that `datasets` saved, a
-    folder of .arrow or .parquet files (one file is one shard, in natural order of their names), a folder with PDFs and
+    The index is shards.json, and queries.parquet if there are queries. `source` is a folder that `datasets` saved, a
+    folder of .arrow or .parquet files (each file is a shard, in natural order of the names), a folder with PDFs and
     images in it or below, any of these named corpus/ with questions beside it, one such file, the URL of any of these,
-    or the id of a Hub dataset. A source of the corpus is indexed again; beside `others` a new one is refused, added, or
-    replaces them. Pages of PDFs are drawn at `dpi`, by default as before or at 300, and image files taken in, into
-    shards in rendered/ beside the index, once. `max_pages` is for a first look: so many pages of its documents, until
-    it is indexed without. Files that are left out are listed in left_out.txt beside it. `progress` gets a line for
-    every step. Raises `SourceError`, or `StoreError` when a file cannot be written; what was indexed before stays.
+    or the id of a Hub dataset. A source already in the corpus is indexed again; for a new one, `others` decides whether
+    it is refused, added, or replaces the existing ones. PDF pages, drawn at `dpi` (by default as before, or at 300),
+    and image files are stored once in shards in rendered/ beside the index. For a first look, `max_pages` limits the
+    pages of the documents until they are indexed without it. Files that are left out are listed in left_out.txt beside
+    the index. `progress` gets a line for every step. Raises `SourceError`, or `StoreError` if a file cannot be written;
+    what was indexed before then stays.
     """
     tell, place = progress or _say_nothing, place_of(where)
     if others is Others.REFUSE and (found := other_sources(source, place)):
@@ -62,15 +63,15 @@ def index(
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:
-    """Return the places of a corpus's sources, empty where `source` is among them."""
+    """Return the places of a corpus's sources, or nothing if `source` is one of them."""
     before = _before(place_of(where))
     return before.location if before and before.named(source) is None else ""
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:
-    """Take a source out of the corpus, by its name or place.
+    """Remove a source from the corpus, by its name or place, but not its files.
 
-    Its files stay where they are. Raises as `index` does.
+    Raises as `index` does.
     """
     tell, place = progress or _say_nothing, place_of(where)
     with _alone(place, tell):
@@ -114,7 +115,7 @@ def _index_again(known: Manifest, source: PageSource, place: CorpusPlace, tell: 
 
 
 def _before(place: CorpusPlace) -> Manifest | None:
-    """Return the index that is there, None without a usable one."""
+    """Return the existing index, or None if there is no usable one."""
     with suppress(SourceError):
         before = Manifest.load(place)
         return before if before.index == place else None
@@ -123,7 +124,7 @@ def _before(place: CorpusPlace) -> Manifest | None:
 
 @contextmanager
 def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
-    """Let one process at a time write an index, also among nodes. Raises `StoreError`."""
+    """Let one process at a time, on all nodes, write an index. Raises `StoreError`."""
     waits = f"another `kopub index` writes the index at {place}: waiting for it"
     if not place.remote:
         folder = os.open(place.folder, os.O_RDONLY) if place.folder.is_dir() else None

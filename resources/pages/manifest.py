@@ -1,7 +1,7 @@
-"""The shard manifest, a JSON file of what the corpus is made of.
+"""The shard manifest, a JSON file that lists what the corpus consists of.
 
-It is read whenever the definitions load, in every process, so it opens no corpus file, asks no
-network and imports nothing heavy; one that nodes share on object storage is one request.
+Every process reads it whenever the definitions load, so this opens no corpus file, uses no network and imports nothing
+heavy; a manifest shared on object storage takes one request.
 """
 
 import json
@@ -22,19 +22,19 @@ from resources.pages.places import CorpusPlace, place_of
 
 NAME = "shards.json"
 GOLD = "gold.parquet"
-"""The known answers of the corpus, beside its manifest, where there are some."""
+"""The file of known answers beside the manifest, if the corpus has any."""
 VERSION = 2
 _OLDER = 1
 """The format of a corpus with one source, which is still read."""
 _KEY = re.compile(r"shard_(\d{2,})")
 _SHOWN = 80
-"""Characters of a value that a message shows."""
+"""Most characters of a value shown in a message."""
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
-"""The corpus of a home that has none of its own."""
+"""The corpus of a home that has no corpus of its own."""
 
 
 def shard_key(number: int) -> str:
-    """Return the partition key of a number, from 0."""
+    """Return the partition key for a number, from 0."""
     return f"shard_{number:02d}"
 
 
@@ -53,11 +53,11 @@ class _FileEntry(BaseModel):
 class PageSource(_FileEntry):
     """A folder, file, URL or Hub dataset that pages come from.
 
-    `name` is unique in the corpus. `place` is what a person named, relative to the index where it lies below it.
-    `dpi` is what its PDFs were drawn at. `indexed_at` is when its index last changed. `failed` counts pages that could
-    not be made for a reason that may pass. `queries` counts its rows among the queries of the corpus. `copies_of`
-    names the sources that have some of its files already, which are left out of this one. `left` counts pages that a
-    first look left for later.
+    `name` is unique in the corpus. `place` is what a person named, made relative if it is below the index. `dpi` is the
+    resolution at which its PDFs were drawn. `indexed_at` is when its index last changed. `failed` counts pages that
+    could not be made for a reason that may be temporary. `queries` counts its queries in the table of queries.
+    `copies_of` names the sources that already have some of its files, which are left out of this one. `left` counts
+    pages that a first look left for later.
     """
 
     name: str
@@ -73,10 +73,10 @@ class PageSource(_FileEntry):
 
 
 class Shard(_FileEntry):
-    """One file of pages, of the source with the name `source`.
+    """One file of pages, from the source named `source`.
 
-    `duplicates` are the ids in it that belong to a page of an earlier shard. `text_layers` counts its pages whose PDF
-    says what is written on them.
+    `duplicates` are the ids in it that belong to a page of an earlier shard. `text_layers` counts its pages with a text
+    layer.
     """
 
     key: str
@@ -102,10 +102,10 @@ class QueryFile(_FileEntry):
 class Manifest(_FileEntry):
     """The sources, their shards in the order of keys, and the queries.
 
-    A shard keeps its key as long as its file is in the corpus. `retired` are the keys of shards that were taken out,
-    with the SHA-256 of their files: no other file gets such a key, and the same file gets it back.
-    Files are named relative to the manifest's folder when they lie in it, else by their full path or URL. `written` is
-    when the file of a shard was last written, by its key, in nanoseconds; those at URLs have none.
+    A shard keeps its key as long as its file is in the corpus. `retired` holds the keys of removed shards, with the
+    SHA-256 of their files: no other file gets such a key, and the same file gets it back. Files are named relative to
+    the manifest's folder if they are in it, else by their full path or URL. `written` is when the file of each shard
+    was last written, by key, in nanoseconds; files at URLs have no entry.
     """
 
     version: Literal[2] = VERSION
@@ -130,10 +130,10 @@ class Manifest(_FileEntry):
 
     @classmethod
     def load(cls, where: Path | CorpusPlace) -> Self:
-        """Return the manifest of a home or of its index's place.
+        """Return the manifest of a home, or of a corpus's place.
 
-        It is that of the samples when nothing was indexed on this machine. Raises `SourceError`, and `StoreError` where
-        a storage does not answer.
+        It is the samples' manifest if nothing was indexed on this machine. Raises `SourceError`, and `StoreError` if a
+        storage does not answer.
         """
         place = place_of(where)
         return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
@@ -167,7 +167,7 @@ class Manifest(_FileEntry):
 
     @classmethod
     def _of_one_source(cls, content: Any, place: CorpusPlace) -> Self:
-        """Return the manifest that the format before held."""
+        """Return the manifest stored in the previous format."""
         older = _OlderManifest.model_validate(content)
         count = older.queries.rows if older.queries else 0
         name = older.source if older.revision else name_of(place.location(older.source))
@@ -176,7 +176,7 @@ class Manifest(_FileEntry):
         return cls(sources=[source], shards=shards, queries=older.queries)
 
     def to_json(self) -> str:
-        """Return the manifest as it is written."""
+        """Return the manifest as the text of its file."""
         return self.model_dump_json(indent=1) + "\n"
 
     @property
@@ -186,7 +186,7 @@ class Manifest(_FileEntry):
 
     @property
     def rows(self) -> int:
-        """Pages in the whole corpus."""
+        """Number of pages in the whole corpus."""
         return sum(shard.rows for shard in self.shards)
 
     def shard(self, key: str) -> Shard:
@@ -201,7 +201,7 @@ class Manifest(_FileEntry):
         return {shard.key: shard for shard in self.shards}
 
     def source(self, name: str) -> PageSource:
-        """Return the source that a person names, also by its place. Raises `SourceError`."""
+        """Return the source with a name or place. Raises `SourceError`."""
         found = [source for source in self.sources if name in (source.name, source.place, self.location_of(source))]
         if not found:
             names = [source.name for source in self.sources]
@@ -210,18 +210,18 @@ class Manifest(_FileEntry):
         return found[0]
 
     def named(self, place: str) -> PageSource | None:
-        """Return the source of a path, URL or Hub id, else None."""
+        """Return the source at a path, URL or Hub id, else None."""
         places = {place, place.rstrip("/"), *(() if is_url(place) else [str(Path(place).resolve())])}
         return next((each for each in self.sources if self.location_of(each) in places), None)
 
     def shards_of(self, source: str) -> list[Shard]:
-        """Return the shards of the source with a name."""
+        """Return the shards of the source with this name."""
         return [shard for shard in self.shards if shard.source == source]
 
     def shards_to_search(self, shards: Collection[str], sources: Collection[str]) -> frozenset[str]:
-        """Return the keys of `shards` that are of any of `sources`.
+        """Return the keys of `shards` that belong to any of `sources`.
 
-        Empty where neither is named. Raises `SourceError`.
+        Empty if neither is given, which means all. Raises `SourceError`.
         """
         if not sources:
             return frozenset(shards)
@@ -232,10 +232,7 @@ class Manifest(_FileEntry):
         return frozenset(of_sources & set(shards) if shards else of_sources)
 
     def location_of(self, source: PageSource) -> str:
-        """Return the place of a source as it is kept.
-
-        That is the id of a Hub dataset, a URL, or a folder or file on this machine.
-        """
+        """Return a source's place: a Hub dataset's id, a URL, or a local path."""
         if source.revision or is_url(source.place):
             return source.place
         place = self.place(source.place)
@@ -248,16 +245,13 @@ class Manifest(_FileEntry):
 
     @property
     def name(self) -> str:
-        """The name of the corpus in a release.
-
-        It has its Hub datasets at their commits, and the names of its folders.
-        """
+        """The name of the corpus in a release: Hub datasets with commits, and folder names."""
         names = [f"{each.name} at {each.revision}" if each.revision else each.name for each in self.sources]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
     @property
     def index(self) -> CorpusPlace:
-        """The path or URL of the manifest."""
+        """The place from which the manifest was loaded."""
         return self._place
 
     def place(self, file: str) -> str:
@@ -266,17 +260,17 @@ class Manifest(_FileEntry):
 
     @contextmanager
     def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """Yield a file of the manifest on this disk, while open.
+        """Yield a file of the manifest on this disk, while the context is open.
 
-        What is mapped by then stays mapped. Raises `SourceError` for one at a URL that is not there, or has another
-        SHA-256, and `StoreError`.
+        Once mapped, it stays mapped. Raises `StoreError`, and `SourceError` for a file at a URL that is missing or has
+        another SHA-256.
         """
         with self._place.held(file, sha256) as path:
             yield path
 
 
 class _OlderManifest(_FileEntry):
-    """A manifest of the format before, which knew one source."""
+    """A manifest in the previous format, which had one source."""
 
     version: Literal[1] = _OLDER
     source: str
@@ -294,7 +288,7 @@ def name_of(location: str) -> str:
 
 
 def parsed_json(content: bytes) -> Any:
-    """Return what JSON holds. Raises `ValueError` for other bytes, or too deep nesting."""
+    """Parse JSON. Raises `ValueError` for other bytes, or nesting that is too deep."""
     try:
         return json.loads(content)
     except RecursionError:

@@ -1,11 +1,11 @@
 """A page's skew and which way up it is, from its marks.
 
-Pure; no Dagster. Marks are of the size of characters. Skew: marks are projected along the lines. At the right angle the
-rows of a text fall into narrow peaks with white between them, so the profile changes most from bin to bin (Postl,
-1986). Both directions are tried, since the page may lie on its side.
+Pure; no Dagster. Marks are blobs of ink the size of characters. To find the skew, marks are projected along a tilted
+axis. At the right angle, the rows of a text fall into narrow peaks with white between them, so the profile changes most
+from bin to bin (Postl, 1986). Both axes are tried, because the page may lie on its side.
 
-Quarter turns: a small network (`orientation.npz`, made by `tools/train_orientation.py`) scores how upright a window of
-two lines looks. Every window is scored in its four turns; the turn with the highest sum is the page's.
+To find quarter turns, a small network (`orientation.npz`, made by `tools/train_orientation.py`) scores how upright a
+window of two lines looks. Every window is scored in its four turns; the turn with the highest sum is the page's.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WORKING_SIDE = 1240
-"""Longer side in pixels of the copy that is looked at: characters of 8 points are 8 pixels high on A4."""
+"""Longer side in pixels of the working copy, in which 8-point characters on A4 are 8 pixels high."""
 
 _NEIGHBOURHOOD = 31
-"""Pixels around one that its darkness is compared with: more than a stroke, less than a shadow."""
+"""Side in pixels of the square with which a pixel's darkness is compared: wider than a stroke, less than a shadow."""
 _DARKER = 14
 """Grey levels by which ink is darker than its surroundings."""
 _SMALLEST, _LARGEST = 5, 60
-"""Longer side of a mark in pixels of the working copy: what is smaller is noise or a dot, larger a picture or rule."""
+"""Longer side of a mark in pixels of the working copy; smaller is noise or a dot, larger is a picture or a rule."""
 _MOST_ELONGATED = 5
 
 
@@ -38,9 +38,9 @@ def halve(picture: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
 
 
 def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
-    """Return a picture whose longer side has `side` pixels, or a smaller picture itself.
+    """Return a picture whose longer side has `side` pixels, or a smaller picture unchanged.
 
-    It is halved first: OpenCV takes a fifth of the time for that which it takes for means at any other scale.
+    It is halved first, which takes OpenCV a fifth of the time that area means take at any other scale.
     """
     import cv2
     import numpy as np
@@ -50,7 +50,7 @@ def shrink(picture: "NDArray[np.uint8]", side: int) -> "NDArray[np.uint8]":
     while max(picture.shape[:2]) >= 2 * side:
         picture = halve(picture)
     scale = side / max(picture.shape[:2])
-    # Sampled between pixels, strokes would be thick and thin in turn, which looks like a skew where there are few.
+    # Sampling between pixels would make strokes alternately thick and thin, which looks like a skew if there are few.
     return np.asarray(cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
 
 
@@ -67,7 +67,7 @@ class Marks:
 
     @cached_property
     def height(self) -> float:
-        """The height of a character in pixels: three quarters of the marks are smaller."""
+        """The height of a character in pixels: the upper quartile of the marks' longer sides."""
         import numpy as np
 
         return float(np.percentile(self.boxes[:, 2:].max(axis=1), 75))
@@ -86,17 +86,17 @@ def find_marks(grey: "NDArray[np.uint8]") -> Marks:
 
 
 _LIGHTER = 40
-"""Grey levels by which print on a dark ground is lighter than it: the grain of a table comes to 20."""
+"""Grey levels by which print is lighter than a dark background; the grain of a table top reaches 20."""
 _ROW = 6
-"""Marks of about the same height beside each other that make a row of print."""
+"""Fewest marks of similar height, side by side, that make a row of print."""
 _NEAR = 10
-"""Heights of a mark within which the others of its row stand."""
+"""Distance, in heights of a mark, within which the others of its row are found."""
 
 
 def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
     """Return box corners, (n, 2), of light print in rows around a sheet.
 
-    It is the title of a slide. There are none where the sheet lies on a table, or on other paper.
+    Such print is the title of a slide. A sheet that lies on a table or on other paper has none.
     """
     import cv2
     import numpy as np
@@ -107,7 +107,7 @@ def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]
         255 - small, 255, cv2.ADAPTIVE_THRESH_MEAN_C, cv2.THRESH_BINARY_INV, 2 * _NEIGHBOURHOOD - 1, _LIGHTER
     )
     cv2.fillConvexPoly(ink, (corners * scale).round().astype(np.int32), (0,))
-    # The light edge of the sheet itself.
+    # The light edge of the sheet itself is no print either.
     cv2.polylines(ink, [(corners * scale).round().astype(np.int32)], True, (0,), _NEIGHBOURHOOD)
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     boxes = _of_characters(np.asarray(stats[1:, :4], np.int32))
@@ -121,34 +121,34 @@ def find_writing_around(grey: "NDArray[np.uint8]", corners: "NDArray[np.float32]
 
 
 def _of_characters(boxes: "NDArray[np.int32]") -> "NDArray[np.int32]":
-    """Return the boxes that are as large as a character."""
+    """Return the boxes that have the size of a character."""
     longer, shorter = boxes[:, 2:].max(axis=1), boxes[:, 2:].min(axis=1)
     return boxes[(longer >= _SMALLEST) & (longer <= _LARGEST) & (longer <= _MOST_ELONGATED * shorter)]
 
 
 MOST_DEGREES = 15.0
-"""Skews that are looked for, either way: a page that lies further off was put there on purpose."""
+"""Largest skew looked for in either direction; a page that is tilted further was placed so on purpose."""
 FEWEST_MARKS_OF_LINES = 25
-"""A page with fewer marks is not measured: two words make no line."""
+"""A page with fewer marks is not measured, because two words do not make a line."""
 
 _COARSE_DEGREES = 0.5
 _FINE_DEGREES = 0.05
 _CLEAREST = 1.25
-"""How much sharper the profile must be at the found angle than at most others."""
+"""Factor by which the profile must be sharper at the found angle than at most others."""
 
 
 def find_skew(marks: Marks) -> tuple[float, float]:
-    """Return the skew in degrees, to 0.05, and how sure it is.
+    """Return the skew in degrees, to 0.05, and its sureness.
 
-    Lines that fall to the right (clockwise) have a positive one. Sureness is how much sharper the profile is than at
-    three quarters of the angles. Both are 0.0 without a clear answer. The angle is that of the lines to the nearer
-    axis: a page that lies on its side is measured like an upright one.
+    Lines that fall to the right (clockwise) have a positive skew. Sureness is how many times sharper the profile is
+    than at three quarters of the angles. Both are 0.0 if there is no clear answer. The angle is between the lines and
+    the nearer axis, so a page that lies on its side is measured like an upright one.
     """
     import numpy as np
 
     if len(marks.boxes) < FEWEST_MARKS_OF_LINES:
         return 0.0, 0.0
-    # Both edges of a mark stand for it: letters share their base line, Hangul its top and its bottom.
+    # Both edges of a mark are projected, because letters share their base line, and Hangul its top and bottom.
     x, y, width, height = marks.boxes.T.astype(np.float32)
     centre_x, centre_y = x + width / 2, y + height / 2
     rows = _Projection(np.concatenate([centre_x, centre_x]), np.concatenate([y, y + height]), marks.height)
@@ -165,13 +165,13 @@ def find_skew(marks: Marks) -> tuple[float, float]:
     first, end = angles[at] - _COARSE_DEGREES, angles[at] + _COARSE_DEGREES + _FINE_DEGREES / 2
     fine = np.arange(first, end, _FINE_DEGREES, np.float64)
     sharp = chosen.sharpness(fine, 8)
-    # The peak is flat at the top where lines are short: its middle is the angle, not its highest bin.
+    # With short lines the peak has a flat top, so its middle is taken as the angle, not its highest bin.
     high = fine[sharp >= sharp.max() * 0.97]
     return round(float(np.median(high)), 2), float(coarse[at]) / max(usual, 1.0)
 
 
 class _Projection:
-    """Points and how sharp their profile is when it is taken along an angle."""
+    """Points, and the sharpness of their profile along an angle."""
 
     def __init__(self, along: "NDArray[np.float32]", across: "NDArray[np.float32]", height: float) -> None:
         self._along, self._across, self._height = along - along.mean(), across - across.min(), height
@@ -179,8 +179,8 @@ class _Projection:
     def sharpness(self, degrees: "NDArray[np.float64]", bins: int) -> "NDArray[np.float64]":
         """Return the sum of squared changes between bins for each angle.
 
-        `bins` are a character high together. All angles are one array: threads that measure pages side by side would
-        wait for the interpreter otherwise.
+        A character is `bins` bins high. All angles are computed in one array, because threads that measure pages side
+        by side would otherwise wait for the interpreter lock.
         """
         import numpy as np
 
@@ -188,7 +188,7 @@ class _Projection:
         position = (self._across * np.cos(angles) - self._along * np.sin(angles)) * (bins / self._height)
         place = (position - position.min(axis=1, keepdims=True)).astype(np.int32)
         last = place.max(axis=1)
-        # One bin more than there are points in: the change to it is no edge of a line.
+        # There is one bin beyond the last point; the change to it is subtracted below, because no line ends there.
         length = int(last.max()) + 2
         each = np.arange(len(degrees))
         counted = np.bincount((place + (each * length)[:, None]).ravel(), minlength=len(degrees) * length)
@@ -200,26 +200,26 @@ class _Projection:
 WINDOW = 48
 """Side of a window in pixels."""
 CHARACTER = 20
-"""Height in pixels of a character of a window."""
+"""Height in pixels of a character in a window."""
 WINDOWS = 64
-"""Windows that are looked at, at most."""
+"""Most windows that are scored."""
 FEWEST_MARKS = 12
-"""A page with fewer marks is left as it is: a word or a number may read both ways."""
+"""A page with fewer marks is left as it is, because a word or a number may be readable both ways up."""
 LEAST_MARGIN = 1.0
-"""How much surer the network must be of a turn than of the page as it is, in nats a window."""
+"""How much surer the network must be of a turn than of the page as it is, in nats per window."""
 
 _FIRST = 16
-"""Windows that are looked at first, and alone where they leave no doubt that the page is upright: most pages are."""
+"""Windows scored first, and alone if they leave no doubt that the page is upright, as most pages are."""
 _FIRST_MARGIN = 2.0
-"""Nats a window by which the page as it is must be ahead of every turn in these."""
+"""Nats per window by which the page as it is must lead every turn in the first windows."""
 _STRIDE = 2
 
 
 def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
     """Return the quarter turns that set the page upright, and the sureness.
 
-    They are 0 to 3, to the left. `grey` is the page that `marks` were found on. Sureness is in nats a window above the
-    next best turn, and above 0 turns at least `LEAST_MARGIN`.
+    The turns are 0 to 3, to the left. `grey` is the page on which `marks` were found. Sureness is the lead over the
+    next best turn, in nats per window; a turn must lead the page as it is by at least `LEAST_MARGIN`.
     """
     import numpy as np
 
@@ -235,7 +235,7 @@ def find_turns(marks: Marks, grey: "NDArray[np.uint8]") -> tuple[int, float]:
 
 
 def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[np.float32]":
-    """Return at most so many windows around marks, as (n, WINDOW, WINDOW) float32.
+    """Return at most `most` windows around marks, as (n, WINDOW, WINDOW) float32.
 
     Marks are evenly chosen; a window has mean 0 and deviation 1. It is cut at the scale at which characters are
     `CHARACTER` pixels high.
@@ -244,10 +244,10 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[
     import numpy as np
 
     step, placed = CHARACTER / marks.height * marks.scale, 1 / marks.scale
-    # Sampling between pixels leaves none out as long as there are not twice as many.
+    # Sampling between pixels skips none as long as the picture is less than twice the wanted scale.
     while step < 0.5:
         grey, step, placed = halve(grey), 2 * step, placed / 2
-    # Small marks are dots and commas; a third of the height leaves the parts of syllables.
+    # Marks below a third of the character height are dots and commas; parts of syllables are larger.
     large = marks.boxes[marks.boxes[:, 2:].max(axis=1) * 3 >= marks.height]
     order = np.lexsort((large[:, 0], large[:, 1]))
     chosen = large[order[np.linspace(0, len(large) - 1, min(most, len(large))).round().astype(int)]]
@@ -262,7 +262,7 @@ def cut_windows(marks: Marks, grey: "NDArray[np.uint8]", most: int) -> "NDArray[
 
 
 def turn_scores(windows: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    """Return the mean log-probability over the windows of 0 to 3 turns left, (4,)."""
+    """Return the mean log-probability over the windows for 0 to 3 left turns, (4,)."""
     import numpy as np
 
     turned = np.stack([np.rot90(windows, turns, axes=(1, 2)) for turns in range(4)], axis=1)

@@ -1,4 +1,4 @@
-"""A page image: its encoded bytes, what they hold, and their pixels."""
+"""A page image: its encoded bytes, its format and size, and its pixels."""
 
 import io
 import math
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageBatch:
-    """Pages of a shard that its table lacks, made together one after the other."""
+    """The pages that a shard's table lacks, processed together, one after another."""
 
     shard: str
     pages: int
@@ -33,8 +33,8 @@ class PageBatch:
 class Page:
     """One page image.
 
-    `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF). `batch` says with which others it is
-    worked on, where that is known.
+    `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF). `batch` describes the pages processed
+    together with it, if known.
     """
 
     page_id: str
@@ -49,7 +49,7 @@ class Page:
 
 FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
 MAX_PIXELS = 178_956_970
-"""Largest page taken, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
+"""Largest page accepted, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
 
 _PLAIN_MODES = frozenset({"RGB", "L", "1"})
 _UPRIGHT = 1
@@ -57,16 +57,16 @@ _SIDEWAYS = frozenset({5, 6, 7, 8})
 _EXIF_ORIENTATION = 0x0112
 _TIFF_SUBFILE = 0x00FE
 _COPY, _MASK = 0b001, 0b100
-"""Bits of that TIFF tag: a smaller copy of another picture, and a mask for one."""
+"""Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
 _TIFF_COMPRESSION = 0x0103
 _MOST_COUNTED = 1000
-"""Pictures of a TIFF that are counted; a hostile one could have millions."""
+"""Most pictures of a TIFF that are counted; a hostile one could have millions."""
 _MP_ENTRIES = 0xB002
 _MULTI_FRAME = "Multi-Frame Image"
-"""Pillow's name of further views in a JPEG: parts of a panorama, other angles, the other eye."""
+"""Pillow's name for further views in a JPEG: parts of a panorama, other angles, the other eye."""
 _LONGEST_REASON = 200
 _PNG_DEPTH = 24
-"""The byte of a PNG that gives the bits of a sample."""
+"""Index of the byte of a PNG that gives the bits per sample."""
 _PNG_HEADER = 33
 """Bytes of a PNG before its second chunk: the signature and IHDR."""
 _CHUNK_HEADER = 8
@@ -77,7 +77,7 @@ _CHUNK_HEADER = 8
 class ImageInfo:
     """The size, format and damage of an encoded page.
 
-    `width` and `height` are those of the upright page, in pixels. `damage` is what a decoder says of lost parts.
+    `width` and `height` are those of the upright page, in pixels. `damage` is a decoder's message about lost parts.
     """
 
     format: str
@@ -87,11 +87,11 @@ class ImageInfo:
 
 
 def inspect(data: bytes | memoryview) -> ImageInfo:
-    """Return the format and size of a page, after checks.
+    """Check a page, and return its format, size and damage.
 
-    The file must be whole and one picture. PNG chunks are checked against their CRCs; a JPEG must have its end marker,
-    and is decoded to learn whether parts of it are damaged; so is a TIFF, one of fax data twice. Raises
-    `UndecodableImage` with a reason for a person, and nothing else.
+    The file must be whole and hold one picture. PNG chunks are checked against their CRCs. A JPEG must have its end
+    marker, and is decoded to find damaged parts; so is a TIFF, and one with fax data twice. Raises only
+    `UndecodableImage`, with a reason that a person can understand.
     """
     with _open(data, "damaged") as image:
         info = ImageInfo(_format(image), *_upright_size(image))
@@ -107,7 +107,10 @@ def inspect(data: bytes | memoryview) -> ImageInfo:
 
 
 def is_plain(data: bytes | memoryview) -> bool:
-    """Return whether all decoders make the same page: upright, no alpha or palette. Raises `UndecodableImage`."""
+    """Return whether all decoders give the same page. Raises `UndecodableImage`.
+
+    They do for an upright page without alpha or a palette.
+    """
     with _open(data, "damaged") as image:
         upright = _orientation(image) == _UPRIGHT
         return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
@@ -116,10 +119,10 @@ def is_plain(data: bytes | memoryview) -> bool:
 def decode(data: bytes | memoryview) -> "np.ndarray":
     """Return RGB pixels, uint8 (height, width, 3), upright, transparency on white.
 
-    Plain 8-bit pages go through libspng (PNG; for colour Wuffs where pywuffs is installed: the same pixels
-    in half the time) or OpenCV, which are faster and release the GIL; everything else (alpha, palette, CMYK,
-    16 bit, floats, EXIF rotation) through Pillow. Of a damaged JPEG it is what can be drawn (`ImageInfo.damage`).
-    Raises `UndecodableImage`, and nothing else.
+    Plain 8-bit pages go through OpenCV or, if PNG, libspng, which are faster than Pillow and release the GIL; colour
+    PNGs go through Wuffs if pywuffs is installed, which gives the same pixels in half the time. Everything else (alpha,
+    palette, CMYK, 16 bit, floats, EXIF rotation) goes through Pillow. A damaged JPEG gives what can be drawn
+    (`ImageInfo.damage`). Raises only `UndecodableImage`.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -128,7 +131,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
         upright = _orientation(image) == _UPRIGHT
         if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
             pixels = _decode_plain(data, image)
-            # Boxes count in pixels of the size that `inspect` gives, which is Pillow's.
+            # Boxes refer to the size that `inspect` returns, which is Pillow's.
             if pixels is not None and pixels.shape == (image.height, image.width, 3):
                 return pixels
         if image.mode == "P" and image.palette is None:
@@ -142,7 +145,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
 
 
 def _on_paper(page: "Image.Image") -> "Image.Image":
-    """Return an RGBA page on white, on black, or opaque: the first that shows anything."""
+    """Return an RGBA page on white, on black, or opaque: the first that shows something."""
     import numpy as np
     from PIL import Image
 
@@ -156,8 +159,8 @@ def _on_paper(page: "Image.Image") -> "Image.Image":
 def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
     """Return grey samples as uint8.
 
-    Of 16 bits the 8 highest that are used (scanners store 12 bits in 16), floats to 1. Floats above 1 count to 255, or
-    to their maximum.
+    Of 16-bit samples, the 8 highest bits in use are kept (scanners store 12 bits in 16). Floats are scaled from a
+    maximum of 1 or, if any is above 1, of 255 or their own maximum.
     """
     import numpy as np
 
@@ -169,16 +172,16 @@ def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
 
 
 def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
-    """Return the RGB pixels of a plain page, None where Pillow is needed.
+    """Return the RGB pixels of a plain page, or None if Pillow must decode it.
 
-    A plain page is upright, without alpha or palette. Pillow is also needed where another decoder refuses it.
+    A plain page is upright and has no alpha or palette. Pillow must also decode pages that other decoders refuse.
     """
     import cv2
     import imagecodecs
     import numpy as np
 
     if image.format == "PNG":
-        # Pillow's mode is RGB for samples of 16 bits too.
+        # Pillow's mode is RGB for 16-bit samples too.
         if data[_PNG_DEPTH] == 16:
             return None
         pixels = _decode_by_wuffs(data, image) if image.mode == "RGB" else None
@@ -191,9 +194,10 @@ def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray |
 def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
     """Return the RGB pixels of an 8-bit colour PNG, else None.
 
-    None without pywuffs, too, and for pages that libspng must decide on. The result must not depend on whether pywuffs
-    is installed. Wuffs is the stricter of the two for the pixels, libspng for the chunks before them. So libspng reads
-    those chunks here, around a single pixel. Of an animation each may show another picture.
+    Also None without pywuffs, and for pages that libspng must judge, because the result must not depend on whether
+    pywuffs is installed. Wuffs is the stricter of the two about the pixels, and libspng about the chunks before them;
+    so libspng reads those chunks here, wrapped around a single pixel. Animations are left to libspng, because the two
+    may show different pictures.
     """
     import imagecodecs
 
@@ -211,14 +215,14 @@ def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarra
 
     from pywuffs.aux import ImageDecoder
 
-    # The decoder takes anything but bytes for a path.
+    # The decoder takes anything other than bytes for a path.
     page = ImageDecoder(config).decode(bytes(data))
     return None if page.error_message else page.pixbuf
 
 
 @cache
 def _wuffs() -> "ImageDecoderConfig | None":
-    """Return the decoder of Wuffs, None without pywuffs, an extra that must be compiled."""
+    """Return Wuffs' configuration, None without pywuffs, an extra that must be compiled."""
     try:
         from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
         from pywuffs.aux import ImageDecoderConfig
@@ -234,7 +238,7 @@ def _wuffs() -> "ImageDecoderConfig | None":
 
 @cache
 def _one_pixel() -> bytes:
-    """Return a PNG of the same kind with one pixel: signature, IHDR, IDAT, IEND."""
+    """Return an 8-bit colour PNG with one pixel: signature, IHDR, IDAT, IEND."""
     import imagecodecs
     import numpy as np
 
@@ -243,12 +247,12 @@ def _one_pixel() -> bytes:
 
 @contextmanager
 def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
-    """Yield the image, its header read; any fault here or later is an `UndecodableImage`."""
+    """Yield the image with its header read; turn any fault into `UndecodableImage`."""
     from PIL import Image
 
     if not data:
         raise UndecodableImage("the image has no bytes")
-    # Pillow warns of large pages that are allowed here. The filter stays set: resetting it is not thread-safe.
+    # Pillow warns about large pages that are allowed here. The filter stays set, as resetting it is not thread-safe.
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -263,7 +267,7 @@ def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
         raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
     except Image.DecompressionBombError:
         raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
-    # Pillow and the decoders raise all kinds of exceptions for hostile bytes, and one page must not end a shard.
+    # Pillow and the decoders raise many kinds of exceptions for hostile bytes, and one page must not end a shard.
     except Exception as error:
         reason = first_line(error)
         if is_of_machine(error):
@@ -277,10 +281,10 @@ def _format(image: "ImageFile") -> str:
 
 
 def _refuse_several(image: "ImageFile") -> None:
-    """Raise `UndecodableImage` for several pictures: all but the first would be lost unseen."""
+    """Raise `UndecodableImage` for several pictures, of which all but one would be lost."""
     name = _format(image)
     if name == "TIFF":
-        # Pillow sets it when it has read the first directory; `n_frames` would read them all.
+        # Pillow sets `is_animated` after reading the first directory; `n_frames` would read them all.
         pages = len(tiff_frames(image, _MOST_COUNTED)) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
         if pages > 1:
             count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
@@ -294,9 +298,9 @@ def _refuse_several(image: "ImageFile") -> None:
 def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
     """Return the numbers of a TIFF's pictures that are pages.
 
-    That is its first, and all others but smaller copies and masks. One that says that it is a smaller copy and has more
-    than half of the pixels is a page. Of its pictures `most` are looked at. Raises what Pillow raises for a damaged
-    file.
+    These are the first picture and all others except masks and smaller copies. A picture that is marked as a smaller
+    copy but has more than half of the pixels is a page. At most `most` pictures are examined. Raises what Pillow raises
+    for a damaged file.
     """
     pages, at, largest = [0], 1, math.prod(image.size)
     while most is None or at < most:
@@ -319,22 +323,22 @@ def is_fax(image: "ImageFile") -> bool:
 
 
 def _jpeg_pictures(image: "ImageFile") -> int:
-    """Count a JPEG's views; thumbnails and a phone's depth or gain maps are none."""
+    """Count a JPEG's views, without thumbnails and a phone's depth or gain maps."""
     entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
     return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
 
 
 def _upright_size(image: "ImageFile") -> tuple[int, int]:
-    """Return (width, height) after EXIF's rotation, which Pillow has applied to a TIFF."""
+    """Return (width, height) after EXIF rotation, which Pillow has already applied to TIFFs."""
     width, height = image.size
     sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
     return (height, width) if sideways else (width, height)
 
 
 def _orientation(image: "Image.Image") -> int:
-    """Return the EXIF orientation.
+    """Return the EXIF orientation; for a PNG, from chunks before the pixels only.
 
-    Of a PNG only chunks before the pixels count: Pillow decodes all to read later ones.
+    To read later chunks, Pillow would decode the whole PNG.
     """
     if image.format == "PNG" and "exif" not in image.info:
         return _UPRIGHT
@@ -342,7 +346,7 @@ def _orientation(image: "Image.Image") -> int:
 
 
 def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Return RGB pixels as (height, width) where all three channels are equal, else unchanged."""
+    """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
     import cv2
 
     red, green, blue = cv2.split(pixels)
@@ -351,10 +355,10 @@ def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
 
 
 def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:
-    """Return (columns, rows) of patches near the picture's shape.
+    """Return (columns, rows) of patches close to the picture's shape.
 
-    They have `patch` pixels a side, and are `least` to `most`. The rule of the Qwen-VL family's preprocessors ("smart
-    resize", from Qwen2-VL).
+    Each patch has `patch` pixels a side, and there are `least` to `most` of them. This is the rule of the Qwen-VL
+    family's preprocessors ("smart resize", from Qwen2-VL).
     """
     columns, rows = max(1, round(width / patch)), max(1, round(height / patch))
     area = width * height / patch**2

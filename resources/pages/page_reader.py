@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def open_shard(manifest: Manifest, shard_key: str) -> PageFile:
-    """Return the file of a shard; one at a URL is fetched.
+    """Open the file of a shard, fetching it first if it is at a URL.
 
-    Raises `SourceError` where it is gone or is not the file that was indexed, and `StoreError` where it cannot be had.
+    Raises `SourceError` if it is missing or not the file that was indexed, and `StoreError` if it cannot be fetched.
     """
     shard = manifest.shard(shard_key)
     place = manifest.place(shard.file)
@@ -48,12 +48,12 @@ def _is_as_indexed(manifest: Manifest, shard: Shard, path: Path) -> bool:
 
 @lru_cache(4096)
 def _sha256(path: Path, size: int, written: int, inode: int) -> str:
-    """Return the SHA-256 of a file, once for each time that it was written."""
+    """Return the SHA-256 of a file, computed once each time the file was written."""
     return file_sha256(path)
 
 
 def changed_files(manifest: Manifest) -> Iterator[str]:
-    """Yield this machine's files gone or written since indexing, without reading any."""
+    """Yield a line about local files missing or written since indexing, without reading any."""
     gone: list[str] = []
     written: list[str] = []
     for shard in manifest.shards:
@@ -76,16 +76,16 @@ def changed_files(manifest: Manifest) -> Iterator[str]:
 
 
 def shard_source(shard: Shard) -> str:
-    """Fingerprint of a shard's file as it was indexed: what `raw_pages` reads of the corpus."""
+    """Return the fingerprint of a shard's file as indexed, which `raw_pages` reads."""
     return fingerprint([Path(shard.file).name, shard.rows, shard.sha256, shard.duplicates])
 
 
 class PageReader:
     """The page images of one shard, by row; threads may share it.
 
-    A row number is no proof: the file may have changed, or the manifest may name another one, since
-    `raw_pages` was made. So a page's bytes leave the reader only when their SHA-256 is the page's,
-    as a copy, which no later write to the file can change. Both take 0.5 ms for 700 KB.
+    A row number proves nothing: since `raw_pages` was made, the file may have changed, or the manifest may name another
+    one. So the reader returns a page's bytes only if their SHA-256 is the page's, and as a copy, which no later write
+    to the file can change. Both together take 0.5 ms for 700 KB.
     """
 
     def __init__(self, file: PageFile, shard_key: str) -> None:
@@ -95,12 +95,12 @@ class PageReader:
     def page(self, page_id: str, row: int, sha256: str | None, upright: Mapping[str, Any] | None = None) -> Page:
         """Return the page at `row`, from 0, set upright.
 
-        Its encoded image must have this SHA-256; the column `upright` sets it upright. `raw_pages` has all of them. A
-        page that was set upright is a PNG, so that every engine sees the same. Raises `SourceError` when the row cannot
-        be read or holds other bytes, `UndecodableImage` when its picture cannot be set upright.
+        Its encoded image must have the given SHA-256, and `upright` is its transform; `raw_pages` holds both. A page
+        that was set upright becomes a PNG, so that every engine sees the same one. Raises `SourceError` if the row
+        cannot be read or holds other bytes, and `UndecodableImage` if its picture cannot be set upright.
         """
         view = self._encoded(row)
-        # Unlike `bytes`, Arrow lets other threads run Python while it copies.
+        # Unlike `bytes`, Arrow lets other threads run Python code while it copies.
         data = pa.BufferReader(view).read(len(view))
         if hashlib.sha256(data).hexdigest() != sha256:
             raise SourceError(
@@ -115,7 +115,7 @@ class PageReader:
         return self.page(row["page_id"], row["page_idx"], row["sha256"], row.get("upright"))
 
     def sha256(self, row: int) -> str:
-        """Return the SHA-256 of the encoded image that the row holds now. Raises `SourceError`."""
+        """Return the SHA-256 of the row's present encoded image. Raises `SourceError`."""
         return hashlib.sha256(self._encoded(row)).hexdigest()
 
     def _encoded(self, row: int) -> memoryview:
@@ -131,16 +131,16 @@ class PageReader:
 _RENDERED = re.compile(r"(?:.*/)?rendered/pages-[^/]+\.parquet")
 _RENDERER = re.compile(r"(?P<dpi>\d+) dpi, (?P<version>.+), \d+, text \d+, pictures \d+")
 _KEPT_FILES = 64
-"""Shards whose ranges of pages are kept in memory."""
+"""Most shards whose page ranges are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that a page comes from, and its number there.
+    """The file that a page comes from, and the page's number in it.
 
-    It has its path below its source and its SHA-256; bytes of the path that are no UTF-8 are spelt out. `source` is
-    the name of the source. A page of a PDF was drawn at `dpi` by `renderer`, with its version; before it stands what
-    made the PDF of an office's file. An image has neither, and a page of an Arrow or Parquet file no number either.
+    `source` is the name of the source, and `file` the path below it, with bytes that are not UTF-8 spelt out. A PDF
+    page was drawn at `dpi` by `renderer`, which includes its version and is preceded by the converter of an office
+    file. An image has neither, and a page of an Arrow or Parquet file has no number either.
     """
 
     source: str
@@ -152,7 +152,7 @@ class Origin:
 
 
 def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
-    """Return a function from a shard's row, from 0, to its origin. Raises `SourceError`, `StoreError`."""
+    """Return a function from row, from 0, to origin. Raises `SourceError`, `StoreError`."""
     shard = manifest.shard(shard_key)
     if not _RENDERED.fullmatch(shard.file):
         source = manifest.source(shard.source)
@@ -170,7 +170,7 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
             raise SourceError(f"{manifest.place(shard.file)} has no row {row}: run `kopub index` again")
         pages = rendered.ranges[at]
         number = None if pages.problem is not None else pages.first + row - (ends[at] - pages.count) + 1
-        # Neither Parquet nor JSON for the web takes half of a surrogate pair.
+        # Neither Parquet nor JSON on the web accepts half of a surrogate pair.
         place = pages.place.encode(errors="backslashreplace").decode()
         origin = Origin(shard.source, place, pages.sha256, number)
         if pages.converter is not None:
@@ -183,7 +183,7 @@ def origins(manifest: Manifest, shard_key: str) -> Callable[[int], Origin]:
 
 @lru_cache(_KEPT_FILES)
 def _ranges(place: str, sha256: str) -> "RenderedShard":
-    """Return the metadata of a shard of documents' pages; `sha256` is for the cache."""
+    """Return the metadata of a shard of rendered pages; `sha256` is only a cache key."""
     from resources.pages.documents.shards import RenderedShard
 
     try:

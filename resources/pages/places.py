@@ -1,6 +1,6 @@
 """Places of the index and its files: on this machine, or at URLs.
 
-It loads no Arrow, and the client of an object storage only where one is asked.
+This module does not load Arrow, and loads an object storage client only when it is needed.
 """
 
 import os
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 CACHE_GB = 100.0
 """Gigabytes of fetched files that a node keeps unless its profile says otherwise."""
 FETCHED = "sources"
-"""Folder of a home with the files that were fetched."""
+"""Folder of a home that holds fetched files."""
 
 
 @dataclass(frozen=True)
 class CorpusPlace:
-    """The place of a corpus: its home, and where its index lies.
+    """The place of a corpus: its home, and the location of its index.
 
-    `url` is the folder or fsspec URL of the index; the home itself when empty. Of what lies at URLs, this node keeps
-    `cache_gb` gigabytes in its home.
+    `url` is the folder or fsspec URL of the index, or empty for the home itself. This node caches up to `cache_gb`
+    gigabytes of files at URLs in its home.
     """
 
     home: Path
@@ -40,7 +40,7 @@ class CorpusPlace:
 
     @property
     def remote(self) -> bool:
-        """True where the index is in object storage."""
+        """Whether the index is in object storage."""
         return is_url(self.url)
 
     @property
@@ -57,23 +57,23 @@ class CorpusPlace:
 
     @property
     def fetched(self) -> "FetchedFiles":
-        """The files that this node has fetched."""
+        """The cache of files that this node has fetched."""
         from resources.pages.fetched_files import FetchedFiles
 
         return FetchedFiles(self.home / FETCHED, int(self.cache_gb * 1e9))
 
     def location(self, file: str) -> str:
-        """Return the path or URL of a file of the index, below it or anywhere."""
+        """Return the path or URL of a file of the index, wherever it is."""
         if is_url(file) or os.path.isabs(file):
             return file
         return f"{self.url}/{file}" if self.remote else str(self.folder / file)
 
     @contextmanager
     def held(self, file: str, sha256: str | None = None) -> Iterator[Path]:
-        """Yield a file of the index on this disk, while open.
+        """Yield a file of the index on this disk, while the context is open.
 
-        One that is mapped by then stays mapped. Raises `SourceError` for one at a URL that is not there, or has another
-        SHA-256, and `StoreError` where the storage does not answer or the disk is full.
+        Once mapped, it stays mapped. Raises `SourceError` for a file at a URL that is missing or has another SHA-256,
+        and `StoreError` if the storage does not answer or the disk is full.
         """
         location = self.location(file)
         if not is_url(location):
@@ -94,7 +94,7 @@ class CorpusPlace:
         return objects.get(f"{root}/{name}")
 
     def has(self, name: str) -> bool:
-        """Return whether a file is beside the index. Raises `StoreError`."""
+        """Return whether a file exists beside the index. Raises `StoreError`."""
         if not self.remote:
             return (self.folder / name).is_file()
         from resources.store.objects import Objects
@@ -128,11 +128,11 @@ class CorpusPlace:
             objects.remove(f"{root}/{name}")
 
     def relative(self, path: "SourcePath | str") -> str:
-        """Return a file's name in the index: its place below, or its path or URL."""
+        """Return a file's name in the index: relative if below it, else absolute."""
         text = str(path)
         if is_url(text):
             return text.removeprefix(f"{self.url}/") if self.remote else text
-        # Links are not resolved: they may be better names.
+        # Links are not resolved, because they may be the better names.
         absolute = Path(os.path.abspath(text))
         if self.remote:
             return str(absolute)
@@ -141,7 +141,7 @@ class CorpusPlace:
 
 
 def place_of(where: "Path | CorpusPlace") -> CorpusPlace:
-    """Return the place of a corpus, also of one indexed in a home."""
+    """Return the place of a corpus, given that or its home."""
     return where if isinstance(where, CorpusPlace) else CorpusPlace(where)
 
 
@@ -164,9 +164,9 @@ class _Listing:
 
 @total_ordering
 class ObjectPath:
-    """A path of a listing, answered without asking the storage again.
+    """A path in a listing, which answers without asking the storage again.
 
-    It has what indexing uses of `pathlib.Path`.
+    It has those parts of the interface of `pathlib.Path` that indexing uses.
     """
 
     def __init__(self, listing: _Listing, place: str = "") -> None:
@@ -174,7 +174,7 @@ class ObjectPath:
 
     @classmethod
     def listed(cls, url: str, fetched: "FetchedFiles") -> "ObjectPath":
-        """Return the file or folder at a URL, with all below it. Raises `StoreError`."""
+        """Return the file or folder at a URL, with everything below it. Raises `StoreError`."""
         from resources.pages.fetched_files import Stamp
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
@@ -223,7 +223,7 @@ class ObjectPath:
             yield self / name
 
     def relative_to(self, other: "ObjectPath") -> PurePosixPath:
-        """Return this file's place below `other`; the source itself has its name."""
+        """Return this file's place below `other`; for `other` itself, its name."""
         return PurePosixPath(self._place or self.name).relative_to(other._place)
 
     def read_bytes(self) -> bytes:
@@ -232,7 +232,7 @@ class ObjectPath:
             return path.read_bytes()
 
     def open(self, mode: Literal["rb"]) -> Any:
-        """Return the file opened at the storage, for a few bytes. Raises `FileNotFoundError`, and `StoreError`."""
+        """Open the file in the storage, to read a few bytes. Raises `FileNotFoundError`, `StoreError`."""
         from resources.store.objects import Objects
 
         objects, path = Objects.at(self._file[0])
@@ -251,11 +251,11 @@ class ObjectPath:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self._file[1].size
 
     def put(self, made: Path) -> None:
-        """Write the file whole, and move `made` to what was fetched. Raises `StoreError`."""
+        """Upload `made` as this file, and move it into the cache. Raises `StoreError`."""
         from resources.store.faults import retry, translate_errors
         from resources.store.objects import Objects
 
@@ -299,12 +299,12 @@ SourcePath = Path | ObjectPath
 
 
 def on_disk(path: SourcePath) -> AbstractContextManager[Path]:
-    """Return a file on this disk, while open. Raises `SourceError`, `StoreError` where it is fetched."""
+    """Return a context with the file on disk. If fetched, raises `SourceError`, `StoreError`."""
     return nullcontext(path) if isinstance(path, Path) else path.on_disk()
 
 
 def sha256_of(path: SourcePath) -> str:
-    """Return a file's SHA-256. Raises `OSError`, or `SourceError`, `StoreError` where it is fetched."""
+    """Return a file's SHA-256. Raises `OSError` or, if fetched, `SourceError`, `StoreError`."""
     if not isinstance(path, Path):
         return path.sha256()
     from resources.files import file_sha256

@@ -1,4 +1,4 @@
-"""A source's files and their rows: pages, questions, documents, and files left out."""
+"""A source's files and their rows: pages, questions, documents and left-out files."""
 
 import itertools
 import re
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _FORMATS: dict[str, Literal["arrow", "parquet"]] = {".arrow": "arrow", ".parquet": "parquet", ".pq": "parquet"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OF = re.compile(r"(.*-)(\d+)(-of-)(\d+)(\D*)")
-"""A file that says how many there are: `train-00000-of-00003.parquet`."""
+"""A file name that states the number of files: `train-00000-of-00003.parquet`."""
 _OF_DATASETS = frozenset({"dataset_dict.json", "dataset_info.json", "state.json"})
-"""Files that `datasets` writes beside its data: leaving them out loses nothing."""
+"""Files that `datasets` writes beside its data, and that can be left out without loss."""
 _OF_HOME = frozenset(
     [manifest.NAME, manifest.GOLD, "queries.parquet", "left_out.txt", "rendered", "store", "sources", "evaluations"]
 )
-"""Names that are written into a home, which are no part of a source in the same folder."""
+"""Names that the platform writes into a home, which are not part of a source in the same folder."""
 _READ_FROM = {
     "qa": "questions are read from one table beside the pages, called …-qa",
     "queries": "questions are read from one table beside the pages, called …-qa",
     "annotations": "annotations are read from one table beside the pages, called …-annotations",
 }
-"""Why a table of this role is left out."""
+"""The reason to leave out a table, by its role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SourceFiles:
 
 
 class _SavedSplits(BaseModel):
-    """The file that `datasets` writes beside several splits: what is used of it."""
+    """The used part of the file that `datasets` writes beside several splits."""
 
     splits: list[str]
 
@@ -101,12 +101,12 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
 
 
 def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
-    """Return a file's format by its suffix, None for another kind."""
+    """Return a file's format by its suffix, or None if it is not a table."""
     return _FORMATS.get(path.suffix.lower())
 
 
 def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
-    """Return the files in and below a folder, without those of the platform's home."""
+    """Return the files in and below a folder; a home's own files are left out."""
     pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
     questions, annotations = beside.get("qa"), beside.get("annotations")
@@ -144,7 +144,7 @@ def _table(path: SourcePath) -> pa.Table:
 
 
 def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
-    """Return the documents `found` in a folder. Raises `SourceError` for none or mixed kinds."""
+    """Return the documents `found` in a folder. Raises `SourceError` for none, or mixed kinds."""
     for place, document in {each.path.parent: each.path for each in found}.items():
         if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
             raise _two_kinds(place, document, other)
@@ -164,7 +164,7 @@ def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> So
 def _beside_shards(
     files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
 ) -> Iterator[LeftOut]:
-    """Yield the files around those of pages in `folder`, with reasons to leave them out."""
+    """Yield the files around the page files in `folder`, with reasons to leave them out."""
     taken = {str(path) for path in files}
     saved = (files[0].parent / "state.json").is_file()
     for each in others:
@@ -185,11 +185,11 @@ def _beside_shards(
 
 
 def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
-    """Yield the files that are not there although the others' names count them."""
+    """Yield the files that are missing although other files' names count them."""
     found = {match.groups() for path in files if (match := _OF.fullmatch(path.name))}
     parts = {(first, len(number), of, count, end) for first, number, of, count, end in found}
     for first, width, of, count, end in sorted(parts):
-        # A hostile name may count billions.
+        # A hostile name may claim billions of files.
         for at in range(min(int(count), len(files) * 100)):
             if (first, f"{at:0{width}d}", of, count, end) not in found:
                 name = f"{first}{at:0{width}d}{of}{count}{end}"
@@ -202,7 +202,7 @@ def _with_shards_named(left_out: LeftOut) -> LeftOut:
 
 
 def _saved_files(folder: SourcePath) -> list[SourcePath]:
-    """Return the files of a dataset that `datasets` saved, in its order; empty without one."""
+    """Return the files of a dataset that `datasets` saved, in its order, if any."""
     if (path := folder / "dataset_dict.json").is_file():
         splits = _read_json(path, _SavedSplits).splits
         if len(splits) != 1:
@@ -231,12 +231,12 @@ def _holds_pages(path: SourcePath) -> bool:
 
 
 _BESIDE = frozenset({"qa", "annotations", "queries"})
-"""Roles of tables beside the pages: questions, the pages that answer them, and indexed queries."""
+"""Roles of tables beside the pages: questions, the ids of their pages, and indexed queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubCorpus:
-    """A corpus on the Hub: its Arrow `files` of pages at a `revision`, a commit."""
+    """A corpus on the Hub: its Arrow `files` of pages at a commit, `revision`."""
 
     revision: str
     files: list[Path]
@@ -245,13 +245,13 @@ class HubCorpus:
 
 
 def role(name: str) -> str:
-    """Return the kind of a name by its last word: one of `_BESIDE`, or "corpus"."""
+    """Return a name's role by its last word: one of `_BESIDE`, or "corpus"."""
     word = name.lower().replace("_", "-").rpartition("-")[2]
     return word if word in _BESIDE else "corpus"
 
 
 def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
-    """Download the configurations of a dataset, or take them from the cache. Raises `SourceError`."""
+    """Load a dataset's configurations, from the cache or the Hub. Raises `SourceError`."""
     from datasets import get_dataset_config_names, load_dataset, load_dataset_builder
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
@@ -294,10 +294,10 @@ Rows = Sequence[tuple[str | None, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class PageRows:
-    """A shard with its rows, None where its file cannot be read.
+    """A shard with its rows, which are None if its file cannot be read.
 
-    Its key is empty until it has one. `written` is when its file was last written, in nanoseconds; None for one at a
-    URL.
+    Its key is empty until one is assigned. `written` is when its file was last written, in nanoseconds; None for a file
+    at a URL.
     """
 
     shard: Shard
@@ -314,7 +314,7 @@ class SeenIds:
     unusable: int = 0
 
     def take(self, file: PageRows) -> Shard:
-        """Return the next shard's entry, with ids of earlier shards' pages."""
+        """Return the next shard's entry, with the ids that repeat earlier shards' pages."""
         if file.rows is None:
             return file.shard
         duplicates: set[str] = set()
@@ -331,10 +331,10 @@ class SeenIds:
 
 
 def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
-    """Return a file of pages, read whole, None without rows. Raises `SourceError` for damage."""
+    """Read a whole file of pages; None without rows. Raises `SourceError` for damage."""
     format = format_of(path)
     assert format is not None, "a file of pages was found by its suffix"
-    # Before it is read: what is written meanwhile is noticed later.
+    # The time is taken before the file is read, so that a write during the read is noticed later.
     written = path.stat().st_mtime_ns if isinstance(path, Path) else None
     with on_disk(path) as file:
         pages = open_pages(file, format, place=str(path))
@@ -367,11 +367,11 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
 def with_keys(
     files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
 ) -> tuple[list[PageRows], dict[str, str]]:
-    """Return the files with their keys, and the source's former keys.
+    """Return the files with their keys, and all retired keys.
 
-    Those are the ones that it `had` and that nothing has any more. A file keeps the key that its bytes, or else its
-    path, had, or gets the one back under which its bytes were `retired`; the others get the lowest numbers that nothing
-    has or had.
+    A file keeps the key that its bytes, or else its path, `had`, or gets back the key under which its bytes were
+    `retired`; the other files get the lowest numbers never used. Keys that the source `had` and no file has now are
+    added to the retired ones.
     """
     keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
     free = {shard.key: shard for shard in had if shard.key not in keys.values()}

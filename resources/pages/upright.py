@@ -1,4 +1,7 @@
-"""The transform that sets a page upright: found, stored, applied and undone. Pure; no Dagster."""
+"""The transform that sets a page upright: finding, storing, applying and undoing it.
+
+Pure; no Dagster.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,28 +16,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LEAST_SKEW = 0.2
-"""Degrees: a page that is skewed by less is left as it is."""
+"""Degrees of skew below which a page is left as it is."""
 _COPY_SIDE = 1700
-"""Pixels of the longer side of the copy that is looked at, at least, and up to twice as many."""
+"""Fewest pixels of the longer side of the working copy, which has up to twice as many."""
 _EDGE_PART = 32
-"""Part of the longer side over which the edge of a picture is blurred."""
+"""Fraction (one over this) of the longer side over which the edge of a picture is blurred."""
 _MARGIN_AROUND = 0.02
-"""Part of the longer side of a sheet that stays around what is written beside it."""
+"""Margin left around writing beside a sheet, as a share of the sheet's longer side."""
 _MOST_GROWTH = 2.0
-"""How many times as wide and as high as its sheet a page may be for what is written beside that."""
+"""Factor by which a page may at most be wider and higher than its sheet, to include writing beside it."""
 _SHORTEST_SIDE, _LONGEST_SIDE = 100, 32_766
-"""Pixels: a narrower page holds no lines, and OpenCV transforms no longer one."""
+"""Limits in pixels: a narrower page holds no lines, and OpenCV cannot transform a longer one."""
 
 
 @dataclass(frozen=True)
 class PageTransform:
     """The transform that sets a page upright.
 
-    `matrix` are the 9 numbers, row by row, that take a point of the picture as it came (x, y, 1) to the upright page
-    of `width` x `height` pixels. It is made of the perspective of a sheet of paper (`paper`: whether there was one),
-    `skew` degrees that its lines fell to the right, and `turns` quarter turns to the left. `margin` says how sure the
-    turn is, in nats a window of text; 0.0 where no turn was needed or none was clear. `skew_sharpness` says it of the
-    skew, as `find_skew`, and `paper_levels` of the paper, as `find_paper`; 0.0 without one, or of an older table.
+    `matrix` holds the 9 numbers, row by row, that map a point (x, y, 1) of the original picture to the upright page of
+    `width` x `height` pixels. It combines the perspective of a sheet of paper (`paper`: whether there was one), the
+    `skew` in degrees by which its lines fell to the right, and `turns` quarter turns to the left. `margin` is the
+    sureness of the turn in nats per window of text; 0.0 if no turn was needed or clear. `skew_sharpness` is that of the
+    skew, from `find_skew`, and `paper_levels` that of the paper, from `find_paper`; 0.0 without one, or in an older
+    table.
     """
 
     matrix: tuple[float, ...]
@@ -48,7 +52,7 @@ class PageTransform:
     paper_levels: float = 0.0
 
     def __str__(self) -> str:
-        """Name what was done, in the order in which it was done."""
+        """Name the steps taken, in order."""
         done = ["taken off its background"] if self.paper else []
         if self.skew:
             done.append(f"straightened by {abs(self.skew):.2f} degrees")
@@ -57,13 +61,13 @@ class PageTransform:
         return ", ".join(done)
 
     def apply(self, pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-        """Return the upright page of a picture (RGB or grey), its edges blurred outwards."""
+        """Return the upright page of a picture (RGB or grey), with edges blurred outwards."""
         import cv2
         import numpy as np
 
         if not self.skew and not self.paper:
             return np.ascontiguousarray(np.rot90(pixels, self.turns))
-        # One colour around an unevenly lit page would be an edge, and noise at its edge would be drawn out to lines.
+        # A single colour around an unevenly lit page would make an edge, and repeated edge pixels would make lines.
         side = max(3, max(pixels.shape) // _EDGE_PART)
         around = cv2.blur(pixels, (side, side), borderType=cv2.BORDER_REPLICATE)
         size = self.width, self.height
@@ -78,11 +82,11 @@ class PageTransform:
         import cv2
 
         upright = cv2.cvtColor(self.apply(decode(data)), cv2.COLOR_RGB2BGR)
-        # The picture is read once or twice and thrown away: time counts, not size.
+        # The picture is read once or twice and then discarded, so time matters, not size.
         return cv2.imencode(".png", upright, [cv2.IMWRITE_PNG_COMPRESSION, 1])[1].tobytes()
 
     def to_original(self, points: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-        """Return points (x, y) of the upright page on the original picture."""
+        """Map points (x, y) of the upright page to the original picture."""
         import cv2
         import numpy as np
 
@@ -111,14 +115,14 @@ class PageTransform:
 
 
 def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
-    """Return what sets a page (RGB) upright, None where it is or nothing tells."""
+    """Return the transform of an RGB page, None if upright or not clear."""
     import cv2
     import numpy as np
 
     height, width = pixels.shape[:2]
     if min(width, height) < _SHORTEST_SIDE or max(width, height) > _LONGEST_SIDE:
         return None
-    # Angles and turns are those of a copy with characters of 15 to 40 pixels; corners are scaled.
+    # Angles and turns are found in a copy with characters of 15 to 40 pixels, and corners are scaled up from it.
     small = pixels
     while max(small.shape) >= 2 * _COPY_SIDE:
         small = halve(small)
@@ -154,7 +158,7 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
 def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") -> "tuple[NDArray[np.float64], int, int]":
     """Return the transform of a sheet to a rectangle, and the page's size.
 
-    That is the sheet's longer sides, and what is written around. `around` are points of that writing, (n, 2).
+    The size is that of the sheet's longer sides, plus any writing around it, whose points, (n, 2), are `around`.
     """
     import cv2
     import numpy as np
@@ -169,7 +173,7 @@ def _flattened(corners: "NDArray[np.float32]", around: "NDArray[np.float32]") ->
     flat_around = cv2.perspectiveTransform(around[None].astype(np.float64), flat)[0]
     left, top = np.minimum(0, np.floor(flat_around.min(axis=0)) - margin)
     right, bottom = np.maximum((width, height), np.ceil(flat_around.max(axis=0)) + margin)
-    # What lies towards the horizon of a slanted sheet would be far away on it.
+    # Writing towards the horizon of a slanted sheet would be mapped far away from it.
     if not (right - left <= _MOST_GROWTH * width and bottom - top <= _MOST_GROWTH * height):
         return flat, width, height
     moved = np.array([[1, 0, -left], [0, 1, -top], [0, 0, 1]])
@@ -189,7 +193,7 @@ def _straightened(skew: float, width: int, height: int) -> "tuple[NDArray[np.flo
 
 
 def _turned(turns: int, width: int, height: int) -> "NDArray[np.float64]":
-    """Return what takes pixels of a page where `numpy.rot90` takes them."""
+    """Return the matrix that moves a page's pixels as `numpy.rot90` does."""
     import numpy as np
 
     matrices = (
@@ -202,31 +206,31 @@ def _turned(turns: int, width: int, height: int) -> "NDArray[np.float64]":
 
 
 WORKING_SIDE = 480
-"""Longer side in pixels of the copy in which the sheet is looked for."""
+"""Longer side in pixels of the copy in which a sheet is searched for."""
 
 _LEAST_SHARE, _MOST_SHARE = 0.15, 0.97
-"""Shares of the picture that a sheet covers: a smaller one is a picture on a page, a larger one is the page itself."""
+"""Shares of the picture that a sheet may cover; smaller is a picture on a page, larger is the page itself."""
 _THRESHOLDS = 14
 _LEAST_OVERLAP = 0.96
-"""Share of the four-sided figure that is as bright as paper: a picture on a page has ragged edges."""
+"""Share of the four-sided figure that must be as bright as paper; a picture on a page has ragged edges."""
 _LEAST_STEP = 12.0
-"""Grey levels by which the sheet is brighter than what it lies on, at nine of ten places of each side."""
+"""Grey levels by which a sheet must be brighter than its background, at nine of ten points of each side."""
 _MARGIN = 3
-"""Pixels of the working copy: a side nearer to the edge of the picture is no side of a sheet."""
+"""Pixels of the working copy from the picture's edge within which a side is not a side of a sheet."""
 _LEAST_SIDES = 3
-"""Sides that must be seen: a frame, a picture or a table has all of them, but paper at least around it."""
+"""Fewest sides of a sheet that must be visible; a frame, picture or table shows all four, but has paper around it."""
 _LEAST_SLANT = 0.5
-"""Degrees by which one side at least leaves the axes: a panel of a slide is drawn along them, and a sheet that lies so
-needs nothing done to it."""
+"""Degrees by which at least one side must deviate from the axes: a panel of a slide does not, and a sheet that does not
+needs no correction."""
 _BRIGHTEST_SURROUNDINGS = 0.82
-"""Share of the brightness of paper: a page on which a brighter box is printed has a surrounding nearly as bright."""
+"""Most brightness of the surroundings, as a share of paper's; those of a bright box printed on a page exceed it."""
 
 
 def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float] | None":
     """Return a sheet's corners, (4, 2) float32, and how far it stands out.
 
-    Corners are clockwise from the top left, in pixels of the RGB picture; see `_quality` for how far. None where
-    the picture shows nothing but the page.
+    Corners are clockwise from the top left, in pixels of the RGB picture; `_quality` defines the measure. None if the
+    picture shows nothing but the page.
     """
     import cv2
     import numpy as np
@@ -235,13 +239,13 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
     if small is pixels:
         return None
     scale = max(small.shape) / max(pixels.shape)
-    # The darkest channel tells white from any colour; closing it removes the print. The minimum over an axis of three
-    # would take 25 times as long.
+    # The darkest channel distinguishes white from any colour, and closing it removes the print. A minimum over an axis
+    # of length three would take 25 times as long.
     darkest = np.minimum(np.minimum(small[..., 0], small[..., 1]), small[..., 2])
     white = cv2.morphologyEx(darkest, cv2.MORPH_CLOSE, np.ones((9, 9), np.uint8))
     white = np.asarray(cv2.GaussianBlur(white, (3, 3), 0), np.uint8)
     border = np.concatenate([white[0], white[-1], white[:, 0], white[:, -1]])
-    # One pixel of sixteen tells how bright it is as well as all, which would have to be sorted.
+    # One pixel in sixteen gives the brightness as well as all pixels would, which would have to be sorted.
     low, high = np.percentile(white[::4, ::4], (5, 95)).tolist()
     if np.median(border) > _BRIGHTEST_SURROUNDINGS * high:
         return None
@@ -260,7 +264,7 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
 
 
 def _four_sides(white: "NDArray[np.uint8]", threshold: float) -> "NDArray[np.float32] | None":
-    """Return the corners of the largest figure above a threshold, None unless four-sided."""
+    """Return the corners of the largest figure above a threshold, if it has four sides."""
     import cv2
     import numpy as np
 
@@ -288,7 +292,7 @@ def _clockwise(corners: "NDArray[np.float32]") -> "NDArray[np.float32]":
 
 
 def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> "NDArray[np.float32] | None":
-    """Return the corners where lines through the outline's sides meet. None where sides are parallel."""
+    """Return the corners where lines through the outline's sides meet, None if parallel."""
     import cv2
     import numpy as np
 
@@ -310,9 +314,9 @@ def _refined(outline: "NDArray[np.float32]", corners: "NDArray[np.float32]") -> 
 
 
 def _quality(white: "NDArray[np.uint8]", corners: "NDArray[np.float32]") -> float:
-    """Return how many grey levels a sheet stands out, 0.0 for none.
+    """Return by how many grey levels a sheet stands out, 0.0 if it is none.
 
-    They are those of its weakest side. They count up to twice where it covers little of the picture.
+    They are measured on its weakest side, and count up to double if the sheet covers little of the picture.
     """
     import numpy as np
 

@@ -1,7 +1,7 @@
-"""Documents that become PDFs first, each in a limited process.
+"""Documents that are first converted to PDF, each in a process with limits.
 
-The process converts one file, compares the text of the PDF with the text that the file itself holds, and ends. With
-its parent it ends too, and with it all that it started.
+The process converts one file, compares the text of the PDF with the text in the file itself, and ends. It also ends
+with its parent, and takes down everything that it started.
 """
 
 import os
@@ -35,9 +35,9 @@ CODE = CodeVersion("pages.conversion", {1: "the first release"})
 """A new version converts every document again."""
 
 SECONDS = 180.0
-"""Longest time for one document: those of offices take one to ten seconds."""
+"""Most seconds for one document; office documents take one to ten."""
 _POLL_SECONDS = 1.0
-"""Between two looks whether a conversion that waits for another one is still wanted."""
+"""Seconds between two checks whether a conversion that waits for another is still wanted."""
 _MEMORY = 4 << 30
 """Bytes that one conversion may reserve."""
 _MOST_WRITTEN = 1 << 30
@@ -46,11 +46,11 @@ KOREAN_FONTS = "apt-get install fonts-noto-cjk, then index again"
 
 _SHOWN = 40
 _LETTERS = 4
-"""Letters that are looked up together: fewer stand in any text, more are cut in two by lines and pages."""
+"""Letters looked up as a group: fewer occur in any text, and more are often split by lines and pages."""
 _CUT = 6
-"""Groups of letters that a paragraph may lack: what a page break or a note within it cuts in two."""
+"""Most letter groups that a paragraph may lack, because a page break or a note within it splits them."""
 _TELLING = 8
-"""Letters of a paragraph that tell on which page it stands."""
+"""Fewest letters of a paragraph that show on which page it is."""
 
 
 def suffixes() -> frozenset[str]:
@@ -59,7 +59,7 @@ def suffixes() -> frozenset[str]:
 
 
 def is_converted(path: "os.PathLike[str] | str") -> bool:
-    """Return whether a file is converted to PDF first, by its suffix."""
+    """Return whether a file, judged by its suffix, is first converted to PDF."""
     return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
 
 
@@ -74,10 +74,9 @@ def all_lacking() -> list[str]:
 
 
 def converter(suffix: str) -> str | None:
-    """Return what converts files of a suffix here, with its version.
+    """Return what converts files of a suffix here, with its version; None if nothing does.
 
-    None for those that are not converted. A change of it converts the documents again, as new fonts do where there was
-    no Korean one.
+    If it changes, documents are converted again; so does installing a first Korean font.
     """
     if suffix not in suffixes():
         return None
@@ -89,7 +88,7 @@ def converter(suffix: str) -> str | None:
 def has_korean_font() -> bool:
     """Return whether fontconfig, which every converter asks, knows a font with Hangul."""
     if sys.platform == "darwin":
-        return True  # it comes with one
+        return True  # macOS comes with one
     import ctypes
 
     try:
@@ -109,7 +108,7 @@ def _format(suffix: str) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedDocument:
-    """A document's PDF, and the text that it `lost`, by page from 0."""
+    """A document's PDF, and the text that the PDF `lost`, by page from 0."""
 
     pdf: Path
     lost: Mapping[int, str]
@@ -117,14 +116,14 @@ class ConvertedDocument:
 
 @dataclass
 class _Task:
-    """The conversion of one file: whoever asks first does it, others wait for the result."""
+    """The conversion of one file, done by the first caller while others wait."""
 
     lock: Lock = field(default_factory=Lock)
     result: ConvertedDocument | Failure | None = None
 
 
 class Conversions:
-    """The PDFs of documents, made when first asked for, kept until `end`."""
+    """The PDFs of documents, made on first use and kept until `end`."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
@@ -135,7 +134,7 @@ class Conversions:
         self._cancelled = False
 
     def pdf(self, name: str, path: Path) -> ConvertedDocument | Failure:
-        """Return the PDF of the document `name`, whose file is at `path` now."""
+        """Return the PDF of the document `name`, whose file is now at `path`."""
         with self._lock:
             task = self._tasks[name]
         with task.lock:
@@ -148,7 +147,7 @@ class Conversions:
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:
-        """Run one LibreOffice at a time: it takes as much memory as all else together."""
+        """Run one LibreOffice at a time, since it takes as much memory as everything else."""
         user = os.getuid() if hasattr(os, "getuid") else ""
         lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
         while not self._cancelled:
@@ -161,7 +160,7 @@ class Conversions:
             lock.release()
 
     def cancel(self) -> None:
-        """Kill every conversion that runs; no other starts."""
+        """Kill all running conversions, and start no more."""
         with self._lock:
             self._cancelled = True
             for process in self._running:
@@ -211,8 +210,8 @@ def work(connection: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
     resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Converters find temporary files of their own there, which go with the folder.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what converters print is about their own working
+    # Converters put their temporary files into the folder, which is removed later.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # converters print only about their own workings
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
         connection.send(_convert_file(path, folder))
@@ -222,7 +221,7 @@ def work(connection: Connection) -> None:
         connection.send(Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
     except MemoryError:
         connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
-    # A panic of Rust is no Exception.
+    # A Rust panic is not an Exception.
     except BaseException as error:
         reason = first_line(error)
         connection.send(Failure(f"it cannot be converted: {reason}"))
@@ -259,10 +258,10 @@ def _text_of(document: "object", at: int) -> str:
 
 
 def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
-    """Return by page, from 0, the file's paragraphs that its PDF lacks.
+    """Return the file's paragraphs that its PDF lacks, by page from 0.
 
-    What is lost between a paragraph of page 2 and one of page 4 may have stood on any of the three. Only letters and
-    digits are compared: blanks, bullets and quotation marks are drawn in many ways.
+    Text lost between a paragraph of page 2 and one of page 4 may have been on any of the three pages. Only letters and
+    digits are compared, because blanks, bullets and quotation marks are drawn in many ways.
     """
     texts = [_letters(page) for page in pages]
     there = Counter(group for text in texts for group in _groups(text))
@@ -298,7 +297,7 @@ def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
 
 
 def _letters(text: str) -> str:
-    """Return letters and digits in lower case, as styles print texts in capitals."""
+    """Return letters and digits in lower case, because some styles print capitals."""
     return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
 
 
@@ -307,7 +306,7 @@ def _groups(letters: str) -> Iterator[str]:
 
 
 def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
-    """Return the first page from `from_page` on with all groups of letters, else the last."""
+    """Return the first page from `from_page` on with all letter groups, else the last."""
     pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
     return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
 

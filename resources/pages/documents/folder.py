@@ -1,4 +1,4 @@
-"""The documents of a folder in natural order, and ids of pages; opens no file."""
+"""The documents of a folder in natural order, and page ids; this opens no file."""
 
 import hashlib
 import os
@@ -15,24 +15,24 @@ from resources.pages.documents.pdf import is_pdf
 from resources.pages.places import ObjectPath, SourcePath
 
 MAX_BYTES = 200
-"""Longest id in UTF-8. File systems take names of 255 bytes; the rest is room for an index and an extension."""
+"""Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
 _LOCK = "~$"
 """Begins the names of files that office programs write beside a document while it is open."""
 _JOINT = "__"
-"""Separates folders and file in an id, which must not hold a slash."""
+"""The separator of folders and file in an id, which must not contain a slash."""
 _HASH = 8
-"""Hex digits that tell apart two documents of the same id."""
+"""Number of hex digits that distinguish two documents with the same id."""
 _LONGEST = MAX_BYTES - len("_9999999")
-"""Bytes of an id before the number of the page."""
+"""Most bytes of an id before the page number."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentFile:
     """A PDF, an image, or a file that becomes a PDF.
 
-    `place` is its path below the folder as the storage spells it, `name` for people.
-    `id` is what the ids of its pages begin with, unless they had others before, and is unique in the folder.
+    `place` is its path below the folder as the storage spells it, and `name` the same path for people. `id` is the
+    prefix of its pages' ids, unless they already have another one, and is unique in the folder.
     """
 
     path: SourcePath
@@ -43,7 +43,7 @@ class DocumentFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or hidden folder that is no document, and why.
+    """A file or hidden folder that is not a document, and the reason.
 
     `name` is its path below the folder, for people.
     """
@@ -62,16 +62,16 @@ class Found:
 
 
 def find_documents(source: SourcePath) -> Found:
-    """Return every document in or below a folder, or the one that `source` is.
+    """Return every document in or below a folder, or `source` itself if it is one.
 
-    Hidden files and folders are left out; links are followed. Raises `SourceError` when a folder cannot be read.
+    Hidden files and folders are left out; links are followed. Raises `SourceError` if a folder cannot be read.
     """
     found = [(path, place.as_posix()) for path, place in _files(source)]
     found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
     left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
     found = [(path, place) for path, place in found if not _no_document(path)]
     names, stems = Counter(_name(place) for _, place in found), Counter(_stem(place) for _, place in found)
-    # An image that comes to a PDF of its name does not change the ids of the PDF's pages.
+    # Adding an image with the name of a PDF does not change the ids of the PDF's pages.
     stems_of_pdfs = Counter(_stem(place) for path, place in found if is_pdf(path))
     documents = [
         DocumentFile(
@@ -86,9 +86,9 @@ def find_documents(source: SourcePath) -> Found:
 
 
 def _no_document(path: SourcePath) -> str | None:
-    """Return why a file or folder is no document, else None.
+    """Return why a file or folder is not a document, else None.
 
-    A broken link is one: it is reported as unreadable.
+    A broken link counts as a document, and is reported as unreadable.
     """
     suffix = path.suffix.lower()
     if path.name.startswith((".", _LOCK)):
@@ -105,7 +105,7 @@ def _no_document(path: SourcePath) -> str | None:
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
-    """Yield all files below a folder, each with its place. `source` may be a file."""
+    """Yield all files below a folder, or `source` itself, each with its place."""
     if isinstance(source, ObjectPath):
         paths = [source] if source.is_file() else _walk_listed(source)
         yield from ((path, path.relative_to(source)) for path in paths)
@@ -116,7 +116,7 @@ def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
 
 
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
-    """Do as `_walk` does, on object storage."""
+    """Do what `_walk` does, on object storage."""
     for each in folder.iterdir():
         if each.is_file() or each.name[0] == ".":
             yield each
@@ -125,10 +125,10 @@ def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, and the hidden folders, which are not entered."""
+    """Yield all files below a folder, and its hidden folders, which are not entered."""
     seen = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
-        # A link may lead back to a folder that it lies in.
+        # A link may lead back to a folder that contains it.
         real = os.path.realpath(place)
         if real not in seen:
             yield from (Path(place, name) for name in names)
@@ -147,14 +147,14 @@ def _id(stem: str, place: str, shared: bool) -> str:
 
 
 def marked(stem: str, place: str) -> str:
-    """Return as much of a stem's end as fits, with a hash of its place."""
+    """Return a stem's end, as long as fits, with a hash of its place."""
     mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
     end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
     return f"{end.lstrip()}{mark}"
 
 
 def _stem(place: str) -> str:
-    """Return the place without its suffix, in characters that an id may hold."""
+    """Return the place without its suffix, in characters allowed in an id."""
     text = _compose(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
     return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
 
@@ -164,7 +164,7 @@ def _name(place: str) -> str:
 
 
 def _compose(text: str) -> str:
-    """Return `text` in NFC: macOS stores Hangul syllables as single letters."""
+    """Return `text` in NFC, because macOS stores Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -182,10 +182,10 @@ def problem_with(page_id: str) -> str | None:
 
 
 def stand_in(shard_key: str, row: int) -> str:
-    """Return a row's stand-in id, which a slash tells from every usable id."""
+    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
     return f"{shard_key}/row_{row}"
 
 
 def natural(name: str) -> list[str | int]:
-    """Sort key that puts part-2 before part-10."""
+    """Return a sort key that puts part-2 before part-10."""
     return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]

@@ -19,29 +19,29 @@ from resources.errors import UndecodableImage, first_line, visible
 
 SUFFIXES = frozenset({".hwp", ".hwpx"})
 RENDERER = "rsvg-convert"
-"""The program, of librsvg, that hwp-ingest draws the pages with; it finds fonts as other programs do."""
+"""The librsvg program with which hwp-ingest draws the pages; it finds fonts as other programs do."""
 
 MOST_UNPACKED = 1 << 29
-"""Bytes that a document may unpack to."""
+"""Most bytes to which a document may unpack."""
 MOST_FILES = 20_000
-"""Files that an archive may hold."""
+"""Most files that an archive may hold."""
 _MOST_TEXT = 1 << 26
-"""Bytes of sections that are read: more than 10,000 pages of print."""
+"""Most bytes of sections that are read, enough for more than 10,000 printed pages."""
 _HWP3 = b"HWP Document File V3"
 _HEADER_SIZE = 40
 _COMPRESSED, _PASSWORD, _DISTRIBUTION, _DRM = 1, 2, 4, 16
 """Bits of the properties of an HWP file."""
 _PARA_TEXT, _CTRL_HEADER = 67, 71
-"""Tags of the records that hold the text of a paragraph and the kind of an object."""
+"""Tags of the records that hold a paragraph's text and an object's kind."""
 _HIDDEN_COMMENT = b"tmct"
-"""The kind of a comment that is not printed, as it is stored: `tcmt` from its last byte to its first."""
+"""The kind of an unprinted comment, as stored: `tcmt` in reverse byte order."""
 _ONE_UNIT = frozenset({0, 10, 13, *range(24, 32)})
-"""Control characters of one UTF-16 unit; all others below a blank take eight."""
+"""Control characters of one UTF-16 unit; all others below a blank take eight units."""
 _OBJECTS = frozenset({11, 12, 15, 16, 17, 18, 21, 22, 23})
-"""Control characters where an object stands that has text of its own."""
+"""Control characters in place of an object that has its own text."""
 _BLANK, _LINE = 32, 10
 _LONG = 0xFFF
-"""The size of a record whose true size follows."""
+"""The size in the header of a record whose true size follows."""
 _SECTION = re.compile(r"(?:.*/)?section(\d+)\.xml", re.IGNORECASE)
 _UNPRINTED = frozenset({"hiddenComment", "deleteBegin", "memo"})
 LOCKED = "it wants a password: save it without one"
@@ -49,7 +49,7 @@ _MANIFEST = "META-INF/manifest.xml"
 
 
 def lacks() -> str | None:
-    """Say what this machine lacks for HWP documents; None when they can be converted."""
+    """Say what this machine lacks to convert HWP documents, else None."""
     if find_spec("hwp_ingest") is None:
         return "HWP needs the package hwp-ingest: pip install hwp-ingest"
     if which(RENDERER):
@@ -58,12 +58,12 @@ def lacks() -> str | None:
 
 
 def converter() -> str:
-    """Return the name and the version of what makes the PDF."""
+    """Return the name and version of the program that makes the PDF."""
     return f"hwp-ingest {version('hwp-ingest')}"
 
 
 def convert(path: Path, pdf: Path) -> None:
-    """Write the PDF of a document. Raises `UndecodableImage` for one that cannot be converted."""
+    """Convert a document to PDF. Raises `UndecodableImage` if that is impossible."""
     import hwp_ingest
 
     try:
@@ -73,9 +73,9 @@ def convert(path: Path, pdf: Path) -> None:
 
 
 def paragraphs(path: Path) -> list[str]:
-    """Return the text of a document by paragraph: tables, notes, headers and boxes too.
+    """Return a document's text by paragraph, including tables, notes, headers and boxes.
 
-    Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
+    Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
     import olefile
 
@@ -93,14 +93,14 @@ def paragraphs(path: Path) -> list[str]:
         raise
     except (OSError, MemoryError):
         raise
-    # Parsers of hostile bytes raise all kinds of exceptions.
+    # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
         reason = visible(first_line(error), 100)
         raise UndecodableImage(f"the file is damaged or no HWP document: {reason}") from None
 
 
 def _in_hwp5(file: Any) -> Iterator[str]:
-    """Yield the paragraphs of an HWP 5 file, a compound file of streams of records."""
+    """Yield the paragraphs of an HWP 5 file: a compound file with streams of records."""
     header = _stream(file, ["FileHeader"])
     if len(header) < _HEADER_SIZE or not header.startswith(b"HWP Document File"):
         raise UndecodableImage("the file is damaged or no HWP document: it has no header")
@@ -131,7 +131,7 @@ def _stream(file: Any, name: list[str]) -> bytes:
 
 
 def _of_records(section: bytes) -> Iterator[str]:
-    """Yield the text of a section's paragraphs, without comments that are not printed."""
+    """Yield the text of a section's paragraphs, without unprinted comments."""
     at, hidden = 0, None
     while at + 4 <= len(section):
         (head,) = struct.unpack_from("<I", section, at)
@@ -153,7 +153,7 @@ def _of_records(section: bytes) -> Iterator[str]:
 
 
 def _text(content: bytes) -> str:
-    """Return a paragraph's letters, with a line end for each object such as a table."""
+    """Return a paragraph's letters, with a newline for each object such as a table."""
     units = struct.unpack(f"<{len(content) // 2}H", content[: len(content) // 2 * 2])
     letters = bytearray()
     at = 0
@@ -179,7 +179,7 @@ def _in_hwpx(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def require_usable(archive: zipfile.ZipFile) -> None:
-    """Raise `UndecodableImage` for an archive that is locked, or unpacks to too much."""
+    """Raise `UndecodableImage` if an archive is locked or unpacks to too much."""
     entries = archive.infolist()
     if len(entries) > MOST_FILES or sum(entry.file_size for entry in entries) > MOST_UNPACKED:
         raise _too_large()
@@ -188,7 +188,7 @@ def require_usable(archive: zipfile.ZipFile) -> None:
 
 
 def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
-    """Yield an XML file's events, elements and bare names; nothing is fetched or resolved."""
+    """Yield an XML file's events, elements and bare names, without resolving or fetching."""
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     options: dict[str, Any] = {"resolve_entities": False, "no_network": True, "load_dtd": False, "huge_tree": False}
@@ -200,10 +200,10 @@ def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
 def xml_paragraphs(
     xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset(), hides: str | None = None
 ) -> Iterator[str]:
-    """Yield the text of an XML file by element `paragraph`.
+    """Yield the text of an XML file, element `paragraph` by element `paragraph`.
 
-    It is that of the elements `text` within. A paragraph is cut where another stands within it. Names have no
-    namespaces. What is `unprinted` is left out, and texts whose element holds one that `hides` them.
+    The text is that of the `text` elements inside. A paragraph is split where another is nested in it. Names have no
+    namespaces. `unprinted` elements are left out, and so are texts whose parent's properties contain `hides`.
     """
     open_paragraphs: list[list[str]] = []
     hidden_by = hides and f"{{*}}rPr/{{*}}{hides}"
@@ -221,7 +221,7 @@ def xml_paragraphs(
             open_paragraphs[-1].append("".join(element.itertext()))
         elif event == "end" and name == paragraph and open_paragraphs:
             yield from "".join(open_paragraphs.pop()).split("\n")
-            # Its text is read: only what is around it stays in memory.
+            # Its text has been read, so the element is freed.
             element.clear(keep_tail=True)
 
 

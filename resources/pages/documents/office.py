@@ -1,4 +1,4 @@
-"""Office files, OpenDocument and HTML: their text, and LibreOffice's PDF."""
+"""Office, OpenDocument and HTML files: their text, and their PDF made by LibreOffice."""
 
 import ctypes
 import os
@@ -27,7 +27,7 @@ _OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
 _MAC_PROGRAM = Path("/Applications/LibreOffice.app/Contents/MacOS/soffice")
 _VERSION_SECONDS = 120.0
 _STARTS = 2
-"""Starts of LibreOffice for one document, where the first ends without a PDF and names no error."""
+"""Attempts to convert one document, if the first ends with neither a PDF nor an error."""
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 _FORMATS = {
@@ -36,14 +36,14 @@ _FORMATS = {
     "impress": "PPT, PPTX and ODP",
 }
 _NEVER = 2
-"""LibreOffice's word for links that are not updated."""
+"""LibreOffice's value for links that are never updated."""
 _SETTINGS = (
     ("Common/Security/Scripting", "MacroSecurityLevel", 3),
     ("Common/Security/Scripting", "DisableMacrosExecution", "true"),
     ("Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
     ("Writer/Content/Update", "Link", _NEVER),
     ("Calc/Content/Update", "Link", _NEVER),
-    # Nothing listens there: what asks for a page of the web gets none.
+    # Nothing listens at this proxy, so a document that requests a web page gets none.
     ("Inet/Settings", "ooInetProxyType", 1),
     ("Inet/Settings", "ooInetHTTPProxyName", "127.0.0.1"),
     ("Inet/Settings", "ooInetHTTPProxyPort", 9),
@@ -54,7 +54,7 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 def lacks(suffix: str) -> str | None:
-    """Say what this machine lacks to convert files of a suffix; None when nothing."""
+    """Say what this machine lacks to convert files of a suffix, else None."""
     part, library = next(
         (name, library)
         for name, suffixes, library in (
@@ -67,7 +67,7 @@ def lacks(suffix: str) -> str | None:
     program = _program()
     if program is not None:
         folder = program.resolve().parent
-        # A distribution may divide LibreOffice into packages; other installations keep libraries elsewhere.
+        # A distribution may split LibreOffice into packages; other installations keep libraries elsewhere.
         if not (folder / "libsofficeapp.so").exists() or (folder / library).exists():
             return None
     formats = _FORMATS[part]
@@ -81,7 +81,7 @@ def _program() -> Path | None:
 
 @cache
 def converter() -> str:
-    """Return the converter's name and version. Raises `SourceError` when LibreOffice does not start."""
+    """Return the converter's name and version. Raises `SourceError` if it does not start."""
     with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
         try:
             said = subprocess.run(
@@ -100,11 +100,11 @@ def converter() -> str:
 
 
 def convert(path: Path, pdf: Path) -> None:
-    """Write the PDF of a document. Raises `UndecodableImage` for one that cannot be converted.
+    """Convert a document to PDF. Raises `UndecodableImage` if that is impossible.
 
-    LibreOffice has a profile of its own beside the PDF, which allows no macros and no links. The document is copied
-    there under a plain name, so that nothing which lies beside it is taken in. On a busy machine LibreOffice may end
-    without a PDF and without a word; such a start is tried once more.
+    LibreOffice gets its own profile beside the PDF, which allows neither macros nor links. The document is copied there
+    under a plain name, so that it cannot include files beside it. On a busy machine LibreOffice may end with neither a
+    PDF nor a message; it is then started once more.
     """
     source = pdf.with_name(f"source{path.suffix.lower()}")
     shutil.copyfile(path, source)
@@ -121,7 +121,7 @@ def convert(path: Path, pdf: Path) -> None:
 
 
 def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
-    """Convert a document by LibreOffice with a new profile; return its errors."""
+    """Convert a document with LibreOffice in a new profile; return its errors."""
     (profile / "user").mkdir(parents=True)
     (profile / "user" / "registrymodifications.xcu").write_text(_registry())
     done = subprocess.run(
@@ -141,7 +141,7 @@ def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
 
 
 def _filters(suffix: str) -> tuple[str, ...]:
-    """Return the options of the conversion; HTML printed as web pages loses its first line."""
+    """Return the conversion's options; as a web page, HTML would lose its first line."""
     if suffix in _HTML:
         return "--infilter=HTML (StarWriter)", "--convert-to", "pdf:writer_pdf_Export"
     return "--convert-to", "pdf"
@@ -157,17 +157,17 @@ def _registry() -> str:
 
 
 def _leave_network() -> None:
-    """Leave the network of the machine, where the kernel allows it to this user."""
+    """Leave the machine's network, if the kernel allows this user to."""
     unshare = ctypes.CDLL(None).unshare
     if unshare(_CLONE_NEWNET) != 0:
         unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
 
 
 def paragraphs(path: Path) -> list[str]:
-    """Return the text that a document prints by paragraph.
+    """Return the text that a document prints, by paragraph.
 
-    DOC, XLS, PPT, RTF and HTML give none. Headers and footers are left out, as which of them print depends on the
-    pages. Raises `UndecodableImage`, one line, for a file that is locked, damaged or too large.
+    DOC, XLS, PPT, RTF and HTML give none. Headers and footers are left out, because it depends on the pages which of
+    them are printed. Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
     suffix = path.suffix.lower()
     with path.open("rb") as file:
@@ -188,7 +188,7 @@ def paragraphs(path: Path) -> list[str]:
             return list(_in_xlsx(archive) if suffix == ".xlsx" else _in_open_document(archive))
     except (UndecodableImage, OSError, MemoryError):
         raise
-    # Parsers of hostile bytes raise all kinds of exceptions.
+    # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
         reason = visible(first_line(error), 100)
         raise UndecodableImage(f"the file is damaged or no office document: {reason}") from None
@@ -210,13 +210,13 @@ def _require_unlocked(path: Path) -> None:
             at = 0
             while at + 4 <= len(stream):
                 record, size = (int.from_bytes(stream[at + shift : at + shift + 2], "little") for shift in (0, 2))
-                if record == 0x2F:  # FilePass stands among the first records
+                if record == 0x2F:  # FilePass is among the first records
                     raise UndecodableImage(LOCKED)
                 at += 4 + size
 
 
 def _require_sound(archive: zipfile.ZipFile) -> None:
-    """Raise `UndecodableImage` for an archive that is a bomb, locked, or declares entities."""
+    """Raise `UndecodableImage` if an archive is a bomb, is locked or declares entities."""
     require_usable(archive)
     for name in archive.namelist():
         if name.endswith((".xml", ".rels")):
@@ -226,8 +226,8 @@ def _require_sound(archive: zipfile.ZipFile) -> None:
 
 
 def _in_docx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the paragraphs of a DOCX: text, then notes, without what is deleted or hidden."""
-    # What a text box holds stands twice, the second time for programs of before 2010.
+    """Yield the paragraphs of a DOCX: text, then notes, without deleted or hidden text."""
+    # The content of a text box is stored twice, the second time (`Fallback`) for programs from before 2010.
     unprinted = frozenset({"Fallback", "del", "moveFrom", "comment"})
     for name in ("word/document.xml", "word/footnotes.xml", "word/endnotes.xml"):
         if name in archive.namelist() or name == "word/document.xml":
@@ -236,7 +236,7 @@ def _in_docx(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _in_pptx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the paragraphs of the slides that are shown, in their order."""
+    """Yield the paragraphs of the slides that are not hidden, in order."""
     slides = [name for name, _ in _parts(archive, "ppt/presentation.xml", "sldId")]
     if not slides:
         raise UndecodableImage("the file is damaged or no office document: it has no slides")
@@ -249,7 +249,7 @@ def _in_pptx(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[tuple[str, str]]:
-    """Yield the slides or sheets by part, in order, each with its state."""
+    """Yield the parts that hold slides or sheets, in order, each with its state."""
     names = set(archive.namelist())
     folder, _, name = listed_in.rpartition("/")
     links = f"{folder}/_rels/{name}.rels"
@@ -268,7 +268,7 @@ def _parts(archive: zipfile.ZipFile, listed_in: str, element: str) -> Iterator[t
 
 
 def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield the texts of shown sheets' cells, without numbers, which print in many formats."""
+    """Yield the texts in visible sheets' cells, without numbers, which print in many formats."""
     shared: list[str] = []
     if "xl/sharedStrings.xml" in archive.namelist():
         with archive.open("xl/sharedStrings.xml") as xml:
@@ -296,7 +296,7 @@ def _texts(element: Any) -> Iterator[str]:
 
 
 def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
-    """Yield an ODT's, ODS's or ODP's paragraphs and headings without comments and deletions."""
+    """Yield an OpenDocument's paragraphs and headings, without comments and deletions."""
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
     skipped = 0
     with archive.open("content.xml") as xml:
@@ -306,7 +306,7 @@ def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
             if event == "end" and (name in unprinted or name in {"p", "h"}):
                 if not skipped and name in {"p", "h"}:
                     yield "".join(element.itertext())
-                # Its text is read: what it stands in is not to have it once more.
+                # Its text has been read, and must not be read again as part of the enclosing element.
                 element.clear(keep_tail=True)
 
 

@@ -1,7 +1,4 @@
-"""Pages of a PDF as PNGs, rendered by PDFium.
-
-Only one thread of a process may use it.
-"""
+"""Pages of a PDF as PNGs, rendered by PDFium in one thread per process."""
 
 import io
 import math
@@ -27,22 +24,22 @@ if TYPE_CHECKING:
 
 SUFFIX = ".pdf"
 DPI = 300
-"""The usual resolution of scans, which OCR engines expect; the pages of SDS KoPub have it too."""
+"""The usual resolution of scans, which OCR engines expect, and that of the pages of SDS KoPub."""
 _POINTS = 72
-"""Units of a PDF to the inch."""
+"""PDF units per inch."""
 _MAX_SIDE = 1_000_000
-"""Longest side of a PNG in pixels that libpng takes."""
+"""Longest side in pixels of a PNG that libpng accepts."""
 
 _JPEG, _FLATE, _JBIG2 = "DCTDecode", "FlateDecode", "JBIG2Decode"
 _MOST_INFLATED = 64 << 20
-"""Bytes of a compressed stream that are looked at: the pixels of an A3 page in colour at 300 dpi, or a bomb."""
+"""Most bytes inflated from a stream: the pixels of an A3 page in colour at 300 dpi; more may be a bomb."""
 _APART = 61
-"""Pixels between two that are looked at first: less than a line of text is high at 300 dpi."""
+"""Distance between the pixels that are checked first: less than the height of a line of text at 300 dpi."""
 _MOST_PICTURES = 100
-"""Pictures of a page that are looked at: a scan has one or a few, a drawing thousands of tiles."""
+"""Most pictures of a page that are checked: a scan has one or a few, a drawing thousands of tiles."""
 
 _MOST_MISSING = 1000
-"""Pages in a row, up to the last, that a damaged file may lack; of more its count is wrong."""
+"""Most trailing pages that a damaged file may lack; if more are missing, its page count is wrong."""
 _CONTENTS = re.compile(rb"/Contents\s*(\[[^\]]*\]|\d+ \d+ R)")
 _REFERENCE = re.compile(rb"(\d+ \d+) R")
 _FILTER = re.compile(rb"/(\w+)Decode\b")
@@ -52,9 +49,9 @@ _FAX = re.compile(rb"/CCITTFaxDecode\b")
 _GROUP_4, _BYTE_ALIGNED = re.compile(rb"/K\s*-\d"), re.compile(rb"/EncodedByteAlign\s*true\b")
 _COLUMNS, _HEIGHT = re.compile(rb"/Columns\s+(\d{1,6})\b"), re.compile(rb"/Height\s+(\d{1,6})\b")
 _FAX_WIDTH = 1728
-"""Columns of a fax that does not say how many it has."""
+"""Columns of a fax that does not state its width."""
 _ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
-"""Bytes before and after what is deflated."""
+"""Bytes before and after deflated data."""
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
 
 CODE = CodeVersion(
@@ -71,9 +68,9 @@ CODE = CodeVersion(
 
 
 def version() -> str:
-    """Return the versions that pixels depend on.
+    """Return the versions on which the pixels depend.
 
-    They also depend on the PDF, the resolution, and fonts that are not embedded.
+    Pixels also depend on the PDF, the resolution, and fonts that are not embedded.
     """
     from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
 
@@ -81,12 +78,12 @@ def version() -> str:
 
 
 def is_pdf(path: "SourcePath") -> bool:
-    """Return whether a path is that of a PDF, by its suffix."""
+    """Return whether a path has the suffix of a PDF."""
     return path.suffix.lower() == SUFFIX
 
 
 class Pdfs:
-    """PDFs as documents. Keeps the last one open, because its pages come one after another.
+    """PDFs as documents; the last stays open, because its pages are read in sequence.
 
     All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
     """
@@ -97,7 +94,7 @@ class Pdfs:
         self._lacks_contents: bool | None = None
 
     def pages(self, path: Path) -> int:
-        """Return the number of pages. Raises `UndecodableImage` for none, or when it cannot be opened."""
+        """Return the number of pages. Raises `UndecodableImage` if none or not to be opened."""
         document = self._opened(path)
         said, found = len(document), _last_page(document)
         if said and not found:
@@ -107,7 +104,7 @@ class Pdfs:
         return said if said - found <= _MOST_MISSING else found
 
     def count(self, path: Path) -> PageCount:
-        """Count the pages, attached files and merely claimed pages. Raises `UndecodableImage`."""
+        """Count the pages, the attached files and the missing pages. Raises `UndecodableImage`."""
         pages, document = self.pages(path), self._opened(path)
         return PageCount(pages, document.count_attachments(), len(document) - pages)
 
@@ -142,7 +139,7 @@ class Pdfs:
             raise UndecodableImage(f"the page cannot be drawn: {error}") from None
 
     def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
-        """Return what PDFium silently left out of a page. Raises `UndecodableImage` where that is all."""
+        """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
         contents, forms, faxes = _streams_of(opened.pdf, page)
         nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
         lost = _stream_damage([*contents, *forms])
@@ -167,7 +164,7 @@ class Pdfs:
         if self._document is not None:
             self._document.close()
             self._path = self._document = self._lacks_contents = None
-        # PdfDocument(path) reports a PDF without pages with the error of the PDF before it.
+        # For a PDF without pages, PdfDocument(path) reports the error of the previous PDF.
         handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
         if not handle:
             error = raw.FPDF_GetLastError()
@@ -179,7 +176,7 @@ class Pdfs:
             raise UndecodableImage(reasons.get(error, "the file is damaged or no PDF"))
         try:
             document = PdfDocument(handle)
-            # PDFium renders form fields only when this is called before the first page is opened.
+            # PDFium renders form fields only if this is called before the first page is opened.
             document.init_forms()
         except PdfiumError as error:
             raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
@@ -188,10 +185,10 @@ class Pdfs:
 
 
 def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
-    """Return a page, counted from 0, that has a size."""
+    """Return a page, counted from 0, with a crop box that is not empty."""
     page = document[number]
     if not min(page.get_size()):
-        # Its crop box lies beside its media box: other viewers show all of it.
+        # Its crop box is outside its media box, in which case other viewers show the whole page.
         box = page.get_mediabox()
         assert box is not None, "PDFium gives a page without one the size of a letter"
         page.set_cropbox(*box)
@@ -201,7 +198,7 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
 
 
 def _require_readable(path: Path) -> None:
-    """Raise `OSError` where a file that PDFium could not open cannot be read at all."""
+    """Raise `OSError` if a file that PDFium could not open cannot be read at all."""
     from resources.files import file_sha256
 
     file_sha256(path)
@@ -210,9 +207,9 @@ def _require_readable(path: Path) -> None:
 def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """Return what is wrong with the first damaged picture of a page.
 
-    PDFium leaves it out or draws it in part. JPEGs and deflated pictures say it themselves, and JBIG2 where it ends.
-    Others are tried where nothing was drawn in their place: of JBIG2 and JPEG 2000 data that goes on after its damage,
-    nobody tells.
+    PDFium omits such a picture or draws it in part. Damage shows in the data of JPEGs and deflated pictures, and in the
+    segments of JBIG2. Other pictures are decoded if nothing was drawn in their place. Damage within JBIG2 or JPEG 2000
+    data that continues after it goes unnoticed.
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
@@ -239,7 +236,7 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
 
 
 def _last_page(document: "PdfDocument") -> int:
-    """Return the number of the last page that can be found, 0 for none."""
+    """Return the number of the last page that can be loaded, or 0."""
     from pypdfium2 import raw
 
     for number in range(len(document), 0, -1):
@@ -254,10 +251,9 @@ _Stream = tuple[bytes, bytes]
 
 
 def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
-    """Return a page's content streams, forms' streams, and fax pictures.
+    """Return the streams of a page's content, forms and fax pictures.
 
-    Forms are those that it draws. PDFium hands out none: they are looked up in a copy of the page, which it writes in a
-    plain form.
+    PDFium does not give access to them, so they are found in a copy of the page, which PDFium writes in a plain form.
     """
     from pypdfium2 import PdfDocument
 
@@ -273,7 +269,7 @@ def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list
 
 
 def _number_at(written: bytes, at: int) -> bytes:
-    """Return the number of the object that is written around a byte."""
+    """Return the number of the object that contains a byte."""
     end = written.rfind(b" obj", 0, at)
     return written[written.rfind(b"\n", 0, end) + 1 : end]
 
@@ -289,7 +285,7 @@ def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
 
 
 def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged Group 4 picture, which PDFium draws silently."""
+    """Return what is wrong with the first damaged Group 4 picture, as PDFium reports none."""
     for said, data in faxes[:_MOST_PICTURES]:
         columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
         width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
@@ -300,7 +296,7 @@ def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
 
 
 def _stream_damage(streams: Sequence[_Stream]) -> str | None:
-    """Return what is wrong with the first damaged deflated stream; other filters are not checked."""
+    """Return what is wrong with the first damaged deflated stream; others are not checked."""
     return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
 
 
@@ -309,7 +305,7 @@ def _is_deflated(stream: _Stream) -> bool:
 
 
 def _inflate(data: bytes) -> tuple[bytes, str | None]:
-    """Return what inflates of a stream, and its damage; the checksum may be missing."""
+    """Return what can be inflated, and the damage; the checksum may be missing."""
     inflated = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         content = inflated.decompress(data[_ZLIB_HEADER:], _MOST_INFLATED)
@@ -323,7 +319,7 @@ def _inflate(data: bytes) -> tuple[bytes, str | None]:
 
 
 def _why_nothing(contents: Sequence[_Stream]) -> str | None:
-    """Return why sound content streams draw nothing, None where they may or cannot be read."""
+    """Return why sound content streams draw nothing, None if valid or unreadable."""
     whole = b""
     for stream in contents:
         if _FILTER.search(stream[0]) and not _is_deflated(stream):
@@ -336,14 +332,14 @@ def _why_nothing(contents: Sequence[_Stream]) -> str | None:
 
 
 def _lacks_contents(path: Path) -> bool:
-    """Return whether a page names content that is missing from its file."""
+    """Return whether a page refers to content that is missing from the file."""
     content = path.read_bytes()
     named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
     return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
 
 
 def _is_empty(pixels: "np.ndarray") -> bool:
-    """Return whether all pixels have one colour, by a few of them first."""
+    """Return whether all pixels have one colour, checking a few of them first."""
     return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
 
 
@@ -352,16 +348,16 @@ def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
 
     try:
         layer = read_layer(page, pixels)
-    # Hostile text may raise anything; the page is drawn all the same, and its layer says that it failed.
+    # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
     except Exception as error:
         layer = TextLayer.failed(first_line(error))
     return None if layer is None else layer.to_json()
 
 
 def _scale(width: float, height: float, dpi: int) -> float:
-    """Return the pixels per point: `dpi`, or as many as fit `MAX_PIXELS`.
+    """Return the pixels per point for `dpi`, or as many as fit `MAX_PIXELS`.
 
-    Both sides are rounded up. Raises `UndecodableImage` for a page so long that no PNG holds it.
+    Both sides are rounded up. Raises `UndecodableImage` for a page too long for a PNG.
     """
     scale = _largest_scale(width, height, dpi)
     if max(width, height) * scale > _MAX_SIDE:
@@ -375,16 +371,16 @@ def _largest_scale(width: float, height: float, dpi: int) -> float:
     scale = dpi / _POINTS
     if math.ceil(width * scale) * math.ceil(height * scale) <= MAX_PIXELS:
         return scale
-    # Of (width·s + 1)(height·s + 1) = MAX_PIXELS, the positive root.
+    # This is the positive root of (width·s + 1)(height·s + 1) = MAX_PIXELS.
     area, half = width * height, (width + height) / 2
     return (math.sqrt(half * half + area * (MAX_PIXELS - 1)) - half) / area
 
 
 def _png(page: "np.ndarray") -> bytes:
-    """Return BGR pixels as a PNG, grey when all channels are equal.
+    """Return BGR pixels as a PNG, in grey if all channels are equal.
 
-    It decodes to the same page. OpenCV is the fastest of the installed encoders for rendered pages, which are no larger
-    unfiltered. Raises `UndecodableImage`.
+    It decodes to the same page. OpenCV is the fastest installed encoder for rendered pages, which are no larger without
+    PNG filters. Raises `UndecodableImage`.
     """
     import cv2
     import numpy as np

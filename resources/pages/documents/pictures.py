@@ -1,4 +1,4 @@
-"""Pages of image files: the file's own bytes where it is one page, else PNGs."""
+"""Pages of image files: the file's own bytes if it is one page, else PNGs."""
 
 import io
 import warnings
@@ -26,7 +26,7 @@ CODE = CodeVersion(
 """A new version takes every image in again."""
 
 AS_THEY_ARE = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp"})
-"""Suffixes of files whose bytes are a page."""
+"""Suffixes of files whose bytes are taken as a page."""
 TIFF = frozenset({".tif", ".tiff"})
 HEIF = "HEIF"
 CONVERTED = {
@@ -39,32 +39,32 @@ CONVERTED = {
     ".heic": HEIF,
     ".heif": HEIF,
 }
-"""Suffixes of files that become PNGs of the same pixels, with Pillow's name of their format."""
+"""Suffixes of files that become PNGs of the same pixels, with Pillow's name for their format."""
 SUFFIXES = AS_THEY_ARE | TIFF | CONVERTED.keys()
 
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
-"""Kinds of pixels that a PNG holds as they are."""
+"""Pixel modes that a PNG can hold unchanged."""
 _LONGEST_REASON = 200
 
 
 class Pictures:
     """Image files as documents.
 
-    The last TIFF stays open, because its pages come one after another. All methods raise `OSError` for a file that
+    The last TIFF stays open, because its pages are read one after another. All methods raise `OSError` for a file that
     cannot be read now, and `MemoryError`.
     """
 
     def __init__(self) -> None:
         from PIL import Image
 
-        # Pillow warns of large pages that are allowed here.
+        # Pillow warns about large pages that are allowed here.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
         self._path: Path | None = None
         self._image: TiffImageFile | None = None
         self._frames: list[int] = []
 
     def pages(self, path: Path) -> int:
-        """Count a TIFF's pages; others have 1. Raises `UndecodableImage` for a damaged TIFF."""
+        """Count a TIFF's pages, or 1 for others. Raises `UndecodableImage` for a damaged TIFF."""
         if path.suffix.lower() not in TIFF:
             return 1
         try:
@@ -76,13 +76,13 @@ class Pictures:
         return len(self._frames)
 
     def count(self, path: Path) -> PageCount:
-        """Return the count of `pages`; nothing is attached to an image."""
+        """Return the count of `pages`; an image has no attachments."""
         return PageCount(self.pages(path))
 
     def render(self, path: Path, page: int, dpi: int) -> bytes:
-        """Return the page, counted from 0, encoded; `dpi` plays no part. Raises `UndecodableImage`.
+        """Return the page, counted from 0, encoded; `dpi` has no effect. Raises `UndecodableImage`.
 
-        Whether bytes that are taken as they are can be decoded is for `raw_pages` to say.
+        `raw_pages` finds out whether bytes that are taken unchanged can be decoded.
         """
         suffix = path.suffix.lower()
         try:
@@ -98,17 +98,17 @@ class Pictures:
             return path.read_bytes()
         except UndecodableImage:
             raise
-        # Pillow and its plugins raise all kinds of exceptions for hostile bytes.
+        # Pillow and its plugins raise many kinds of exceptions for hostile bytes.
         except Exception as error:
             if is_of_machine(error):
                 raise
             raise _unusable(error) from None
 
     def make(self, path: Path, page: int, dpi: int) -> MadePage:
-        """Return the page as `render` gives it: an image has no text layer. Raises `UndecodableImage`."""
+        """Return the page as `render` does, without a text layer. Raises `UndecodableImage`."""
         made = MadePage(self.render(path, page, dpi))
         if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
-            # The PNG of the page says nothing of it any more.
+            # The damage no longer shows in the page's PNG.
             return replace(made, damage=fax_damage(path.read_bytes(), self._frames[page]))
         return made
 

@@ -1,7 +1,7 @@
 """A pool of processes that make the pages of documents, in ranges.
 
-A file that crashes its process costs one page. `concurrent.futures` has no such pool: a crash breaks all of it, and a
-task has no time limit. Here every process has a pipe of its own, and one thread waits for one answer.
+A file that crashes its process costs one page. The pools of `concurrent.futures` cannot do this: a crash breaks the
+whole pool, and tasks have no time limit. Here every process has its own pipe, and one thread waits for one answer.
 """
 
 import os
@@ -29,19 +29,19 @@ from resources.parallel import ordered_map
 from resources.processes import end_child, how_it_ended, start_child
 
 PAGE_SECONDS = 600.0
-"""Longest time for one page. Dense maps take seconds; a file that loops would hold up all others."""
+"""Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
 _ATTEMPTS = 2
-"""Attempts at a page whose process crashes: the first time the machine may have run out of memory."""
+"""Attempts at a page whose process crashes, because the machine may have run out of memory the first time."""
 _MOST = 16
-"""More processes are no faster: one process writes what they all make."""
+"""Most processes; more are no faster, because one process writes everything that they make."""
 _AHEAD = 2
-"""Tasks in flight for each process: results wait in order, and must not pile up behind a slow page."""
+"""Tasks in flight per process; results are taken in order, and must not pile up behind a slow page."""
 
 
 class DocumentPool:
-    """A context manager of processes that make pages.
+    """A context manager of processes that make pages, each started with its first task.
 
-    0 `processes` are one for each core, at most 16; each starts with its first task.
+    With 0 `processes`, there is one for each core, at most 16.
     """
 
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
@@ -49,7 +49,7 @@ class DocumentPool:
         self._threads = ThreadPoolExecutor(self._count)
         self._workers = [_Worker(seconds) for _ in range(self._count)]
         self._conversions = Conversions()
-        # The one that worked last is asked first, so that no process starts while another has nothing to do.
+        # The worker that finished last is used first, so that no process starts while another is idle.
         self._idle: LifoQueue[_Worker] = LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -68,7 +68,7 @@ class DocumentPool:
         self._conversions.end()
 
     def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failure]:
-        """Return the number of pages of each document, in order. Raises what fetching one raises."""
+        """Count each document's pages, in order. Raises what fetching a document raises."""
         return self._answers(("count", path) for path in paths)
 
     def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
@@ -117,7 +117,7 @@ def _is_empty(path: Path) -> bool:
 
 
 class _Worker:
-    """One process, seen from the parent; starts with its first task and after a crash."""
+    """One process, seen by the parent, started with its first task or after a crash."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -142,7 +142,7 @@ class _Worker:
         return failed
 
     def cancel(self) -> None:
-        """Kill the process; a thread that waits for its answer gets a `Failure`."""
+        """Kill the process; a thread waiting for its answer gets a `Failure`."""
         self._cancelled = True
         if (process := self._process) is not None:
             process.kill()
@@ -175,7 +175,7 @@ def work(connection: Connection) -> None:
                 answer = Failure(str(error))
             except OSError as error:
                 answer = Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
-            # A fault here that nobody foresaw, as lack of memory, costs a page, not the process.
+            # An unforeseen fault, such as a lack of memory, costs a page, not the process.
             except Exception as error:
                 reason = first_line(error)
                 answer = Failure(f"it cannot be made into pages: {reason}", may_pass=True)
@@ -186,9 +186,9 @@ def work(connection: Connection) -> None:
 class PageRange:
     """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
 
-    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` when
-    it is not in its bytes. `place` and `name` are those of its `DocumentFile`; its pages' ids begin with `id`.
-    `converter` made a PDF of it first. `missing` pages are only counted in the file.
+    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` if it
+    is not in its bytes. `place` and `name` are those of its `DocumentFile`; its pages' ids begin with `id`. `converter`
+    is the program that first made a PDF of it. `missing` pages are claimed by the file but not found.
     """
 
     place: str
@@ -206,11 +206,11 @@ class PageRange:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Names the range; it stays the same when the document changes or moves."""
+        """The key of the range, which stays the same if the document changes or moves."""
         return self.id, self.first
 
     def as_json(self) -> dict[str, Any]:
-        """Return the range as it is stored: later fields only where they say something."""
+        """Return the range as it is stored, with newer fields only if not default."""
         later = {
             field.name: field.default
             for field in fields(self)
@@ -220,7 +220,7 @@ class PageRange:
 
 
 def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
-    """Yield the ranges up to `most` pages; the last one may be cut."""
+    """Yield the ranges up to `most` pages; the last one may be shortened."""
     for each in ranges:
         if most <= 0:
             return
@@ -231,9 +231,9 @@ def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
 def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
     """Return the ranges of every shard, given those `before`.
 
-    No range has more than `most` pages. A range stays in its shard, also when its document changed, unless the shard
-    grows beyond twice `most` pages. All others fill new shards of at most `most` pages, in their order. A new shard
-    takes the place of one that lost all ranges, or else comes last; one that nothing takes the place of is empty.
+    No range has more than `most` pages. A range stays in its shard, even if its document changed, unless the shard
+    would grow beyond twice `most` pages. All others fill new shards of at most `most` pages, in order. A new shard
+    replaces one that lost all its ranges, or else comes last; a shard that lost all and is not replaced stays empty.
     """
     wanted = {each.key: each for each in ranges}
     shards = [_keep(old, wanted, 2 * most) for old in before]
@@ -243,7 +243,7 @@ def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], mos
 
 
 def _keep(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
-    """Return the ranges that stay in a shard; they are removed from `wanted`."""
+    """Return the ranges that stay in a shard, and remove them from `wanted`."""
     room = most - sum(each.count for each in old if wanted.get(each.key) == each)
     kept = []
     for each in old:
@@ -256,7 +256,7 @@ def _keep(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], mo
 
 
 def _pack(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
-    """Return the ranges in their order, as many in each shard as fit."""
+    """Return the ranges in order, as many in each shard as fit."""
     shards: list[list[PageRange]] = []
     room = 0
     for each in ranges:
@@ -273,7 +273,7 @@ _FETCHED_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class TakenNames:
-    """The names of documents, and id prefixes, that other sources have."""
+    """The document names and id prefixes that other sources use."""
 
     names: Collection[str] = ()
     ids: Collection[str] = ()
@@ -281,9 +281,9 @@ class TakenNames:
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """The ranges of a source's documents, and what is left out.
+    """The ranges of a source's documents, and the left-out files.
 
-    `copies_of` are the sources that have some of it.
+    `copies_of` are the sources that already have some of the documents.
     """
 
     ranges: list[PageRange] = field(default_factory=list)
@@ -293,7 +293,7 @@ class SourceRanges:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """The facts that all ranges of a document share; `pages` or a `problem`."""
+    """The facts shared by all ranges of a document: its `pages` or its `problem`."""
 
     sha256: str
     pages: int
@@ -314,11 +314,11 @@ def ranges_of(
     pool: DocumentPool,
     most: int,
 ) -> SourceRanges:
-    """Return the ranges of a source's documents, and what is left out.
+    """Return the ranges of a source's documents, in order, and the left-out files.
 
-    They are in order, each of at most `most` pages. Left out are documents that are `elsewhere`, by SHA-256 their
-    source and name there, and files that are attached to one. A document keeps the id that it had `before`, also when
-    its file was renamed. Of a document in a `known` range the file is hashed and not opened.
+    A range has at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source and name there, are left
+    out, as are files attached to documents. A document keeps the id that it had `before`, even if its file was renamed.
+    The file of a document in a `known` range is hashed but not opened.
     """
     result = SourceRanges()
     ranges, left_out = result.ranges, result.left_out
@@ -351,7 +351,7 @@ def _ids(
     sha256: Mapping[str, str],
     taken: TakenNames,
 ) -> dict[str, str]:
-    """Return each document's id prefix: the former one, else its stem, marked if taken."""
+    """Return each document's id prefix: its former one, or its stem, marked if taken."""
     had = {each.place: each for each in before}
     ids = {each.place: had[each.place].id for each in documents if each.place in had}
     gone: dict[str, deque[str]] = defaultdict(deque)
@@ -372,10 +372,10 @@ def _ids(
 
 def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
     """Return the facts about each document, in order."""
-    # Bytes are a PDF or an image by the suffix of their file; other PDFs come of other converters.
+    # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
     before = {(each.sha256, _suffix(each.place), each.converter): each for each in known if not each.may_pass}
     converters = [converter(_suffix(document.place)) for document in documents]
-    # Of files on this disk one is read at a time; others are fetched.
+    # Files on this disk are read one at a time; remote ones are fetched concurrently.
     local = all(isinstance(document.path, Path) for document in documents)
     hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
     facts = [

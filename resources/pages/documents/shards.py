@@ -1,8 +1,8 @@
 """A folder of documents as Parquet shards of page images.
 
-They are made once and kept beside the index. A shard is named by the fingerprint of what its pages are made from, which
-its metadata spells out. So no shard is ever overwritten, no page is made twice, and an `index` that was killed
-continues at the first shard that is missing.
+They are made once and kept beside the index. A shard is named by the fingerprint of its pages' inputs, which its
+metadata spells out. So no shard is ever overwritten, no page is made twice, and a killed `index` continues at the first
+missing shard.
 """
 
 import json
@@ -30,7 +30,7 @@ from resources.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
 FOLDER = "rendered"
 NAMES = "pages-*.parquet"
 _MADE = "made.parquet"
-"""A shard that was just made and has no name yet."""
+"""The temporary name of a shard that was just made."""
 
 
 class ShardFolder:
@@ -38,17 +38,16 @@ class ShardFolder:
 
     def __init__(self, index: CorpusPlace) -> None:
         self._own = (index.home if index.remote else index.folder) / FOLDER
-        """For files that are being made, and for the lock."""
+        """The local folder for files being made, and for the lock."""
         self._folder: SourcePath = self._own
         if index.remote:
             self._folder = ObjectPath.listed(f"{index.url}/{FOLDER}", index.fetched)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Yield a lock under which one process at a time renders.
+        """Let one process at a time render.
 
-        At its end, shards that are not needed are removed. Raises `SourceError` when another process has it, and
-        `StoreError` when the folder cannot be written.
+        Raises `SourceError` if another process holds the lock, and `StoreError` if the folder cannot be written.
         """
         lock = FileLock(self._own / ".lock", timeout=0)
         try:
@@ -66,12 +65,12 @@ class ShardFolder:
             lock.release()
 
     def found(self) -> list[SourcePath]:
-        """Return the shards that are there, by their names."""
+        """Return the existing shards, sorted by name."""
         paths: Iterable[SourcePath] = self._folder.iterdir() if self._folder.is_dir() else ()
         return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
 
     def write(self, write: Callable[[Path], str]) -> SourcePath:
-        """Let `write` make a shard, whole or not at all, and name it. Raises `StoreError`."""
+        """Let `write` make and name a shard, whole or not at all. Raises `StoreError`."""
         names: list[str] = []
         made = self._own / _MADE
         try:
@@ -88,7 +87,7 @@ class ShardFolder:
             made.unlink(missing_ok=True)
 
     def clear(self, keep: Iterable[SourcePath]) -> None:
-        """Remove all other shards, and the temporary files of an `index` that was killed."""
+        """Remove all shards but those to `keep`, and temporary files of a killed `index`."""
         for path in [*set(self.found()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
             path.unlink()
 
@@ -96,7 +95,7 @@ class ShardFolder:
 SHARD_PAGES = 500
 
 _NAMED = 10
-"""Pages of a shard that are named when they could not be made."""
+"""Most failed pages of a shard that are named."""
 _METADATA = b"kopub.rendered"
 _SCHEMA = pa.schema(
     [
@@ -111,7 +110,7 @@ _SCHEMA = pa.schema(
 )
 _GROUP_ROWS = 16
 _GROUP_BYTES = 1 << 25
-"""A row group ends after so many pages or bytes: it is read as a whole, and 16 scans may have 200 MB."""
+"""Limits of a row group in rows and bytes: it is read as a whole, and 16 scans may have 200 MB."""
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]
@@ -121,8 +120,8 @@ Row = dict[str, Any]
 class RenderedShard:
     """The content of a file, and the `renderer` of its pages.
 
-    That is the resolution and the versions that they were made with. `failed` are the rows of pages that could not be
-    made and are to be tried again, `quarantined` those whose bytes cannot be used.
+    The renderer is the resolution and the versions with which they were made. `failed` are the rows of pages that could
+    not be made and will be tried again, and `quarantined` those whose bytes cannot be used.
     """
 
     renderer: str
@@ -139,13 +138,13 @@ class RenderedShard:
         return sum(each.count for each in self.ranges)
 
     def metadata(self) -> str:
-        """Return it as JSON in ASCII: file names may hold bytes that are no UTF-8."""
+        """Return the shard as ASCII JSON, because file names may not be UTF-8."""
         lost = {"failed": self.failed, "quarantined": self.quarantined}
         said = {name: rows for name, rows in lost.items() if rows}
         return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
 
     def failed_in(self, pages: PageRange) -> set[int]:
-        """Return the rows of a range to try again, from its first."""
+        """Return the rows of a range to try again, counted from its first."""
         start = self.start_of(pages)
         return {row - start for row in self.failed if start <= row < start + pages.count}
 
@@ -155,7 +154,7 @@ class RenderedShard:
 
     @classmethod
     def of(cls, path: SourcePath) -> "RenderedShard | None":
-        """Return the shard in a file; None when it is no such file, or damaged."""
+        """Return the shard in a file, or None if it is another file or damaged."""
         try:
             with path.open("rb") as opened:
                 return cls.read(opened)
@@ -164,7 +163,7 @@ class RenderedShard:
 
     @classmethod
     def read(cls, opened: BinaryIO) -> "RenderedShard | None":
-        """Return the shard in an opened file; None for another, or damaged. Raises `OSError`."""
+        """Return the shard in an open file; None for other or damaged files. Raises `OSError`."""
         try:
             with pq.ParquetFile(opened) as file:
                 content = json.loads((file.metadata.metadata or {})[_METADATA])
@@ -172,7 +171,7 @@ class RenderedShard:
                 if FAILED in file.schema_arrow.names:
                     failed, quarantined = (tuple(content.get(name, ())) for name in ("failed", "quarantined"))
                     return cls(content["renderer"], ranges, failed, quarantined)
-                # An older release quarantined pages for reasons that may pass: all that it lost are tried again.
+                # An older release quarantined pages for temporary reasons too, so all its lost pages are tried again.
                 problems = file.read([PROBLEM])[PROBLEM].is_valid().to_pylist()
                 ranges = tuple(replace(each, may_pass=each.problem is not None) for each in ranges)
                 return cls(content["renderer"], ranges, tuple(row for row, lost in enumerate(problems) if lost))
@@ -184,8 +183,8 @@ class RenderedShard:
 class RenderedShards:
     """The shards of a source's documents, and what was lost.
 
-    Each has the key that it had before, if any. `failed` counts pages that could not be made for a reason that may
-    pass, `left` those that nobody wanted yet.
+    Each file comes with its former key, if any. `failed` counts pages that could not be made for a reason that may be
+    temporary, and `left` those that are not wanted yet.
     """
 
     files: Sequence[tuple[SourcePath, str | None]]
@@ -208,10 +207,10 @@ def render(
 ) -> RenderedShards:
     """Make the pages of a source's documents that are in no shard yet.
 
-    `before` are the keys and files of the shards that the source has in the index: a document stays in its shard.
-    `others` are the files of other sources with their names, whose documents are left out of this one, and `taken`
-    their names and ids. Only the first `most` pages are made where that is given. A document or a page that cannot be
-    made is a row without bytes and with a problem. One process at a time may call it. Raises `StoreError`.
+    `before` are the keys and files of the source's shards in the index, because a document stays in its shard. `others`
+    maps the files of other sources to the sources' names; their documents are left out of this one, and `taken` are
+    their names and ids. Only the first `most` pages are made if it is given. A document or page that cannot be made
+    becomes a row with a problem and no bytes. Only one process at a time may call this. Raises `StoreError`.
     """
     renderer = f"{dpi} dpi, {pdf.version()}, text {text_layer.TEXT_CODE.number}, pictures {pictures.CODE.number}"
     stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
@@ -254,7 +253,7 @@ def render(
 
 
 def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
-    """Yield a line for each quarantined page, and for the first failed ones."""
+    """Yield a line for each of the first failed pages, and for every quarantined one."""
     if not (shard.failed or shard.quarantined):
         return
     with on_disk(path) as file:
@@ -267,7 +266,7 @@ def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
 
 @dataclass
 class _Lost:
-    """Counts of a shard's rows while written: made pages, lost rows."""
+    """The number of made pages, and the lost rows, of a shard being written."""
 
     made: int = 0
     failed: list[int] = field(default_factory=list)
@@ -286,7 +285,7 @@ class _Lost:
 
 
 class _ShardMaker:
-    """Shards that are made of pages, of which those that are `stored` are copied."""
+    """The maker of shards, which copies pages that are already `stored`."""
 
     def __init__(
         self,
@@ -303,7 +302,7 @@ class _ShardMaker:
         self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
 
     def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
-        """Return the ranges' file, their shard, and the pages made, None where it existed."""
+        """Return the ranges' file and shard, and the pages made, None if it existed."""
         if ranges in self._whole:
             return *self._whole[ranges], None
         lost = _Lost()
@@ -320,7 +319,7 @@ class _ShardMaker:
         return self._rendered.write(write), written[0], lost.made
 
     def _wanted(self, pages: PageRange) -> list[int]:
-        """Return the pages of a range that are to be made, counted from its first."""
+        """Return the pages of a range that must be made, counted from its first."""
         if pages.problem is not None:
             return []
         if pages not in self._made:
@@ -328,7 +327,7 @@ class _ShardMaker:
         return sorted(self._made[pages][1].failed_in(pages))
 
     def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
-        """Yield a shard's rows: copied from another, made now, or the document's problem."""
+        """Yield a shard's rows: copied from another, made now, or with the document's problem."""
         asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
         pages = lost.counted(self._pool.render(asked, self._dpi))
         for each in ranges:
@@ -343,7 +342,7 @@ class _ShardMaker:
 
 
 def _numbers(pages: PageRange) -> list[int | None]:
-    """Return the page numbers, from 1; None for an unopened document."""
+    """Return the page numbers, from 1, or a single None for an unopened document."""
     return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
 
 
@@ -365,7 +364,7 @@ def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
 
 
 def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
-    """Yield a range's rows from another shard. Raises `SourceError` unless their ids are there."""
+    """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
     ids = iter(_page_id(pages, number) for number in _numbers(pages))
     start = shard.start_of(pages)
     with on_disk(path) as stored, pq.ParquetFile(stored) as file:
@@ -391,7 +390,7 @@ def _damage_error(path: SourcePath, reason: str) -> SourceError:
 
 
 def _writer(path: Path) -> pq.ParquetWriter:
-    # Images are compressed already; the text of a page, with a place for each word, shrinks to a third.
+    # Images are compressed already, whereas a page's text layer shrinks to a third.
     options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
     return pq.ParquetWriter(path, _SCHEMA, **options)
 

@@ -1,7 +1,7 @@
-"""The text layer of a PDF's page: words and their places.
+"""The text layer of a PDF page: words and their positions.
 
-It holds facts alone; whoever reads them judges whether they can be believed, so another judgement needs no PDF.
-The types load nothing of a PDF's library.
+It holds only facts. The reader of a layer judges whether it can be trusted, so a new judgement does not need the PDF.
+The types do not load a PDF library.
 """
 
 import base64
@@ -28,16 +28,16 @@ Box = tuple[int, int, int, int]
 
 
 class Mark(IntFlag):
-    """Properties of a word besides its text and place."""
+    """Properties of a word besides its text and position."""
 
     INVISIBLE = 1
-    """Drawn without a stroke or a fill, as an OCR program writes its text over a scan."""
+    """Drawn without stroke or fill, as OCR programs write their text over a scan."""
     NO_INK = 2
-    """Nothing is printed where it stands."""
+    """Nothing is printed at its position."""
     UNMAPPED = 4
-    """A character whose font has no Unicode map for it."""
+    """It has a character for which its font has no Unicode mapping."""
     HYPHEN = 8
-    """Divided by a hyphen at the end of a line, which is left out of its text; it goes on in the next word."""
+    """Split by a hyphen at the end of a line, which is not in its text; it continues in the next word."""
     LINE = 16
     """The first word of a line."""
     DOWN = 32
@@ -62,9 +62,9 @@ class Word:
 class TextLayer:
     """The words of a page in the PDF's order.
 
-    The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts away; `outside` counts the
-    characters that lie beyond the whole sheet. `bare` is the ink that no word covers: true for each square of `cell`
-    pixels that has some. `failure` says why a layer that there is could not be read; it has no words then.
+    The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
+    characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
+    with such ink. `failure` says why an existing layer could not be read; it then has no words.
     """
 
     width: int
@@ -82,12 +82,12 @@ class TextLayer:
 
     @cached_property
     def characters(self) -> int:
-        """Characters of all words."""
+        """Number of characters in all words."""
         return sum(len(word.text) for word in self.words)
 
     @property
     def is_of_scan(self) -> bool:
-        """Whether most of it is invisible: what another program read from a scan."""
+        """Whether most of it is invisible, like the text that an OCR program lays over a scan."""
         invisible = sum(len(word.text) for word in self.words if word.marks & Mark.INVISIBLE)
         return invisible >= max(_FEWEST_INVISIBLE, _MOST_INVISIBLE * self.characters)
 
@@ -113,7 +113,7 @@ class TextLayer:
 
     @classmethod
     def from_json(cls, stored: str) -> Self:
-        """Return the layer that `to_json` made; anything else fails, and costs its page alone."""
+        """Return the layer stored by `to_json`; other text gives a failed layer."""
         try:
             held = json.loads(stored)
             if "failure" in held:
@@ -140,12 +140,12 @@ class TextLayer:
 
 
 def layer_id(stored: str | None) -> str | None:
-    """Return the hash of a stored layer; None where there is none."""
+    """Return the hash of a stored layer, or None without a layer."""
     return None if stored is None else fingerprint([stored])
 
 
 class StoredLayers:
-    """The text layers of one shard, by row, `stored` as its file holds them."""
+    """The text layers of one shard, by row; `stored` is how its file holds them."""
 
     def __init__(self, place: str, shard_key: str, stored: Sequence[str | None]) -> None:
         self._place = place
@@ -153,9 +153,9 @@ class StoredLayers:
         self._stored = stored
 
     def layer(self, page_id: str, row: int, text_layer_id: str | None) -> TextLayer | None:
-        """Return the layer at `row`, from 0; None where there is none.
+        """Return the layer at `row`, from 0; None without an id in `raw_pages`.
 
-        `raw_pages` has its id, which is None then. Raises `SourceError` when the row holds another one.
+        Raises `SourceError` if the row holds another layer.
         """
         if text_layer_id is None:
             return None
@@ -170,9 +170,9 @@ class StoredLayers:
 
 @dataclass(frozen=True, slots=True)
 class MadePage:
-    """The encoded image, and the text layer as it is stored.
+    """The encoded image of a page, and its text layer as it is stored.
 
-    The layer is None where there is none, as of pages of no PDF. `damage` says what of the page could not be drawn.
+    The layer is None if there is none, as for an image. `damage` says which part of the page could not be drawn.
     """
 
     data: bytes
@@ -182,14 +182,14 @@ class MadePage:
 
 @dataclass(frozen=True, slots=True)
 class PageCount:
-    """A document's pages, attached files, and pages it only claims."""
+    """A document's numbers of pages, attached files, and claimed but missing pages."""
 
     pages: int
     attachments: int = 0
     missing: int = 0
 
     def left_out(self) -> Iterator[str]:
-        """Yield what of the document becomes no page."""
+        """Yield the reasons why parts of the document become no page."""
         if self.attachments:
             yield f"{counted(self.attachments, 'attached file')} in it: save them as files of their own"
         if self.missing:
@@ -198,7 +198,7 @@ class PageCount:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A task without a result; a reason that `may_pass` blames no bytes."""
+    """A task without a result; if it `may_pass`, the bytes are not to blame."""
 
     reason: str
     may_pass: bool = False
@@ -214,29 +214,29 @@ TEXT_CODE = CodeVersion(
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
 
 _DIVIDED = 0x02
-"""The character that PDFium returns for a hyphen at the end of a line within a word."""
+"""The character that PDFium returns for a hyphen that splits a word at the end of a line."""
 _HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
 """The two halves of a character beyond the first 65,536."""
 _SUBPIXELS = 64
-"""PDFium places points on whole pixels: of a page this many times as large, so that boxes lie where they should."""
+"""PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
 _CELLS = 256
-"""Squares along the longer side of a page for its bare ink: three to a line of 10 points on A4."""
+"""Squares along the longer side of a page for its bare ink: three per line of 10 points on A4."""
 _INK = 32
-"""Grey levels between the lightest and the darkest pixel of a place with print; more than JPEG noise."""
+"""Grey levels between the lightest and darkest pixel of an area with print; more than JPEG noise."""
 _LOOKED_AT = 6
-"""Pixels of a square's side that are looked at: every other one at 300 dpi."""
+"""Pixels checked along a square's side: every other one at 300 dpi."""
 _MARGIN = 0.25
-"""Share of a word's height around its box that is covered too: accents, smoothing and glyphs that leave their boxes."""
+"""Margin around a word's box that counts as covered, as a share of its height: for accents, smoothing and overhangs."""
 _SAME = 0.3
-"""Share of its height by which a word that is drawn twice, to look bold, may be moved."""
+"""Share of its height by which a word that is drawn twice to look bold may be shifted."""
 _MOST = 200_000
-"""Characters of a page, more than print has room for; a layer that has more is not read."""
+"""Most characters of a layer that is read, more than a page has room for in print."""
 _OPAQUE = 250
-"""Alpha, of 255, from which a pixel of a picture hides what lies below it."""
+"""Alpha, of 255, from which a picture's pixel hides what is below it."""
 _MOST_INVISIBLE, _FEWEST_INVISIBLE = 0.5, 3
-"""Share of a layer's characters from which it is not that of the page, and characters that say something."""
+"""Share of a layer's characters, and the least number, whose invisibility makes it that of a scan."""
 _MOST_CLEAR = 0.5
-"""Share of a picture's pixels that may let through what lies below; a stamp or a watermark is mostly clear."""
+"""Largest transparent share of a picture that hides text below it; a stamp or a watermark is mostly transparent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class _Placement:
 
 
 def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
-    """Return the layer of an open page; None where it has no text.
+    """Return the layer of an open page, or None if it has no text.
 
     `pixels` are the drawn page: (height, width) or (height, width, BGR). Raises `PdfiumError`.
     """
@@ -290,7 +290,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
     within = [word for word in found if _is_within(word.box, (0, 0, width, height))]
     words = tuple(_held_against(word, grey) for word in _drawn_once(within))
-    # What a crop box cuts away is on the sheet all the same.
+    # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
     outside = sum(len(word.text) for word in found if not _is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
@@ -298,7 +298,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
 
 
 class _OpenWord:
-    """The characters of a word so far."""
+    """A word being assembled from characters."""
 
     def __init__(self, marks: Mark) -> None:
         self.text = ""
@@ -319,7 +319,7 @@ class _OpenWord:
         return Word(self.text, (round(x1), round(y1), round(x2), round(y2)), self.marks | self._direction())
 
     def _direction(self) -> Mark:
-        """Return whether the text runs up or down the page; `NO_MARK` if across it."""
+        """Return whether the word runs up or down the page; `NO_MARK` if across it."""
         first, last = self.boxes[0], self.boxes[-1]
         across, down = (last[axis] + last[axis + 2] - first[axis] - first[axis + 2] for axis in (0, 1))
         if abs(down) <= abs(across):
@@ -328,13 +328,13 @@ class _OpenWord:
 
 
 class _Pictures:
-    """The pictures of a page, which hide text drawn before, as scanners do."""
+    """The pictures of a page, which hide text drawn before them, as in scans."""
 
     def __init__(self, page: "PdfPage", placement: _Placement) -> None:
         from pypdfium2 import raw
 
         self._order: dict[int, int] = {}
-        """The place of each text object in the order of drawing, by its address."""
+        """The position of each text object in drawing order, by its address."""
         self._found: list[tuple[int, Box, PdfObject]] = []
         self._hides: dict[int, bool] = {}
         for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
@@ -345,7 +345,7 @@ class _Pictures:
                 self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
 
     def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
-        """Return whether a later picture covers the middle of an object's word."""
+        """Return whether a picture drawn later covers the middle of a text object's word."""
         if not self._found or (drawn := self._order.get(_address(text))) is None:
             return False
         return any(
@@ -364,7 +364,7 @@ def _address(drawn: object) -> int:
 
 
 def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
-    """Return (left, bottom, right, top) on the page; PDFium gives those within a form."""
+    """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
     left, bottom, right, top = drawn.get_bounds()
     corners = [(x, y) for x in (left, right) for y in (bottom, top)]
     form = drawn.container
@@ -377,26 +377,26 @@ def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
 
 
 def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Return the part of a drawn page where an object stands, if any."""
+    """Return the part of a drawn page that an object occupies, which may be empty."""
     height, width = pixels.shape[:2]
     left, top, right, bottom = _Placement.of(page, width, height).box(*_bounds(drawn))
     return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
 
 
 def _clear_share(picture: "PdfObject") -> float:
-    """Return the part of a picture, 0 to 1, that shows what lies below it."""
+    """Return the share of a picture, 0 to 1, through which what is below shows."""
     from pypdfium2 import PdfImage, PdfiumError
 
     assert isinstance(picture, PdfImage)
     try:
         pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
     except PdfiumError:
-        return 1.0  # it is not drawn
+        return 1.0  # a picture that cannot be decoded is not drawn
     return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
 
 
 def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
-    """Yield the words in the PDF's order, divided by the blanks that PDFium adds."""
+    """Yield the words in the PDF's order, split at the blanks that PDFium adds."""
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -451,7 +451,7 @@ def _letter(code: int, after: int) -> str:
     """Return a character of one or two UTF-16 units."""
     if code in _HIGH and after in _LOW:
         return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
-    # What no string can hold still stands on the page.
+    # A character that no string can hold is still on the page.
     return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
 
 
@@ -461,7 +461,7 @@ def _is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
 
 
 def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
-    """Yield the words without repeats in the same place, by which print is made bold."""
+    """Yield the words without repeats at the same position, which make print bold."""
     last: dict[str, Box] = {}
     for word in words:
         before, last[word.text] = last.get(word.text), word.box
@@ -480,7 +480,7 @@ def _bare(grey: "NDArray[np.uint8]", words: Sequence[Word], cell: int) -> "NDArr
     """Return the squares (rows, columns) of `cell` pixels with ink that no word covers."""
     height, width = grey.shape
     rows, columns = -(-height // cell), -(-width // cell)
-    # A stroke of print is wider than the pixels that are passed over.
+    # A printed stroke is wider than the pixels that are skipped.
     step = max(1, cell // _LOOKED_AT)
     grey = np.ascontiguousarray(grey[::step, ::step])
     tops, lefts = (np.arange(count) * cell // step for count in (rows, columns))
