@@ -13,21 +13,21 @@ class LayoutDetector(Engine):
     """Finds the regions of pages."""
 
     takes_upright: ClassVar[bool] = True
-    """True where pages are set upright before it sees them."""
+    """Whether pages are set upright before the engine sees them."""
 
     @abstractmethod
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         """Yield one `PageLayout` for each page, in any order.
 
-        Pages are taken lazily. A page that cannot be decoded is `quarantined`, one that cannot be worked on is
-        `failed`, one without ink is `blank`; none of them stops the others. Raises `EngineError` when no page could be
-        done.
+        Pages are taken lazily. A page that cannot be decoded is `quarantined`, one that cannot be processed is
+        `failed`, and one without ink is `blank`; none of them stops the others. Raises `EngineError` if no page could
+        be processed.
         """
 
     def reference(self, page: Page) -> PageLayout | None:
-        """Return the layout of a page by the model's own code in full precision.
+        """Return a page's layout computed by the model's own code in full precision.
 
-        A self-test compares with it; None where there is no such code. Raises `EngineError`.
+        Self-tests compare with it; None if there is no such code. Raises `EngineError`.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Layout that the corpus knows, for pictures of one table, formula or line."""
+"""Layout given by the corpus, for pictures of one table, formula or line."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -45,7 +45,7 @@ class GroundTruthLayout(LayoutDetector):
     )
 
     def weights(self) -> dict[str, str]:
-        """Return a fingerprint of the regions: a corpus that names others makes other rows."""
+        """Return a fingerprint of the regions, because other regions make other rows."""
         try:
             return {"regions": fingerprint(self._regions)}
         except SourceError:
@@ -78,7 +78,7 @@ def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:
 
 
 def _region(index: int, named: dict[str, Any], width: int, height: int) -> Region:
-    """Make a region from what the corpus names. Raises `ValueError` where that is unusable."""
+    """Make a region from an entry of the corpus. Raises `ValueError` if it is unusable."""
     label, box = named["label"], tuple(named["bbox"] or _WHOLE)
     if label not in LABELS:
         raise ValueError(f"{label!r:.40} is no label")
@@ -91,8 +91,8 @@ def _region(index: int, named: dict[str, Any], width: int, height: int) -> Regio
 def named_regions(corpus: CorpusPlace) -> NamedRegions:
     """Return the regions that the files of a corpus name, by page id.
 
-    Of two rows with one id the first one counts. Raises `SourceError` where a file has no such column or cannot be
-    read, and `StoreError` where it is fetched.
+    If two rows have the same id, the first one counts. Raises `SourceError` if a file lacks the column or cannot be
+    read, and `StoreError` if fetching it fails.
     """
     manifest = Manifest.load(corpus)
     found: dict[str, list[dict[str, Any]] | None] = {}

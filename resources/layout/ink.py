@@ -1,6 +1,6 @@
-"""Ink and paper of a page: light, grey levels, masks, and what is blank.
+"""Ink and paper of a page: light, grey levels, masks, and blank pages.
 
-All that looks for lines, rules and cells works on a smaller copy of the page, made by `shrink`.
+All searches for lines, rules and cells use a smaller copy of the page, made by `shrink`.
 """
 
 from typing import TYPE_CHECKING
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLANK_SHARE = 4e-6
-"""A page with a smaller share of ink is blank: on A4 at 300 dpi 35 pixels, less than a full stop of 10 points."""
+"""A page with a smaller share of ink is blank: on A4 at 300 dpi that is 35 pixels, less than a 10-point full stop."""
 
 SPECK = 0.005
-"""Share of a side of the page that a speck may have: 12 x 17 pixels of A4 at 300 dpi, a dot of a millimetre.
+"""Largest speck as a share of the sides of the page: 12 x 17 pixels on A4 at 300 dpi, a dot of a millimetre.
 
-A line of text has a larger mark, down to print of 7 points (`benchmarks/reading/blank_pages.py`).
+Any line of text, down to 7 points, has a larger mark (`benchmarks/reading/blank_pages.py`).
 """
 SPECK_FIELD = (
     "Share of the width and of the height of the page that a speck may have: a page with nothing but specks is blank. "
     "0 takes every mark for writing."
 )
 _SPARSE = 0.02
-"""Share of ink from which a page is not searched for specks alone: a line of text has 0.003, dust less."""
+"""Share of ink above which a page is not checked for consisting of specks: a line of text has 0.003, dust less."""
 
 INK_CONTRAST = 32
-"""Grey levels between ink and its paper: above JPEG noise (about 20), below the palest grey print (about 50)."""
+"""Grey levels between ink and its paper: above JPEG noise (about 20) and below the palest grey print (about 50)."""
 
 _DARK = 64
-"""Grey level of paper below which a page without ink is dark, as of a lamp that was off or a picture that was lost."""
+"""Grey level of paper below which a page without ink is dark, as if a lamp was off or a picture was lost."""
 
 PRINT_CONTRAST = 64
 """Grey levels between the strokes of letters and their paper at full resolution."""
@@ -42,7 +42,7 @@ def grey_histogram(gray: "NDArray[np.uint8]") -> "NDArray[np.intp]":
     """
     import cv2
 
-    # np.bincount copies every pixel to eight bytes first, which takes three times as long and more.
+    # np.bincount first converts every pixel to eight bytes, which takes at least three times as long.
     counted = cv2.calcHist([np.ascontiguousarray(gray)], [0], None, [256], [0, 256])
     return counted.ravel().astype(np.intp)
 
@@ -68,8 +68,8 @@ def true_runs(marks: "NDArray[np.bool_]") -> list[tuple[int, int]]:
 def ink_share(gray: "NDArray[np.uint8]") -> float:
     """Return the share of pixels that differ from the paper, 0 to 1.
 
-    `gray` is a page, uint8 (height, width). Paper is the most frequent grey level, so a dark page with light print
-    counts its print, and a page of one pixel or of one colour counts nothing.
+    `gray` is a page, uint8 (height, width). Paper is the most frequent grey level, so light print on a dark page counts
+    as ink, and a page of one pixel or one colour has none.
     """
     levels = grey_histogram(gray)
     paper = int(levels.argmax())
@@ -78,14 +78,14 @@ def ink_share(gray: "NDArray[np.uint8]") -> float:
 
 
 def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
-    """Return why a page without writing should be looked at, None on light paper."""
+    """Return why a person should look at a page without writing; None on light paper."""
     return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
 def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
     """Return whether the ink of a page, uint8 (height, width), is more than specks.
 
-    A speck is a connected mark that is at most `speck` of the page wide, and of the page high.
+    A speck is a connected mark of at most `speck` of both the page's width and its height.
     """
     import cv2
 
@@ -95,7 +95,7 @@ def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
     marks = ink_mask(gray, INK_CONTRAST).astype(np.uint8)
     _, _, stats, _ = cv2.connectedComponentsWithStats(marks, connectivity=8)
     height, width = gray.shape
-    # Pixels are whole: on a small copy of a page a mark of one pixel is a speck all the same.
+    # A mark cannot be smaller than one pixel, which is a speck even on a small copy of a page.
     wide = stats[1:, cv2.CC_STAT_WIDTH] > max(1.0, speck * width)
     high = stats[1:, cv2.CC_STAT_HEIGHT] > max(1.0, speck * height)
     return bool((wide | high).any())
@@ -120,18 +120,18 @@ def ink_contrast(gray: "NDArray[np.uint8]", reach: int) -> "NDArray[np.uint8]":
 
 
 _SHORT_SIDE = 1240
-"""Pixels, A4 at 150 dpi: rules, letters and gaps are all still there, and every step costs a quarter."""
+"""Shorter side in pixels, as of A4 at 150 dpi: rules, letters and gaps remain, and every step costs a quarter."""
 PAPER_REACH = 41
-"""Pixels around a pixel that hold its paper: wider than the strokes of a title, narrower than a margin."""
+"""Side in pixels of the square in which a pixel's paper is found: wider than a title's strokes, less than a margin."""
 
 
 def working_scale(height: int, width: int) -> float:
-    """Return the scale of a page's working copy; 1 for a small page."""
+    """Return the scale of a page's working copy, which is 1 for a small page."""
     return min(1.0, _SHORT_SIDE / min(height, width))
 
 
 def shrink(gray: "NDArray[np.uint8]", scale: float) -> "NDArray[np.uint8]":
-    """Shrink a page, uint8 (height, width), by `scale`; at 1 it stays itself."""
+    """Shrink a page, uint8 (height, width), by `scale`; at 1 it is returned unchanged."""
     import cv2
 
     if scale >= 1:
@@ -142,36 +142,36 @@ def shrink(gray: "NDArray[np.uint8]", scale: float) -> "NDArray[np.uint8]":
 
 
 _TILE = 16
-"""Pixels of the working copy in a tile, whose paper counts as one level."""
+"""Side of a tile in pixels of the working copy; the paper of a tile counts as one level."""
 _SMOOTH = 6
-"""Grey levels by which the paper of two tiles side by side may differ: light changes slowly, and a tint at once."""
+"""Most grey levels between the paper of adjacent tiles: light changes slowly, and a tint abruptly."""
 _EDGE = 3
-"""Grey levels by which pixels of the paper side by side may differ: the edge of a pale tint has 6 and more."""
+"""Most grey levels between adjacent pixels of paper: the edge of a pale tint has 6 or more."""
 _WHOLE = 0.99
-"""Share of a tile of paper that is paper: an edge runs through the others."""
+"""Share of a paper tile that must be paper; an edge runs through other tiles."""
 _LEAST_SHARE = 0.5
-"""Share of the tiles that are paper at least, for the paper to be found at all."""
+"""Smallest share of the tiles that must be paper for the paper to be found."""
 _SEEN, _HERE = 1, 2
-"""Marks of tiles in a flood's mask: seen in an earlier part, and in this one."""
+"""Marks of tiles in the mask of a flood fill: seen in an earlier part, and in the present one."""
 _EVEN = 40
-"""Grey levels between the darkest and the lightest paper of a page that is evenly lit; of both, without the last 5 %.
+"""Most grey levels between the darkest and lightest paper of an evenly lit page, ignoring 5 % at both ends.
 
-Within that the page is read as it is: a photo whose light fell by 15 % lost a line when it was evened. A pale tint,
-whose edge is a tile that is half tint, may be 13 darker and go on from the paper.
+Within this range the page is read as it is, because a photo whose light fell off by 15 % lost a line when it was
+evened. A pale tint up to 13 levels darker may pass as paper, because its edge tiles are half tint.
 """
 
 _FAINT_CONTRAST = 16
-"""Grey levels between faint print and its paper: above the print of the other side that shines through (about 12)."""
+"""Grey levels between faint print and its paper: above print that shines through from the other side (about 12)."""
 _OVER_NOISE = 6
-"""Contrast of faint print, in standard deviations of the noise of its paper."""
+"""Contrast of faint print in standard deviations of its paper's noise."""
 _FAINT_SHARE = 1e-3
-"""Share of a page that is faint print at least: one line of text has three times that, stains and creases less."""
+"""Smallest share of faint print on a page: one line of text has three times that, and stains and creases have less."""
 
 
 def readable_grey(pixels: "NDArray[np.uint8]", keep_tints: bool = False) -> "tuple[NDArray[np.uint8], bool]":
     """Return RGB pixels (height, width, 3) as grey (height, width), and whether there is ink.
 
-    The grey page is evenly lit, and print that is faint on all of it is made strong. `keep_tints` is that of
+    The grey page is evenly lit, and if all its print is faint, the print is strengthened. `keep_tints` is passed to
     `even_light`.
     """
     import cv2
@@ -184,12 +184,12 @@ def readable_grey(pixels: "NDArray[np.uint8]", keep_tints: bool = False) -> "tup
 
 
 def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
-    """Return the page with its faint print black on white; None where there is none."""
+    """Return the page with its faint print black on white, if there is any."""
     import cv2
 
     paper = paper_level(gray)
     far = np.abs(shrink(gray, working_scale(*gray.shape)).astype(np.int16) - paper)
-    # 1.4826 times the median absolute deviation is the standard deviation of noise, whatever print there is.
+    # 1.4826 times the median absolute deviation is the standard deviation of the noise, unaffected by print.
     noise = 1.4826 * float(np.median(far))
     faint = far[far > max(_FAINT_CONTRAST, _OVER_NOISE * noise)]
     if faint.size < _FAINT_SHARE * far.size:
@@ -202,9 +202,10 @@ def _strengthen(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
 def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[np.uint8]":
     """Return a page, uint8 (height, width), as if its paper were lit evenly.
 
-    It is the same array where the light is even, or no paper is found. Paper is what goes on from tile to tile without
-    an edge, over most of the page. What lies on it, such as a photo, is lit as the paper around it. A pale box may be
-    too near to the paper to have an edge between tiles, and becomes paper; `keep_tints` looks for edges of pixels.
+    The same array is returned if the light is even or no paper is found. Paper is the area that extends from tile to
+    tile without an edge, over most of the page. Anything on it, such as a photo, gets the light of the paper around it.
+    A pale box may be too close to the paper to have an edge between tiles, and then becomes paper; with `keep_tints`,
+    edges between pixels are searched instead.
     """
     import cv2
 
@@ -232,7 +233,7 @@ def even_light(gray: "NDArray[np.uint8]", keep_tints: bool = False) -> "NDArray[
 
 
 def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArray[np.uint8]":
-    """Return the quadratic surface through the paper; inpainting would bend over a large box."""
+    """Fit a quadratic surface to the paper, since inpainting would bend across a large box."""
     y, x = (axis / max(tiles.shape) for axis in np.indices(tiles.shape))
     terms = np.stack([np.ones_like(x), x, y, x * x, x * y, y * y], axis=-1)
     weights, *_ = np.linalg.lstsq(terms[paper], tiles[paper].astype(np.float64), rcond=None)
@@ -240,7 +241,7 @@ def _fit_light(tiles: "NDArray[np.uint8]", paper: "NDArray[np.bool_]") -> "NDArr
 
 
 def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDArray[np.bool_] | None":
-    """Return the tiles of the largest edgeless part, None if not most of the page."""
+    """Return the tiles of the largest edgeless part, if most of the page."""
     import cv2
 
     level = cv2.morphologyEx(light, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) <= _EDGE
@@ -253,7 +254,7 @@ def _find_level_paper(light: "NDArray[np.uint8]", size: tuple[int, int]) -> "NDA
 
 
 def _find_paper(tiles: "NDArray[np.uint8]") -> "NDArray[np.bool_] | None":
-    """Return the tiles that each are like the next, if most are, else None."""
+    """Return the largest set of connected, similar tiles, if it is most of the page."""
     import cv2
 
     rows, columns = tiles.shape

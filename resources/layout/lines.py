@@ -47,7 +47,7 @@ def union(boxes: Sequence[InkBox]) -> InkBox:
 
 
 def merge_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tuple[int, int]]:
-    """Merge intervals wherever less than `gap` lies between them; ascending."""
+    """Merge intervals with less than `gap` between them, and return them in ascending order."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if merged and start - merged[-1][1] < gap:
@@ -58,14 +58,14 @@ def merge_intervals(intervals: Sequence[tuple[int, int]], gap: float) -> list[tu
 
 
 MOST = 1500
-"""Runs of text kept, the largest ones: a full page of small print has 400, a noisy scan 20,000 specks."""
+"""Most runs of text kept, largest first: a full page of small print has 400, a noisy scan 20,000 specks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
     """A run of text without wide gaps.
 
-    `stroke` is the mean length of its horizontal runs of ink in pixels.
+    `stroke` is the mean length in pixels of its horizontal runs of ink.
     """
 
     box: InkBox
@@ -73,17 +73,17 @@ class TextLine:
 
 
 def estimate_em(ink: "NDArray[np.uint8]") -> float:
-    """Estimate the height of the body text in pixels; 16 when there is no text.
+    """Estimate the height of the body text in pixels; 16 if there is no text.
 
-    `ink` is a mask of 0 and 1. The median height of the connected runs after a slight horizontal smear, weighted by
-    width.
+    `ink` is a mask of 0 and 1. The estimate is the median height of the connected runs after a slight horizontal smear,
+    weighted by width.
     """
     import cv2
 
     smeared = cv2.morphologyEx(ink, cv2.MORPH_CLOSE, np.ones((3, 15), np.uint8))
     _, _, stats, _ = cv2.connectedComponentsWithStats(smeared, connectivity=8)
     heights, widths = stats[1:, cv2.CC_STAT_HEIGHT], stats[1:, cv2.CC_STAT_WIDTH]
-    # Runs of letters are wider than high; below 6 px nothing can be read, above 80 it is no body text.
+    # Runs of letters are wider than high; below 6 px nothing can be read, and above 80 px it is not body text.
     lettering = (widths > 1.5 * heights) & (heights >= 6) & (heights <= 80)
     if not lettering.any():
         return 16.0
@@ -102,7 +102,7 @@ def find_lines(ink: "NDArray[np.uint8]", em: float) -> list[TextLine]:
     boxes = [
         InkBox(x, y, x + w, y + h)
         for x, y, w, h, _ in stats[1:].tolist()
-        # A speck: smaller in both directions than the dot of an i.
+        # Specks, smaller in both directions than the dot of an i, are dropped.
         if w >= 0.12 * em or h >= 0.12 * em
     ]
     ends = np.diff(ink, axis=1, prepend=np.uint8(0)) == 1
@@ -116,7 +116,7 @@ def _box_sum(integral: "NDArray[np.int32]", box: InkBox) -> int:
 
 
 def _join_parts(boxes: list[InkBox], em: float) -> list[InkBox]:
-    """Join parts of one line: accents, equals signs, what a rule cut off."""
+    """Join parts of one line: accents, equals signs, and parts that a rule cut off."""
     done: list[InkBox] = []
     for box in sorted(boxes, key=lambda b: -b.width * b.height)[:MOST]:
         for number, line in enumerate(done):
@@ -132,7 +132,7 @@ def _join_parts(boxes: list[InkBox], em: float) -> list[InkBox]:
 
 
 FAINT = 12
-"""Grey levels between a rule and its paper: hairlines of light grey fall to this when a page is halved."""
+"""Grey levels between a rule and its paper, to which light grey hairlines fall when a page is halved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def erase_rules(mask: "NDArray[np.uint8]", rules: RuledLines) -> None:
 def find_ruled_areas(rules: RuledLines, shape: tuple[int, int], em: float) -> RuledAreas:
     """Find tables and frames among the rules of a page of `shape` (height, width).
 
-    Rules that touch make a group. A group with inner lines is a table, one without is a frame.
+    Rules that touch form a group. A group with inner lines is a table, and one without is a frame.
     """
     tables, frames = [], []
     for group in _group_touching(rules, shape):

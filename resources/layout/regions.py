@@ -14,7 +14,7 @@ LABELS = (
     "image", "inline_formula", "number", "paragraph_title", "reference", "reference_content", "seal",
     "table", "text", "vertical_text", "vision_footnote",
 )  # fmt: skip
-"""PP-DocLayoutV3's labels by class id. The published checkpoint's own list repeats names; this one does not."""
+"""PP-DocLayoutV3's labels by class id, without the repeated names of the published checkpoint's own list."""
 
 
 class Task(StrEnum):
@@ -24,22 +24,22 @@ class Task(StrEnum):
     TABLE = "table"
     FORMULA = "formula"
     SKIP = "skip"
-    """Kept as a picture (image, chart); not read."""
+    """Kept as a picture (image, chart), and not read."""
     ABANDON = "abandon"
     """Kept as a region, neither read nor cut out."""
 
 
 READ_TASKS = (Task.TEXT, Task.TABLE, Task.FORMULA)
-"""The tasks of regions whose text is wanted."""
+"""The tasks of regions that are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region of a page, in the order in which it is read.
+    """A region of a page, with its place in the reading order.
 
     `bbox` is (x1, y1, x2, y2) in pixels of the upright page, not rounded; `index` is the reading order from 0. `text`
-    is what an engine that reads found in it, in the form of `RegionText.content`; None of one that only looks, and
-    where nothing sound was read.
+    is what a layout engine that also reads found in it, in the form of `RegionText.content`; None from other engines,
+    or if nothing sound was read.
     """
 
     index: int
@@ -65,8 +65,8 @@ _TABLES = frozenset({"table"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 PICTURES = frozenset({"chart", "image"})
 _REPEATED = frozenset({"header", "header_image", "footer", "footer_image", "number", "reference"})
-"""Not read unless a profile says so: running heads repeat on every page, a `reference` list holds its entries (one
-that holds none is read)."""
+"""Labels not read unless a profile says so: running heads repeat on every page, and the entries of a `reference` list
+are regions of their own (a list without entries is read)."""
 
 
 def _default_task(label: str) -> Task:
@@ -92,7 +92,7 @@ def tasks_by_label(changes: Mapping[str, str]) -> dict[str, Task]:
 
 
 def check_labels(field: str, named: Mapping[str, object]) -> None:
-    """Raise `ConfigError` where a field names a label that PP-DocLayoutV3 lacks."""
+    """Raise `ConfigError` if a field names a label that PP-DocLayoutV3 lacks."""
     unknown = sorted(set(named) - set(LABELS))
     if unknown:
         raise ConfigError(f"{field}: {', '.join(unknown)} is no label; use one of {', '.join(LABELS)}")

@@ -1,4 +1,4 @@
-"""Layout on the CPU: blocks of a page get labels by size, weight and place."""
+"""Layout on the CPU: blocks of a page are labelled by size, weight and position."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
-"""All else is read as text, running heads and page numbers too: on a CPU they cost next to nothing."""
+"""Everything else is read as text, even running heads and page numbers, which cost next to nothing on a CPU."""
 
 
 class CpuLayout(LayoutDetector):
@@ -57,7 +57,7 @@ class CpuLayout(LayoutDetector):
 
 
 def detect_page(page: Page, speck: float = SPECK) -> PageLayout:
-    """Return the layout of one page; what is wrong with it is its state."""
+    """Return the layout of one page, whose state says what is wrong with it."""
     import cv2
 
     try:
@@ -90,7 +90,7 @@ def _label_boxes(
         elif place in inside:
             continue
         else:
-            # Half-size pixels cut off the soft edge of the letters; one more on each side brings it back.
+            # Shrinking cut off the soft edge of the letters; one more pixel on each side brings it back.
             x1, y1, x2, y2 = block.box
             grown = (x1 - 1, y1 - 1, x2 + 1, y2 + 1)
             parts = ((tuple(edge / found.scale for edge in grown), label),)
@@ -99,13 +99,13 @@ def _label_boxes(
 
 
 LARGE = 1.25
-"""Height against the body text from which a line is a heading; capitals and brackets stay below."""
+"""Height relative to the body text from which a line is a heading; capitals and brackets stay below."""
 BOLD = 1.22
-"""Mean ink run against the body text from which a line is bold; regular faces differ by less than a tenth."""
+"""Mean ink run relative to the body text from which a line is bold; regular faces differ by less than a tenth."""
 
 
 def label_blocks(page: Segmentation) -> list[str]:
-    """Return a label for each block; what is not sure is `text`."""
+    """Return a label for each block; uncertain blocks are `text`."""
     body = _body_stroke(page)
     return [_label(block, page, body) for block in page.blocks]
 
@@ -145,7 +145,7 @@ def _title_label(block: PageBlock, page: Segmentation, body_stroke: float, bold:
     widest = max(other.box.width for other in page.blocks)
     if len(block.rows) > 2 or block.box.width < 2 * page.em:
         return None
-    # A formula is high too, but thin.
+    # A formula is tall too, but its strokes are thin.
     large = row.box.height > LARGE * page.em and min(row.stroke for row in block.rows) > 1.1 * body_stroke
     if large and row.box.height > 1.6 * page.em and block.box.y2 < 0.5 * page.shape[0]:
         return "doc_title"
@@ -155,7 +155,7 @@ def _title_label(block: PageBlock, page: Segmentation, body_stroke: float, bold:
 
 
 def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
-    """Return the label of a head or foot, an outermost row near an edge."""
+    """Return the label of a head or foot: an outermost row near an edge."""
     height = page.shape[0]
     if len(block.rows) != 1 or block.rows[0].box.height > 1.4 * page.em:
         return None
@@ -172,7 +172,7 @@ def _margin_label(block: PageBlock, page: Segmentation) -> str | None:
 def _is_caption(block: PageBlock, page: Segmentation, bold: bool) -> bool:
     """Return whether a block is a caption.
 
-    One or two rows right above or below a picture or table are, if bold or on its axis.
+    A caption is one or two rows directly above or below a picture or table, bold or on its axis.
     """
     if len(block.rows) > 2:
         return False

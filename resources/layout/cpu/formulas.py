@@ -1,8 +1,8 @@
 """Display formulas among the text blocks of a page, and their numbers.
 
-Works on the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than
-a line speak for a formula; Hangul, words and the even pitch of a typewriter speak against one. A
-formula that is missed is still read as text, so uncertain blocks stay text.
+They are found by the shapes of the print at full resolution. Equals signs, fraction bars and signs taller than a line
+suggest a formula; Hangul, words and the even pitch of a typewriter suggest text. A formula that is missed is still read
+as text, so uncertain blocks stay text.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LABELS = frozenset({"text", "doc_title", "paragraph_title", "footnote"})
-"""Labels that formulas get by their size: high fractions are taken for titles, limits of sums for footnotes."""
+"""Labels that formulas may have got by size: tall fractions look like titles, and limits of sums like footnotes."""
 _ROWS = 12
-"""Most rows of a block; a longer one is a listing or prose."""
+"""Most rows of a formula block; a longer one is a listing or prose."""
 _EDGE = 3
 """Pixels around the ink that belong to its letters."""
 _LETTERS = 5
-"""Letters that touch or nearly do: a longer run is a word of text or code, names of functions have no more."""
+"""Most letters in a run that (nearly) touch: a longer run is a word of text or code; function names have no more."""
 _WORD = 4
-"""Letters of a short word: two fifths of a sentence stand close in such, or three fifths less close (sans serif)."""
+"""Letters of a short word: in text, two fifths of the letters are in such close runs, or three fifths in looser ones
+(sans serif)."""
 _SPACED_LETTERS = 8
-"""Letters less than the blank of an operator apart: more are words in print that is set wide."""
+"""Most letters in a run with gaps smaller than the blank around an operator: more are words in wide-set print."""
 _SQUARE = 0.15
-"""Share of glyphs about as wide as high and as high as a line: Hangul has more than a third, a formula a capital."""
+"""Most glyphs, as a share, that are square and as high as a line: Hangul has more than a third, a formula a capital."""
 _PITCH, _FEW_PITCH = 0.78, 0.9
-"""Evenness of the pitch from which print is a typewriter's; glyphs fewer than `_FEW` may fall on a grid by chance."""
+"""Evenness of pitch from which print is a typewriter's; fewer than `_FEW` glyphs may fall on a grid by chance."""
 _FEW = 15
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaGroup:
-    """Blocks that are formulas, by their places in reading order.
+    """Blocks that form one formula, by their places in reading order.
 
     `parts` are (box, label) in pixels of the full page.
     """
@@ -70,7 +71,7 @@ def find_formulas(page: Segmentation, labels: Sequence[str], gray: "NDArray[np.u
 
 
 def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
-    """Return whether a block is indented under text and no full line, as formulas are."""
+    """Return whether a block is indented and not a full line, as formulas are."""
     texts = [block.box for block in page.blocks if block.kind == "text"]
     return box.width < 0.9 * max(other.width for other in texts) and any(
         other.x1 < box.x1 - page.em and other.x2 > box.x1 for other in texts
@@ -78,7 +79,7 @@ def _is_set_apart(box: InkBox, page: Segmentation) -> bool:
 
 
 def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tuple[int, ...]]:
-    """Return the places of formulas, each with its pieces: limits, numerators and rows."""
+    """Return the places of each formula's pieces, such as limits, numerators and rows."""
     left = [place for place, printed in prints.items() if printed.has_signs and not printed.is_prose]
     pieces = {place for place, printed in prints.items() if not printed.is_prose}
     groups = []
@@ -95,7 +96,7 @@ def _groups(prints: Mapping[int, "BlockPrint"], page: Segmentation) -> list[tupl
 
 
 def _is_piece(place: int, group: Sequence[int], pieces: Set[int], page: Segmentation) -> bool:
-    """Return whether a block all but touches a formula with nothing between."""
+    """Return whether a block almost touches a formula, with nothing in between."""
     box, whole = page.blocks[place].box, union([page.blocks[other].box for other in group])
     near = max(box.y1 - whole.y2, whole.y1 - box.y2) < 0.7 * page.em
     narrow, wide = sorted((box, whole), key=lambda each: each.width)
@@ -118,16 +119,16 @@ class BlockPrint:
         self.shapes: list[tuple[InkBox, int]] = []
         for number, (x, y, w, h, area) in enumerate(stats[1:].tolist(), 1):
             if w > 0.9 * wide and h > 0.9 * high and area < 0.2 * w * h:
-                # A frame around the print.
+                # This is a frame around the print.
                 self.ink[numbers == number] = 0
             elif max(w, h) >= 0.08 * em:
                 self.shapes.append((InkBox(x, y, x + w, y + h), area))
 
     @property
     def has_signs(self) -> bool:
-        """Return whether there is a sign that formulas have and text has not.
+        """Whether there is a sign that occurs in formulas but not in text.
 
-        In a drawing most shapes are mere strokes.
+        A drawing, whose shapes are mostly mere strokes, does not count.
         """
         if self._typical < 0.1 * self.em:
             return False
@@ -135,8 +136,8 @@ class BlockPrint:
 
     @cached_property
     def is_prose(self) -> bool:
-        """Return whether this is text or code, whatever signs there are in it."""
-        # The digits of a number stand as close as the letters of a word.
+        """Whether this is text or code, whatever signs it contains."""
+        # The digits of an equation number are as close as the letters of a word, so they do not count.
         columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
         runs = _runs_of(columns, 0.13 * self.em)
         close, wide = (sum(run for run in _runs_of(columns, gap * self.em) if run >= _WORD) for gap in (0.13, 0.2))
@@ -180,7 +181,7 @@ class BlockPrint:
         return [bar for bar in self._bars if bar not in self._equals and self._is_fraction(bar)]
 
     def _has_tall_sign(self) -> bool:
-        """Return whether there is a sum, integral, root or bracket: a thin, tall stroke."""
+        """Return whether there is a thin, tall stroke: a sum, integral, root or bracket."""
         return any(
             box.height > max(1.35 * self.em, 1.6 * self._typical)
             and 0.1 * self.em < box.width < 1.2 * box.height
@@ -189,7 +190,7 @@ class BlockPrint:
         )
 
     def _is_fraction(self, bar: InkBox) -> bool:
-        """Return whether print stands above and below a bar, centred, no wider."""
+        """Return whether there is print above and below a bar, centred and no wider."""
         reach, side = round(1.2 * self.em), max(1, round(0.15 * self.em))
         for part in (self.ink[max(0, bar.y1 - reach) : bar.y1][::-1], self.ink[bar.y2 : bar.y2 + reach]):
             filled = np.flatnonzero(part[:, bar.x1 : bar.x2].any(axis=1))
@@ -205,7 +206,7 @@ class BlockPrint:
 
     @cached_property
     def numbers(self) -> list[InkBox]:
-        """Numbers in round brackets at the right edge, set apart, top to bottom."""
+        """Numbers in round brackets, set apart at the right edge, top to bottom."""
         import cv2
 
         # An even kernel would move the left edge.
@@ -223,7 +224,8 @@ class BlockPrint:
             return False
         shapes = sorted(box for box, _ in self.shapes if box.inside(word))
         inner = shapes[1:-1]
-        # Digits are lower than the brackets around them and higher than small letters; a dot or hyphen may part them.
+        # Digits are shorter than the brackets around them and taller than small letters; dots or hyphens may separate
+        # them.
         digits = [box for box in inner if 0.5 * word.height < box.height < 0.85 * word.height]
         dots = [box for box in inner if max(box.width, box.height) < 0.4 * self.em]
         if not digits or len(digits) + len(dots) < len(inner):
@@ -233,7 +235,7 @@ class BlockPrint:
     def _bends(self, box: InkBox, side: int) -> bool:
         """Return whether a shape is a round bracket.
 
-        Its middle is further to one `side` (-1 left, 1 right) than its ends.
+        The middle of one is further to one `side` (-1 left, 1 right) than its ends.
         """
         if box.height < 0.8 * self.em or box.width > 0.5 * box.height:
             return False
@@ -254,7 +256,7 @@ class BlockPrint:
 
 
 def _runs_of(glyphs: Sequence[InkBox], gap: float) -> list[int]:
-    """Count the glyphs that stand less than `gap` apart, run by run."""
+    """Return the lengths of the runs of glyphs that are less than `gap` apart."""
     runs = [1] if glyphs else []
     for last, glyph in pairwise(glyphs):
         if 0 <= glyph.x1 - last.x2 < gap:
@@ -265,11 +267,11 @@ def _runs_of(glyphs: Sequence[InkBox], gap: float) -> list[int]:
 
 
 def _pitch(glyphs: Sequence[InkBox], em: float) -> float:
-    """Return how evenly glyphs stand on a grid of the best pitch, 0 to 1.
+    """Return how evenly glyphs fit a grid of the best pitch, 0 to 1.
 
     It is the mean resultant length of their phases.
     """
-    # Dots and strokes stand anywhere in the cell of a typewriter.
+    # Dots and strokes may be anywhere in a typewriter's cell.
     middles = np.array([(box.x1 + box.x2) / 2 for box in glyphs if box.width > 0.15 * em])
     if len(middles) < 4:
         return 0.0
@@ -278,10 +280,7 @@ def _pitch(glyphs: Sequence[InkBox], em: float) -> float:
 
 
 def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list[tuple[InkBox, str]]:
-    """Split print into formulas and their numbers, as boxes on the page with labels.
-
-    `gray` lies at `origin`.
-    """
+    """Split print, `gray` at `origin`, into labelled boxes of formulas and their numbers."""
     printed = BlockPrint(gray, em)
     parts: list[tuple[InkBox, str]] = []
     for top, bottom, number in _split_by_number(printed.ink, printed.numbers):
@@ -295,7 +294,7 @@ def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list
                 continue
         parts.append((formula, "display_formula"))
     x, y = origin.x1, origin.y1
-    # The soft edge of the letters is lighter than what counts as ink.
+    # The letters' soft edge is too light to count as ink, so the boxes are grown by it.
     return [
         (InkBox(x + x1 - _EDGE, y + y1 - _EDGE, x + x2 + _EDGE, y + y2 + _EDGE), label)
         for (x1, y1, x2, y2), label in parts
@@ -303,7 +302,7 @@ def _split_formula(gray: "NDArray[np.uint8]", origin: InkBox, em: float) -> list
 
 
 def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> list[tuple[int, int, InkBox | None]]:
-    """Return the rows (top, bottom, number) of each number, cut at white rows below it."""
+    """Return a band (top, bottom, number) per number, cut at white rows below it."""
     bands: list[tuple[int, int, InkBox | None]] = []
     top = 0
     for number, following in pairwise(numbers):
@@ -316,7 +315,7 @@ def _split_by_number(ink: "NDArray[np.uint8]", numbers: Sequence[InkBox]) -> lis
 
 
 def _ink_box(ink: "NDArray[np.uint8]", top: int) -> InkBox:
-    """Return the box around the ink of rows that begin at `top`; there is some."""
+    """Return the box around the ink of rows from `top`, which must have some."""
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
     return InkBox(int(columns[0]), top + int(rows[0]), int(columns[-1]) + 1, top + int(rows[-1]) + 1)
 

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FLAT = 6
-"""Grey levels around the commonest one that count as the same tint."""
+"""Grey levels around the most common one that count as the same tint."""
 _HOLLOW = 0.5
-"""Share of its box that a filled area covers at least; one that covers less is a frame, or the edge of a scan."""
+"""Smallest share of its box that a filled area covers; an area that covers less is a frame or the edge of a scan."""
 _FRAME_AREA = 0.25
-"""Share of the page that a frame encloses at least: a smaller ring of strokes is a drawing."""
+"""Smallest share of the page that a frame encloses; a smaller ring of strokes is a drawing."""
 _FRAME_WIDTH = 0.12
-"""Share of the sides of its box within which all strokes of a frame lie."""
+"""Width of the border of its box that holds all strokes of a frame, as a share of the box's sides."""
 HEAD, FOOT = 0.09, 0.88
-"""Running heads end above, feet begin below these shares of the height of the page."""
+"""Shares of the page's height above which running heads end, and below which running feet begin."""
 
 Kind = Literal["text", "table", "picture"]
 
@@ -98,7 +98,7 @@ def segment(gray: "NDArray[np.uint8]") -> Segmentation:
     rules = find_rules(contrast, em)
     ruled = find_ruled_areas(rules, gray.shape, em)
     pictures, tints = find_filled(gray, em)
-    # Straight edges inside a screenshot are no table, and a filled cell of a table is no picture.
+    # Straight edges in a screenshot are not a table, and a filled cell of a table is not a picture.
     tables = [table for table in ruled.tables if not any(table.inside(p) and table.width <= p.width for p in pictures)]
     pictures = [box for box in pictures if not any(box.inside(table) for table in tables)]
     erase_rules(ink, rules)
@@ -123,7 +123,7 @@ def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[InkBox]) -> None:
 
 
 def _grow_table(table: InkBox, lines: Sequence[TextLine], em: float) -> InkBox:
-    """Grow a table by the rests of letters that its edge cut off."""
+    """Grow a table by the remains of letters that its edge cut off."""
     rests = [
         line.box
         for line in lines
@@ -136,9 +136,9 @@ def _grow_table(table: InkBox, lines: Sequence[TextLine], em: float) -> InkBox:
 def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], list[InkBox]]:
     """Find pictures and tinted boxes of a page, in pixels.
 
-    Filled areas are what survives an opening wider than any stroke. One whose most frequent level
-    covers most of it is a tint that may hold text; any other is a picture. A hollow one, such as the dark
-    edges of a scan, does not stand for what it encloses: only its solid parts count.
+    Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
+    tint that may hold text; any other is a picture. A hollow area, such as the dark edges of a scan, does not include
+    what it encloses: only its solid parts count.
     """
     import cv2
 
@@ -175,9 +175,9 @@ def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBo
 def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
     """Find icons and line drawings in an ink mask of 0 and 1.
 
-    They are strokes that hang together, larger than letters. Letters of a large title are as large, but have others of
-    their height beside them. A frame around much of the page, or a dark edge of it, is no drawing: it is erased from
-    the mask, and what it encloses stays.
+    They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same
+    height beside them. A frame around much of the page, or a dark edge, is not a drawing: it is erased from the mask,
+    and what it encloses stays.
     """
     import cv2
 
@@ -197,7 +197,7 @@ def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
 
 
 def _is_edge(box: InkBox, shape: tuple[int, ...], thickest: float) -> bool:
-    """Return whether a stroke runs along half a side of the page at least."""
+    """Return whether a stroke runs along at least half of a side of the page."""
     height, width = shape
     along = box.width >= width / 2 and (box.y1 == 0 or box.y2 == height)
     down = box.height >= height / 2 and (box.x1 == 0 or box.x2 == width)
@@ -221,7 +221,7 @@ def _is_tint(gray: "NDArray[np.uint8]", area: int) -> bool:
     levels = grey_histogram(gray)
     level = int(levels.argmax())
     same = levels[max(0, level - _FLAT) : level + _FLAT + 1].sum() / gray.size
-    # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single ground.
+    # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single background.
     return bool(same > 0.62 and area > 0.5 * gray.size)
 
 
@@ -242,7 +242,7 @@ def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
 def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float) -> list[PageBlock]:
     """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
 
-    The page is `height` pixels high, its body text `em`. What a frame holds stays together.
+    The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
     """
     head, body, foot = _peel_head_and_foot(_nest_in_frames(items, frames), height, em)
     return [block for part in (head, body, foot) if part for block in _order(part, em)]
@@ -261,7 +261,7 @@ def _nest_in_frames(items: list[Item], frames: list[InkBox]) -> list[Item]:
 def _peel_head_and_foot(items: list[Item], height: int, em: float) -> tuple[list[Item], list[Item], list[Item]]:
     """Split a page into its running head, body and foot.
 
-    Rows near the edges would otherwise close the gap between columns.
+    Rows near the edges would otherwise bridge the gap between columns.
     """
     rows = _rows(items)
     head = foot = 0
@@ -282,7 +282,7 @@ def _bottom(row: list[Item]) -> int:
 
 
 def _rows(items: Sequence[Item]) -> list[list[Item]]:
-    """Group items that share some height, top to bottom."""
+    """Group items that overlap vertically into rows, top to bottom."""
     rows: list[list[Item]] = []
     bottom = 0
     for item in sorted(items, key=lambda item: item.box.y1):
@@ -309,7 +309,7 @@ def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
 
 
 def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
-    """Return left and right of the widest column gap, or nothing."""
+    """Split at the widest column gap; return left and right, or nothing without a gap."""
     gaps = [
         (right[0] - left[1], left[1])
         for left, right in pairwise(merge_intervals([(item.box.x1, item.box.x2) for item in items], 1))
@@ -327,14 +327,14 @@ def _is_column_gap(gap: int, left: list[Item], right: list[Item], em: float) -> 
     if all(item.kind != "text" for item in left) or all(item.kind != "text" for item in right):
         return gap >= 0.3 * em and not _are_pairs(left, right)
     lines = [len(merge_intervals([(item.box.y1, item.box.y2) for item in side], 1)) for side in (left, right)]
-    # A column is wide and has several lines; what is narrow is a bullet, a number or a term of a list.
+    # A column is wide and has several lines; anything narrow is a bullet, a number or a term of a list.
     if gap < 1.3 * em or min(box.width for box in boxes) < 8 * em or min(lines) < 3:
         return False
     return not _are_table_columns(left, right, em)
 
 
 def _are_pairs(left: list[Item], right: list[Item]) -> bool:
-    """Return whether several boxes stand beside one on the other side, as examples and results."""
+    """Return whether several boxes face one on the other side, like examples and results."""
     solid = [[item.box for item in side if item.kind != "text"] for side in (left, right)]
     few, many = sorted(solid, key=len)
     return len(few) > 1 and all(
@@ -344,7 +344,7 @@ def _are_pairs(left: list[Item], right: list[Item]) -> bool:
 
 
 def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
-    """Return whether the sides are columns of an unruled table: level rows, mostly white."""
+    """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
     middles = [(item.box.y1 + item.box.y2) / 2 for item in left]
     level = [any(abs((item.box.y1 + item.box.y2) / 2 - y) < 0.3 * em for y in middles) for item in right]
     fill = [item.box.width / union([other.box for other in side]).width for side in (left, right) for item in side]
@@ -352,7 +352,7 @@ def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
 
 
 def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
-    """Split at wide white rows, changes of size, and around non-text; empty without any."""
+    """Split at wide white rows, changes of size and around non-text; empty if none."""
     rows = _rows(items)
     if len(rows) < 2:
         return []

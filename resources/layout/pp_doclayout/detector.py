@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
 
 BATCHES_AHEAD = 32
-"""Batches of decoded pages that may wait for the model: of 32 pages of 1.9 MB each, 2 GB. So 16 cores decode for three
-seconds while the model is loaded, and it begins with all of that."""
+"""Most batches of decoded pages that wait for the model: with 32 pages of 1.9 MB each, 2 GB. So 16 cores can decode for
+three seconds while the model is loaded, which then starts with a full queue."""
 
 
 class _RunningBatch(NamedTuple):
-    """A batch that was submitted to the model."""
+    """A batch submitted to the model, with its future findings."""
 
     pages: list[PageInput]
     found: Future[list[PageFindings]]
@@ -56,7 +56,7 @@ class PPDocLayout(LayoutDetector):
         },
     )
     typical_seconds: ClassVar[float] = 0.006
-    # `weights` stands for where they come from: the same file in another folder gives the same regions.
+    # `weights` identifies the files themselves: the same file in another folder gives the same regions.
     speed_only: ClassVar[frozenset[str]] = frozenset(
         {"repo", "revision", "device", "compile", "batch_size", "decode_threads", "keep_loaded", "own_process"}
     )
@@ -162,21 +162,21 @@ class PPDocLayout(LayoutDetector):
             indexes = {int(device.partition(":")[2] or 0) for device in devices if device.startswith("cuda")}
             return named_gpus(sorted(indexes))
         except (ValueError, EngineError):
-            return ()  # torch says so when the model is loaded
+            return ()  # torch reports the error when the model is loaded
 
     @property
     def gpu_memory(self) -> int:
         """Bytes of GPU memory that the model takes.
 
-        One GB with the CUDA context, and what a batch took on an H200, 6 GB of 64 pages.
+        It is 1 GB with the CUDA context, plus what a batch took on an H200: 6 GB for 64 pages.
         """
         return int(1e9 + 80e6 * self.batch_size) if self.gpus else 0
 
     @property
     def start_seconds(self) -> float:
-        """Seconds that loading takes on an H200, with the import of PyTorch.
+        """Seconds that loading takes on an H200, including the import of PyTorch.
 
-        Compiling takes 60 to 75 s more at the first start.
+        At the first start, compiling takes 60 to 75 s more.
         """
         return 0.0 if self._model is not None else 17.0
 
@@ -190,15 +190,15 @@ class PPDocLayout(LayoutDetector):
         return {self.repo: self.revision} | libraries
 
     def prepare(self) -> None:
-        """Begin to load the model; where it runs here, import its packages first.
+        """Begin to load the model; if it runs in this process, import its packages first.
 
-        That takes 4 s; beside threads that read or decode pages it would take 8 to 14, and hold them up.
+        The import takes 4 s; beside threads that read or decode pages it would take 8 to 14 s, and hold them up.
         """
         if self._model is None and self._loading is None:
             if not self._apart:
                 from resources.layout.pp_doclayout.replicas import import_packages
 
-                with suppress(Exception):  # whatever it is, loading says it
+                with suppress(Exception):  # loading the model reports any error
                     import_packages()
             self._loading = BackgroundTask(self._load)
 
@@ -216,7 +216,7 @@ class PPDocLayout(LayoutDetector):
                     self._counts[f"pages_{layout.state}"] += 1
                     yield layout
         except EngineError:
-            # Whatever became of its process, the next shards have one that works.
+            # Its process may be broken, so the next shards get a new one.
             if isinstance(self._model, ModelProcess):
                 self._model.close()
                 self._model = None
@@ -226,7 +226,7 @@ class PPDocLayout(LayoutDetector):
         health.check()
 
     def reference(self, page: Page) -> PageLayout:
-        """Return the layout by transformers' own forward pass in float32 on the host."""
+        """Return the layout from transformers' own forward pass, in float32 on the host."""
         from resources.layout.pp_doclayout.model import reference
 
         prepared = prepare(page, gpu_jpeg=False)
@@ -238,8 +238,8 @@ class PPDocLayout(LayoutDetector):
     def take_figures(self) -> dict[str, float]:
         """Return counts and seconds of the pages since the last call.
 
-        Counts are by label and rule, seconds by stage. `seconds_decode` adds up all threads; the other stages run one
-        at a time. Those of a batch go to the page that comes out first after it.
+        Counts are by label and rule, and seconds by stage. `seconds_decode` sums over all threads; the other stages run
+        one at a time. A batch's figures are assigned to the first page that comes out after it.
         """
         before, self._taken = self._taken, self._sums()
         taken = {name: value - before.get(name, 0.0) for name, value in self._taken.items()}
@@ -248,8 +248,8 @@ class PPDocLayout(LayoutDetector):
     def report(self) -> dict[str, float | str]:
         """Return the figures not yet taken, fallbacks and peak memory.
 
-        At the end of a `detect` pages per second come with them. `seconds_total`, and with it pages/s, holds the time
-        that the caller takes for each page too.
+        At the end of a `detect` they include pages per second. `seconds_total`, and so pages per second, also includes
+        the time that the caller takes for each page.
         """
         model, total = self._model, self._seconds.get("total", 0.0)
         pages = sum(self._counts[f"pages_{state}"] for state in State)
@@ -265,11 +265,11 @@ class PPDocLayout(LayoutDetector):
         }
 
     def release(self) -> None:
-        """Give the model's memory back, unless `keep_loaded` is set. The next `detect` loads it again."""
+        """Free the model's memory unless `keep_loaded` is set; the next `detect` reloads it."""
         if self.keep_loaded:
             return
         if self._loading is not None:
-            # A model that nobody needed after all: no step and no Ctrl-C waits until it is there.
+            # Nobody needed this model after all, so no step and no Ctrl-C waits until it is loaded.
             loading, self._loading = self._loading, None
             loading.when_done(lambda: _close(loading))
         if self._model is not None:
@@ -278,7 +278,7 @@ class PPDocLayout(LayoutDetector):
             give_back()
 
     def _sums(self) -> dict[str, float]:
-        """Return counts and seconds of the `detect` so far, which only grow."""
+        """Return the counts and seconds of the present `detect`, which only grow."""
         seconds = {**self._seconds, **(self._model.seconds if self._model else {})}
         stages = {f"seconds_{stage}": value for stage, value in seconds.items() if stage != "total"}
         return {**{name: float(count) for name, count in self._counts.items()}, **stages}
@@ -338,7 +338,7 @@ class PPDocLayout(LayoutDetector):
         waiting: deque[PageInput] = deque()
         running: deque[_RunningBatch] = deque()
         most = BATCHES_AHEAD * self.batch_size
-        # Nobody takes what is decoded while the caller works on a batch, so the threads have as much to do meanwhile.
+        # No decoded pages are taken while the caller works on a batch, so the threads get a batch's work in advance.
         decoded = bounded_map(lambda page: prepare(page, self.gpu_jpeg), pages, self.decode_threads, self.batch_size)
         with closing(decoded):
             for page in decoded:
@@ -360,10 +360,10 @@ class PPDocLayout(LayoutDetector):
                 yield from self._finish(running.popleft())
 
     def _submit(self, waiting: deque[PageInput], running: deque[_RunningBatch], last: bool = False) -> None:
-        """Give the model whole batches, and of the `last` pages a part."""
+        """Submit whole batches to the model or, for the `last` pages, a partial one."""
         model = self._loaded()
         while len(running) < model.under_way and len(waiting) >= (1 if last else model.batch_size):
-            # The model's thread may halve its batch meanwhile: then this one is larger than that.
+            # The model's thread may halve its batch size meanwhile; this batch is then larger, which it allows.
             batch = [waiting.popleft() for _ in range(min(len(waiting), model.batch_size))]
             pixels = [page.pixels for page in batch if page.pixels is not None]
             running.append(_RunningBatch(batch, model.submit(batch, pixels)))
@@ -380,6 +380,6 @@ class PPDocLayout(LayoutDetector):
 
 
 def _close(loaded: "BackgroundTask[Replicas | ModelProcess]") -> None:
-    """Close a model that is there; one that could not be loaded holds nothing."""
+    """Close a loaded model; one that could not be loaded holds nothing."""
     with suppress(Exception):
         loaded.result().close()

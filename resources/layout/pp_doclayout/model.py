@@ -1,4 +1,4 @@
-"""PP-DocLayoutV3 on one device: compilation, batches, and fallbacks when memory or compiler fail."""
+"""PP-DocLayoutV3 on one device: compilation, batches, and fallbacks if memory or compiler fail."""
 
 import gc
 import threading
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     """RGB pages of (SIDE, SIDE, 3) each, as one array or as several."""
 
 _TUNING = threading.Lock()
-"""Lets one device tune at a time. cuDNN's timing of algorithms is a setting of the process, and tuning gives memory
-back, beside which no graph may be recorded."""
+"""Lets one device tune at a time. cuDNN's timing of algorithms is a process-wide setting, and no graph may be recorded
+while tuning frees memory."""
 TUNING_MEMORY = 10e9
-"""Bytes of GPU memory that layout keeps to while it tunes; a batch of 64 pages takes 4 of them, or 6 uncompiled."""
+"""Most bytes of GPU memory that layout uses while it tunes; a batch of 64 pages takes 4 GB, or 6 GB uncompiled."""
 
 
 NO_GPU = "no CUDA GPU is visible here; use a profile without one, or set layout.device to cpu"
 
 
 def batch_error(error: BaseException) -> EngineError:
-    """Return what to say of a batch that raised `error`."""
+    """Return the error to report for a batch that raised `error`."""
     if isinstance(error, EngineError):
         return error
     return EngineError(f"the layout model stopped: {first_line(f'{type(error).__name__}: {error}')}")
 
 
 def fall_back(fallbacks: list[str], what: str, why: str) -> None:
-    """Note that layout goes on in a slower way, and warn of it."""
+    """Note that layout continues in a slower way, and warn about it."""
     fallbacks.append(what)
     warnings.warn(f"layout: {what}, which is slower: {why}", RuntimeWarning, stacklevel=2)
 
@@ -50,7 +50,7 @@ def fall_back(fallbacks: list[str], what: str, why: str) -> None:
 class Outputs(NamedTuple):
     """A batch's outputs, shaped as `RawOutputs`.
 
-    All are fp32 on the host but the masks, which stay on the device.
+    All are fp32 on the host except the masks, which stay on the device.
     """
 
     scores: "NDArray[np.float32]"
@@ -73,7 +73,7 @@ class Outputs(NamedTuple):
 def reference(repo: str, revision: str, pixels: "NDArray[np.uint8]") -> Outputs:
     """Run transformers' own forward pass in float32 on the host.
 
-    `pixels` is one page, uint8 (SIDE, SIDE, 3) RGB. Raises `EngineError` where there are no weights.
+    `pixels` is one page, uint8 (SIDE, SIDE, 3) RGB. Raises `EngineError` if there are no weights.
     """
     import torch
 
@@ -106,7 +106,7 @@ def _joined_masks(parts: "Sequence[torch.Tensor | None]") -> "torch.Tensor | Non
 
 
 class StageSeconds(defaultdict[str, float]):
-    """Seconds by stage, which the threads of several devices add to."""
+    """Seconds by stage, to which the threads of several devices add."""
 
     def __init__(self) -> None:
         super().__init__(float)
@@ -120,7 +120,7 @@ class StageSeconds(defaultdict[str, float]):
 class PageModel:
     """The network on one device, ready for batches of at most `batch_size` pages.
 
-    On a GPU a batch runs as one CUDA graph. `batch_size` halves when the GPU's memory does not suffice, and a network
+    On a GPU, a batch runs as one CUDA graph. `batch_size` is halved if the GPU's memory does not suffice, and a network
     that cannot be compiled or recorded as a graph runs without; `fallbacks` says what happened. `seconds` is kept by
     stage.
     """
@@ -150,9 +150,9 @@ class PageModel:
         self._eager = self._run = partial(forward, self._network, polygons=polygons)
         if compiled:
             self._run = torch.compile(self._eager, dynamic=False)
-        # cuDNN keeps what it learns about convolutions by thread, so one thread runs every batch.
+        # cuDNN keeps what it learns about convolutions per thread, so one thread runs every batch.
         self._thread = ThreadPoolExecutor(1, "layout-model", self._take_device)
-        # Tuning takes 3 s, for which a run would wait, and saves 9 ms a batch: nothing where decoding is what limits.
+        # Tuning delays a run by 3 s and saves 9 ms per batch, which gains nothing if decoding is the bottleneck.
         self._tunes = self._on_gpu and compiled
         self._tuned = not self._tunes
         self._gathered: torch.Tensor | None = None
@@ -169,14 +169,14 @@ class PageModel:
                 fall_back(self.fallbacks, "ReLU not fused", first_line(error))
 
     def _take_device(self) -> None:
-        """Make one of several GPUs the thread's own, for what names no device."""
+        """Make the model's GPU the thread's default, for calls that name no device."""
         import torch
 
         if self._on_gpu and torch.device(self._device).index is not None:
             torch.cuda.set_device(self._device)
 
     def close(self) -> None:
-        """Finish the batches that were submitted, and give the memory back for good."""
+        """Finish the submitted batches, and free the memory for good."""
         import torch
 
         self._thread.shutdown(wait=True)
@@ -188,25 +188,25 @@ class PageModel:
 
     @property
     def memory_peak(self) -> int:
-        """Most bytes of GPU memory that were allocated at once; 0 without a GPU."""
+        """Most bytes of GPU memory allocated at once; 0 without a GPU."""
         import torch
 
         return torch.cuda.max_memory_allocated(self._device) if self._on_gpu else 0
 
     def submit(self, pages: "Pixels") -> "Future[Outputs]":
-        """Run on pages, after the batches submitted before.
+        """Run on any number of pages, after the batches submitted before.
 
-        Any number of pages: more than `batch_size` take several passes. The future holds an
-        `EngineError` when not even one page fits into memory.
+        More than `batch_size` pages take several passes. The future holds an `EngineError` if not even one page fits in
+        memory.
         """
         return self._thread.submit(self._all, pages, self.seconds)
 
     def first_pass(self) -> "Future[Any]":
-        """Begin a full batch of blank pages.
+        """Begin a batch of blank pages, so that no real page waits for tuning.
 
-        So no page waits for what the first one loads, compiles and tunes. On a GPU the pass is recorded then. Its
-        outputs and seconds are dropped; what it raises, the first real batch would raise too. On the host nothing is
-        done.
+        The batch loads, compiles and tunes; on a GPU, the pass is then recorded. Its outputs and seconds are dropped;
+        anything that it raises, the first real batch would raise too. If there is nothing to tune or record, as on the
+        host, nothing is done.
         """
         if self._tuned and not self._records:
             nothing: Future[Any] = Future()
@@ -225,7 +225,7 @@ class PageModel:
             with _TUNING, torch.inference_mode():
                 blank = torch.zeros((self.batch_size, SIDE, SIDE, 3), dtype=torch.uint8, device=self._device)
                 self._graph = CudaGraph(self._run, blank)
-        # Memory, a driver, a kernel that waits for the host: whatever it is, the network runs without.
+        # Memory, a driver, a kernel that waits for the host: whatever the cause, the network runs without a graph.
         except Exception as error:
             fall_back(self.fallbacks, "no CUDA graph", first_line(error))
 
@@ -283,7 +283,7 @@ class PageModel:
     def _stage(self, pages: "Pixels") -> "torch.Tensor":
         """Copy pages to the device.
 
-        A compiled network and a graph take one shape only, so their last batch is padded.
+        A compiled network and a graph accept only one shape, so their last batch is padded.
         """
         import numpy as np
         import torch
@@ -299,14 +299,14 @@ class PageModel:
         return filled if any_shape else pixels
 
     def _gather(self, pages: "Sequence[NDArray[np.uint8]]") -> "torch.Tensor":
-        """Copy single pages into one array, which a GPU reads directly."""
+        """Copy single pages into one array, which a GPU can read directly."""
         import torch
 
         gathered = self._gathered
         if gathered is None:
             shape = (self.batch_size, SIDE, SIDE, 3)
             gathered = self._gathered = torch.zeros(shape, dtype=torch.uint8, pin_memory=self._on_gpu)
-        # By numpy: torch would wake a thread for each core, and those decode.
+        # numpy copies them, because torch would wake a thread on every core, and the cores are decoding.
         filling = gathered.numpy()
         for i, page in enumerate(pages):
             filling[i] = page
@@ -315,7 +315,7 @@ class PageModel:
     def run(self, pixels: "torch.Tensor") -> "RawOutputs":
         """Run one pass over a batch on the device, uint8 (B, SIDE, SIDE, 3).
 
-        B is always the same where `_stage` pads.
+        B is always the same if `_stage` pads.
         """
         if self._graph is not None:
             return self._graph(pixels)
@@ -328,9 +328,9 @@ class PageModel:
     def _tune(self, pixels: "torch.Tensor") -> "RawOutputs":
         """Run the first pass, in which cuDNN times its convolution algorithms.
 
-        What it chooses unasked took 1.7 ms instead of 0.4 for each 48-channel convolution, 52 ms
-        instead of 43 for the network (H200, 64 pages); trying takes 3 s. An algorithm may ask for any
-        amount of scratch space, so there is a limit.
+        Its default choices took 1.7 ms instead of 0.4 for each 48-channel convolution, and 52 ms instead of 43 for the
+        network (H200, 64 pages); timing takes 3 s. An algorithm may request any amount of scratch space, so there is a
+        limit.
         """
         import torch
 
@@ -341,7 +341,7 @@ class PageModel:
         try:
             return self._forward(pixels)
         except torch.OutOfMemoryError:
-            # The batch itself needs more than the limit: it goes without.
+            # The batch itself needs more than the limit, so it runs without tuning.
             pass
         finally:
             torch.backends.cudnn.benchmark = False
@@ -359,7 +359,7 @@ class PageModel:
         except torch.OutOfMemoryError:
             raise
         except ReluFusionError as error:
-            # One small convolution was tried at the start; cuDNN may still refuse another shape.
+            # Only one small convolution was tried at the start, and cuDNN may refuse another shape.
             unfuse_relu(self._network)
             fall_back(self.fallbacks, "ReLU not fused", first_line(error))
             if self._run is not self._eager:
@@ -368,17 +368,17 @@ class PageModel:
         except Exception as error:
             if self._run is self._eager:
                 raise
-            # Compilers fail in their own ways; if the network itself is at fault, eager mode raises it again.
+            # Compilers fail in many ways; if the network itself is at fault, eager mode raises the error again.
             self._run = self._eager
             fall_back(self.fallbacks, "not compiled", first_line(f"{type(error).__name__}: {error}"))
         return self._eager(pixels)
 
     def _now(self) -> float:
-        """Return the time once the device has done what it was given."""
+        """Return the time once the device has finished its work."""
         import torch
 
         if self._on_gpu:
-            # The plain wait keeps a core busy, which could decode.
+            # A plain wait would keep a core busy that could decode.
             done = torch.cuda.Event(blocking=True)
             done.record(torch.cuda.current_stream(self._device))
             done.synchronize()
@@ -388,9 +388,9 @@ class PageModel:
 class CudaGraph:
     """The kernels of `run` for one shape of batch, recorded once and launched as one.
 
-    Run one by one they are launched by the interpreter, which the threads that decode pages want too. `run` has made a
-    pass over a batch of this shape before, so that what it loads and chooses the first time is not recorded. `pixels`
-    are the graph's own from then on. Raises what torch raises where the pass cannot be recorded.
+    Otherwise the interpreter would launch each kernel, and the threads that decode pages compete for it. `run` must
+    have made a pass over a batch of this shape before, so that its first-time loading and choices are not recorded.
+    From then on, `pixels` belongs to the graph. Raises what torch raises if the pass cannot be recorded.
     """
 
     def __init__(self, run: "Callable[[Tensor], RawOutputs]", pixels: "Tensor") -> None:
@@ -398,7 +398,7 @@ class CudaGraph:
 
         self._pixels = pixels
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may use their device meanwhile: what they do is no part of this.
+        # Other threads may use their devices meanwhile, and their work must not become part of this graph.
         stream = torch.cuda.Stream(pixels.device)
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._raw = run(self._pixels)
@@ -406,7 +406,7 @@ class CudaGraph:
     def __call__(self, pixels: "Tensor") -> "RawOutputs":
         """Run one pass over a batch of the recorded shape.
 
-        The next one overwrites all outputs but the masks'.
+        The next pass overwrites all outputs except the masks.
         """
         self._pixels.copy_(pixels)
         self._graph.replay()

@@ -1,9 +1,9 @@
 """PP-DocLayoutV3's network, and its forward pass reduced to boxes, labels and reading order.
 
-Runs the sub-modules of transformers' `PPDocLayoutV3ForObjectDetection`. Left out: the masks of the
-decoder layers, the heads of all but the last layer, and box proposals that the masks of the
-encoder replace. Added: boxes are refined in fp32 whatever the precision of the features, and
-deformable attention (Zhu et al., 2021) gathers rows of the feature map instead of `grid_sample`.
+It runs the sub-modules of transformers' `PPDocLayoutV3ForObjectDetection`, without the masks of the decoder layers, the
+heads of all but the last layer, and the box proposals that the masks of the encoder replace. Unlike transformers, it
+refines boxes in fp32 whatever the precision of the features, and its deformable attention (Zhu et al., 2021) gathers
+rows of the feature map instead of using `grid_sample`.
 """
 
 import threading
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 SIDE = 800
 """Side of the model's square input in pixels; the aspect ratio is not kept."""
 _LOADING = threading.Lock()
-"""Guards loading: of two networks that are loaded at once, transformers leaves tensors out."""
+"""The lock for loading: if two networks are loaded at once, transformers leaves tensors out."""
 Module = Any
-"""An `nn.Module` of transformers; type checkers take the children of one for tensors."""
+"""An `nn.Module` of transformers, whose children type checkers would take for tensors."""
 
 
 class Memory(NamedTuple):
-    """The encoder's feature maps, one after the other."""
+    """The encoder's feature maps, one after another."""
 
     rows: "Tensor"
     """(B, S, dim)."""
@@ -45,7 +45,7 @@ class Memory(NamedTuple):
 
 
 class RawOutputs(NamedTuple):
-    """Outputs for a batch, all fp32 but the masks, which only `polygons` brings."""
+    """Outputs for a batch, all fp32 except the masks, which only `polygons` computes."""
 
     scores: "Tensor"
     """(B, Q, C) probabilities."""
@@ -63,7 +63,7 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     """Load the published network in fp32, from a folder or the Hub. Raises `EngineError`."""
     from transformers import PPDocLayoutV3ForObjectDetection
 
-    # The annotations of transformers know neither output_loading_info nor a local folder.
+    # The annotations of transformers include neither output_loading_info nor a local folder.
     from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
     try:
         folder = repo if Path(repo).is_dir() else cached_snapshot(Weights(repo, revision, ("layout",)))
@@ -125,7 +125,7 @@ def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygo
 def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Tensor, Tensor]":
     """Return `sizes` and `starts` of a `Memory`.
 
-    Filled in on the device: a copy of numbers from the host would wait until the device has nothing else to do.
+    They are filled in on the device, because copying them from the host would wait until the device is idle.
     """
     import torch
 
@@ -147,16 +147,16 @@ def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple
     best = model.enc_score_head(positions).amax(-1).topk(model.config.num_queries, dim=1).indices
     target = positions.gather(1, best[..., None].expand(-1, -1, positions.shape[-1]))
     queries = model.mask_query_head(model.decoder_norm(target))
-    # Queries last: the extents of all masks are then read along contiguous memory.
+    # Queries come last, so that the extents of all masks are read along contiguous memory.
     masks = torch.bmm(mask_features.flatten(2).transpose(1, 2), queries.transpose(1, 2))
     boxes = _boxes_around(masks.unflatten(1, mask_features.shape[-2:]))
     return target, torch.sigmoid(_logit(boxes))
 
 
 def _boxes_around(masks: "Tensor") -> "Tensor":
-    """Return the boxes (B, Q, 4) around what is positive in (B, H, W, Q).
+    """Return the boxes (B, Q, 4) around positive values in (B, H, W, Q).
 
-    Centre and size, 0 to 1; zeros where nothing is.
+    They are centre and size, 0 to 1; all zeros if nothing is positive.
     """
     import torch
 
@@ -195,16 +195,16 @@ def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: 
 def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor") -> "Tensor":
     """Return the weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
 
-    `value` is (B, S, heads, dim), the feature maps of `memory` one after the other; `places` are
-    (B, Q, heads, levels, points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
+    `value` is (B, S, heads, dim), the feature maps of `memory` one after another; `places` are (B, Q, heads, levels,
+    points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
     """
     import torch
 
     batch = torch.arange(value.shape[0], device=value.device)[:, None, None]
     head = torch.arange(value.shape[2], device=value.device)
     total = torch.zeros((), device=value.device)
-    # Term by term: the compiler makes one kernel of it that reads whole rows of `value`. A gather
-    # with an axis to sum over is one line, and took 1 ms a layer instead of 0.2 (H200, 64 pages).
+    # Summed term by term, the compiler makes one kernel that reads whole rows of `value`. A gather with an axis to sum
+    # over would be one line, but took 1 ms per layer instead of 0.2 (H200, 64 pages).
     for rows, factors in _corners(memory, places, weights):
         for point in range(rows.shape[-1]):
             total = total + value[batch, rows[..., point], head].float() * factors[..., point, None]
@@ -212,7 +212,7 @@ def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor"
 
 
 def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
-    """Yield the four pixels around each place: their rows and their part of the weight."""
+    """Yield the four pixels around each place: their rows and their shares of the weight."""
     import torch
 
     width, height = memory.sizes.unbind(-1)
@@ -230,7 +230,7 @@ def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[t
 def order_votes(logits: "Tensor") -> "Tensor":
     """Count the queries that each one comes after, (B, Q).
 
-    `logits[i, j]`, i < j, says that i comes before j.
+    A positive `logits[i, j]`, i < j, means that i comes before j.
     """
     before = logits.sigmoid()
     after = 1 - before.transpose(1, 2)
@@ -268,15 +268,15 @@ def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
 
 
 class ReluFusionError(RuntimeError):
-    """cuDNN has no kernel for a convolution with bias and ReLU of some shape."""
+    """The lack of a cuDNN kernel for some convolution with bias and ReLU."""
 
 
 def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
-    """Let the backbone's convolutions add their bias and cut at zero themselves.
+    """Fuse bias and ReLU into the backbone's convolutions, where cuDNN can.
 
-    It comes after `fuse`, and holds where cuDNN can. Neither eager mode nor the compiler does it: each writes the
-    convolution's output and reads it again. Raises `RuntimeError` and changes nothing where cuDNN has no such kernel. A
-    network raises `ReluFusionError` where cuDNN refuses one of its shapes when it runs: see `unfuse_relu`.
+    This comes after `fuse`. Neither eager mode nor the compiler does it: both write the convolution's output and read
+    it again. Raises `RuntimeError` and changes nothing if cuDNN has no such kernel. The fused network raises
+    `ReluFusionError` if cuDNN refuses one of its shapes at run time: see `unfuse_relu`.
     """
     import torch
     from torch import nn
@@ -307,7 +307,7 @@ def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
 
 
 def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
-    """Take back what `fuse_relu` did."""
+    """Undo what `fuse_relu` did."""
     for parent in list(network.modules()):
         for name, layer in list(parent.named_children()):
             if (plain := getattr(layer, "plain", None)) is not None:

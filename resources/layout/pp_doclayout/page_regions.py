@@ -1,4 +1,4 @@
-"""A page before the model, decoded and shrunk, and its regions after it."""
+"""A page before the model, decoded and shrunk, and its regions after the model."""
 
 import io
 import time
@@ -28,9 +28,9 @@ _EXIF_ORIENTATION = 0x0112
 
 @dataclass(frozen=True, slots=True)
 class PageInput:
-    """A page as the model takes it.
+    """A page as input for the model.
 
-    `pixels` is RGB uint8 (SIDE, SIDE, 3), None when `state` says that it failed.
+    `pixels` is RGB uint8 (SIDE, SIDE, 3), or None if `state` says that preparing it failed.
     """
 
     page_id: str
@@ -43,7 +43,7 @@ class PageInput:
 
 
 def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
-    """Decode and shrink one page; what goes wrong is its state, never an exception."""
+    """Decode and shrink one page; a fault becomes its state, never an exception."""
     started = time.perf_counter()
     try:
         pixels, width, height = (
@@ -68,7 +68,7 @@ def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]
 
 
 def _plain_jpeg(data: bytes | memoryview) -> bool:
-    """Return whether a page is an upright RGB or grey JPEG; Pillow takes the rest."""
+    """Return whether a page is an upright RGB or grey JPEG."""
     from PIL import Image
 
     if bytes(data[:3]) != _JPEG_START:
@@ -78,9 +78,9 @@ def _plain_jpeg(data: bytes | memoryview) -> bool:
 
 
 def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
-    """Decode and shrink by nvJPEG.
+    """Decode with nvJPEG and shrink.
 
-    A file that nvJPEG refuses is decoded on the host, which also knows the reason.
+    A file that nvJPEG refuses is decoded on the host, which also finds the reason.
     """
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg  # pyright: ignore[reportMissingImports]
@@ -101,7 +101,7 @@ def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> "tuple[np.ndarray, in
 
 @cache
 def _decode_stream() -> "torch.cuda.Stream":
-    """Return a CUDA stream apart from the model's: a decoded page waits for no batch."""
+    """Return a separate CUDA stream, so that decoding does not wait for the model."""
     import torch
 
     return torch.cuda.Stream()
@@ -115,8 +115,9 @@ NO_REGION = "no region was found on a page with ink"
 class PageRules:
     """The rules for the model's boxes, and each label's task.
 
-    `named` are the labels whose task the settings say, `dtype` is the precision of the model, `outline` the probability
-    from which a pixel belongs to a region with a mask, and `speck` the share of the page that is no writing yet.
+    `named` are the labels whose task the settings give, `dtype` is the precision of the model, `outline` the
+    probability from which a pixel belongs to a region's mask, and `speck` the share of the page up to which a mark is
+    not writing.
     """
 
     boxes: BoxRules
@@ -128,21 +129,21 @@ class PageRules:
 
 
 class PageFindings(NamedTuple):
-    """A page's layout, with counts of dropped boxes by rule and of regions by label."""
+    """A page's layout, with counts of dropped boxes by rule and regions by label."""
 
     layout: PageLayout
     counts: Counter[str]
 
 
 def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRules) -> list[PageFindings]:
-    """Find the regions of decoded pages, whose outputs are in the same order."""
+    """Find the regions of decoded pages; `outputs` are in the same order."""
     found = []
     for i, page in enumerate(pages):
         counts: Counter[str] = Counter()
         try:
             layout = _layout(page, i, outputs, rules, counts)
         except Exception as error:
-            # One page must not fail the shard; its row has the reason.
+            # One page must not fail the shard, so its row states the reason.
             layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
         found.append(PageFindings(layout, counts))
     return found
@@ -177,14 +178,14 @@ def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rul
             polygon = trace_outline(masks[index], bbox, page.width, page.height, rules.outline)
         task = rules.tasks[label]
         if label == _REFERENCES and task is Task.ABANDON and label not in rules.named and alone[index]:
-            # Its entries are not regions of their own, so nothing else has their text.
+            # Its entries are not regions of their own, so no other region has their text.
             task = Task.TEXT
         regions.append(Region(index, label, task, score, bbox, polygon))
     return tuple(regions)
 
 
 def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
-    """Return a page without regions: blank where nothing is written on it, else failed."""
+    """Return the layout of a page without regions: blank without writing, else failed."""
     import cv2
     import numpy as np
 
@@ -196,7 +197,7 @@ def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
 
 
 class Health:
-    """Tells a model that fails on every page from single pages that fail."""
+    """The distinction between a model that fails on every page and single failed pages."""
 
     def __init__(self) -> None:
         self._worked = False
@@ -208,9 +209,9 @@ class Health:
             self._failed.append(layout)
 
     def check(self) -> None:
-        """Raise `EngineError` when pages failed and none came out.
+        """Raise `EngineError` if pages failed and none succeeded.
 
-        One page without regions may be unusual; several mean that the model finds nothing.
+        A single page without regions may just be unusual; several mean that the model finds nothing.
         """
         if self._worked or not self._failed:
             return

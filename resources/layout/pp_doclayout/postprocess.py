@@ -1,7 +1,7 @@
-"""Turns the model's raw boxes into detections, by whole arrays.
+"""The conversion of the model's raw boxes into detections, on whole arrays.
 
-The rules are those of PaddleX's layout post-processing as the GLM-OCR SDK configures them.
-Ties are broken the same way everywhere: reading order, then score, then label.
+The rules are those of PaddleX's layout post-processing, as configured by the GLM-OCR SDK.
+Ties are broken the same way everywhere: by reading order, then score, then label.
 """
 
 from collections.abc import Mapping
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CONTAINED_SHARE = 0.8
-"""A box lies inside another when this share of its area does."""
+"""A box is inside another if this share of its area is."""
 
 PAGE_IMAGE_LANDSCAPE, PAGE_IMAGE_PORTRAIT = 0.82, 0.93
-"""An `image` covering more of the page than this is the page itself, when anything else was found on it."""
+"""An `image` covering more of the page than this is the page itself, if anything else was found on it."""
 
 _IMAGE = LABELS.index("image")
 _INLINE = LABELS.index("inline_formula")
 _NEVER_CONTAINED = np.isin(LABELS, ("image", "seal", "chart"))
 _INLINE_SHARED = 0.5
-"""Share of the smaller box from which a formula within a line goes, where boxes that share their area do."""
+"""Shared area, relative to the smaller box, above which an inline formula is dropped, if `overlap` is set."""
 
 
 class Containment(StrEnum):
-    """The choice of a box when one lies inside another."""
+    """Which box is dropped if one is inside another."""
 
     LARGE = "large"
-    """The boxes inside a box of this label go."""
+    """Boxes inside a box of this label are dropped."""
     SMALL = "small"
-    """The boxes around a box of this label go, unless they lie inside another of it themselves."""
+    """Boxes around a box of this label are dropped, unless they are themselves inside another of this label."""
     UNION = "union"
     """Both stay."""
 
@@ -47,7 +47,7 @@ class BoxRules(NamedTuple):
     """(C,) lowest score kept."""
     nms_same: float
     nms_different: float
-    """IoU from which the lower score goes, within one label and between two."""
+    """IoU from which the box with the lower score is dropped, within one label and between two."""
     inner_goes: "NDArray[np.bool_]"
     """(C,) `Containment.LARGE`."""
     outer_goes: tuple[int, ...]
@@ -55,19 +55,19 @@ class BoxRules(NamedTuple):
     unclip: "NDArray[np.float64]"
     """(C, 2) factors by which width and height grow about the centre."""
     overlap: float | None = None
-    """Share of the smaller of two boxes over which it goes; None for no such rule."""
+    """Share of the smaller of two boxes above which it is dropped; None for no such rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Detections:
-    """A page's detections in reading order. `dropped` counts the boxes each rule took away."""
+    """A page's detections in reading order; `dropped` counts the boxes dropped by each rule."""
 
     boxes: "NDArray[np.float64]"
     """(n, 4) x1, y1, x2, y2 in pixels of the page."""
     labels: "NDArray[np.intp]"
     scores: "NDArray[np.float64]"
     queries: "NDArray[np.intp]"
-    """(n,) which of the model's queries made the region."""
+    """(n,) index of the model's query that made the region."""
     dropped: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -107,8 +107,8 @@ def postprocess(
 ) -> Detections:
     """Turn the model's boxes into detections on a page of `width` x `height` pixels.
 
-    `scores` (Q, C) are probabilities, `boxes` (Q, 4) centre and size relative to the page, `votes`
-    (Q,) grow along the reading order. At most Q pairs of query and label are looked at, best first.
+    `scores` (Q, C) are probabilities, `boxes` (Q, 4) centre and size relative to the page, and `votes` (Q,) grow along
+    the reading order. At most Q pairs of query and label are considered, best first.
     """
     queries, labels = _candidates(scores, votes, rules.thresholds)
     centre, half = boxes[queries, :2].astype(np.float64), boxes[queries, 2:].astype(np.float64) / 2
@@ -137,7 +137,7 @@ def postprocess(
 def _candidates(
     scores: "NDArray[np.float32]", votes: "NDArray[np.float32]", thresholds: "NDArray[np.float64]"
 ) -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
-    """Return (query, label) pairs over their threshold, in reading order."""
+    """Return (query, label) pairs above their thresholds, in reading order."""
     n_queries, n_labels = scores.shape
     flat = scores.ravel()
     pairs = np.flatnonzero(flat >= thresholds.min())
@@ -153,9 +153,9 @@ def _candidates(
 
 
 def _not_overlapped(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
-    """Keep what greedy non-maximum suppression leaves.
+    """Mark the boxes that greedy non-maximum suppression keeps.
 
-    IoU counts pixels, so a box is one pixel wider than its coordinates.
+    IoU counts pixels, so a box is one pixel wider and higher than its coordinates.
     """
     by_score = np.argsort(-found.scores, kind="stable")
     boxes, labels = found.boxes[by_score], found.labels[by_score]
@@ -174,7 +174,7 @@ def _not_overlapped(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
 
 
 def _not_page_sized(found: Detections, width: int, height: int) -> "NDArray[np.bool_]":
-    """Keep all but images as large as the page, unless nothing else is left."""
+    """Mark all boxes except images as large as the page, unless nothing else is left."""
     limit = PAGE_IMAGE_LANDSCAPE if width > height else PAGE_IMAGE_PORTRAIT
     inside = np.clip(found.boxes, 0.0, [width, height, width, height])
     areas = (inside[:, 2] - inside[:, 0]) * (inside[:, 3] - inside[:, 1])
@@ -205,10 +205,10 @@ def _not_contained(found: Detections, rules: BoxRules) -> "NDArray[np.bool_]":
 
 
 def _not_sharing(found: Detections, overlap: float | None) -> "NDArray[np.bool_]":
-    """Drop the smaller of two boxes that share more than `overlap` of it.
+    """Mark the boxes to keep of those that overlap.
 
-    Of equal ones the later goes. A picture and a box of another label both stay. A formula within a line goes from half
-    of the smaller box on.
+    The smaller of two boxes is dropped if they share more than `overlap` of it; of two equal ones, the later. A picture
+    and a box of another label both stay. An inline formula is dropped if more than half of the smaller box is shared.
     """
     kept = np.ones(len(found), bool)
     if overlap is None:
@@ -241,7 +241,7 @@ def _intersections(boxes: "NDArray[np.float64]", extra: float) -> "NDArray[np.fl
 def _clip_to_page(
     found: Detections, page: "NDArray[np.float64]", unclip: "NDArray[np.float64]", dropped: dict[str, int]
 ) -> Detections:
-    """Unclip about the centre, clamp to the page, and drop what has no area."""
+    """Unclip boxes about their centres, clamp them to the page, and drop those without area."""
     low, high = found.boxes[:, :2], found.boxes[:, 2:]
     centre, half = (low + high) / 2, (high - low) * unclip[found.labels] / 2
     boxes = np.clip(np.hstack([centre - half, centre + half]), 0.0, np.tile(page, 2))
@@ -255,7 +255,7 @@ def _select(found: Detections, kept: "NDArray[np.bool_]") -> Detections:
 
 
 DETAIL = 0.004
-"""Douglas-Peucker tolerance as a share of the outline's length, as PaddleX has it."""
+"""Douglas-Peucker tolerance as a share of the outline's length, as in PaddleX."""
 
 
 def trace_outline(
@@ -263,8 +263,8 @@ def trace_outline(
 ) -> tuple[tuple[float, float], ...] | None:
     """Return the corners of the largest part of a mask (h, w) inside its box.
 
-    They are in page pixels; None where it is no area. `logits` cover the whole page of `width` x `height` pixels; a
-    pixel is set from the probability `threshold` on.
+    They are in page pixels; None if the part has no area. `logits` cover the whole page of `width` x `height` pixels; a
+    pixel is set if its probability exceeds `threshold`.
     """
     import cv2
 

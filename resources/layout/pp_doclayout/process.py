@@ -1,8 +1,8 @@
 """The layout model in a process of its own.
 
-Decoded pages go there through shared memory, regions come by a pipe. So PyTorch and the model are imported beside what
-the run does meanwhile, neither the launch of a kernel nor the rules for regions share an interpreter with the threads
-that decode pages, and all memory is given back with the process, that of the GPU's context too.
+Decoded pages go there through shared memory, and regions come back through a pipe. So PyTorch and the model are loaded
+in parallel with the run, neither kernel launches nor the rules for regions share an interpreter with the threads that
+decode pages, and ending the process frees all memory, including that of the GPU context.
 """
 
 import gc
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from resources.layout.pp_doclayout.replicas import Replicas
 
 _ANSWER_SECONDS = 1800.0
-"""Seconds for the model to be loaded, and to answer a batch. Compiling takes 90 s, and three batches of 32 pages on a
-slow host a few minutes; what takes longer hangs, as a driver may."""
+"""Most seconds to load the model, and to answer a batch. Compiling takes 90 s, and three batches of 32 pages on a slow
+host a few minutes; anything longer hangs, as a driver may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class ModelStart:
 
 @dataclass(frozen=True, slots=True)
 class ModelReady:
-    """The model is loaded and takes `under_way` batches of `batch_size` pages."""
+    """The message that the model is loaded and takes `under_way` batches of `batch_size` pages."""
 
     under_way: int
     batch_size: int
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the shared memory in bytes: a part for each batch, with its pages."""
+        """Shape of the shared memory in bytes: one part per batch, holding its pages."""
         return self.under_way, self.batch_size, SIDE, SIDE, 3
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """Pages (id, width, height) whose pixels lie in `part` of the shared memory."""
+    """Pages (id, width, height) whose pixels are in `part` of the shared memory."""
 
     part: int
     pages: Sequence[tuple[str, int, int]]
@@ -80,7 +80,7 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchAnswer:
-    """The findings of a batch, or an error, and how the model is now.
+    """The findings of a batch, or an error, and the present state of the model.
 
     `seconds` are sums by stage; the other fields are those of `Replicas`.
     """
@@ -95,7 +95,7 @@ class BatchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
-    """The reason why there is no model, in one line for a person."""
+    """The reason why the model was not loaded, in one line for a person."""
 
     why: str
 
@@ -108,8 +108,8 @@ def map_parts(descriptor: int, loaded: ModelReady) -> "NDArray[np.uint8]":
 class ModelProcess:
     """`Replicas` in a process of its own, used like it.
 
-    To make one waits until the model is loaded, while its first passes go on, and raises `EngineError` where it cannot
-    be. The process ends with this one.
+    The constructor waits until the model is loaded, but not for its first passes, and raises `EngineError` if it cannot
+    be loaded. The process ends when this one does.
     """
 
     def __init__(self, start: ModelStart) -> None:
@@ -144,13 +144,13 @@ class ModelProcess:
         self._listener.start()
 
     def submit(self, pages: Sequence[PageInput], pixels: "Sequence[NDArray[np.uint8]]") -> Future[list[PageFindings]]:
-        """Submit pages as `Replicas.submit` does, at most as many as the first `batch_size`."""
+        """Submit pages as `Replicas.submit` does, but no more than the first `batch_size`."""
         return self._threads.submit(self._run, pages, pixels)
 
     def close(self) -> None:
-        """End the process; nobody wants the batches that are still under way.
+        """End the process, dropping any batches in progress.
 
-        Nobody waits for it either; a GPU's context alone takes 0.2 s.
+        This does not wait for the end; closing a GPU context alone takes 0.2 s.
         """
         with suppress(ConnectionError), self._sending:
             self._connection.send(None)
@@ -203,40 +203,40 @@ class ModelProcess:
         return EngineError(f"the layout model {what} within {_ANSWER_SECONDS:.0f} s, so its process was killed")
 
     def _ended(self) -> EngineError:
-        """Return what to say of a process that closed its pipe by itself."""
+        """Return the error for a process that closed its pipe unasked."""
         code = self._process.wait()
         hint = "; SIGKILL is mostly the out-of-memory killer: see the system's log" if code == -signal.SIGKILL else ""
         return EngineError(f"the process of the layout model ended {how_it_ended(code)}{hint}")
 
 
 def _environment() -> dict[str, str]:
-    """Return the process's environment; what it compiles is kept for the next one."""
+    """Return the process's environment, in which compiled code is kept for the next one."""
     torch = find_spec("torch")
     folders = [Path(torch.origin).parent] if torch is not None and torch.origin is not None else []
-    # Threads of OpenCV and OpenMP would wait for work at full load, on the cores of those that decode pages.
+    # Idle threads of OpenCV and OpenMP would spin on the cores that decode pages.
     waiting = {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     return {**os.environ, **lasting_caches(os.environ, folders), **waiting}
 
 
 def _open_memory() -> IO[bytes]:
-    """Open a file that no folder has, in memory where the system can."""
+    """Open an unnamed file, in memory if the system supports it."""
     return os.fdopen(os.memfd_create("layout-pages"), "wb") if hasattr(os, "memfd_create") else TemporaryFile()
 
 
 _NOT_NEEDED = ("pandas", "scipy", "sklearn", "torchvision")
-"""Packages that transformers imports where they are installed, for texts and losses: a quarter of the time of all
-imports."""
+"""Packages that transformers imports if they are installed, for texts and losses, which takes a quarter of the time of
+all imports."""
 
 
 def main(connection: Connection, memory: int) -> None:
-    """Load the model, then run batches until the pipe says stop or closes."""
-    # Ctrl-C reaches the run, which ends this process.
+    """Load the model, then run batches until told to stop or until the pipe closes."""
+    # Ctrl-C reaches the run as well, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, ConnectionError):
         _work(connection, memory)
     sys.stdout.flush()
     sys.stderr.flush()
-    # To take the interpreter down takes 0.7 s with PyTorch, for which a run would wait when it ends.
+    # Shutting down the interpreter takes 0.7 s with PyTorch, for which a run would wait at its end.
     os._exit(0)
 
 
@@ -249,7 +249,7 @@ def _work(connection: Connection, memory: int) -> None:
     connection.send(loaded)
     parts, sending = None, threading.Lock()
     while (batch := connection.recv()) is not None:
-        # The other end has given the memory its size before the first batch.
+        # The parent sets the size of the memory before it sends the first batch.
         if parts is None:
             parts = map_parts(memory, loaded)
             replicas.pin(parts)
@@ -263,16 +263,16 @@ def _work(connection: Connection, memory: int) -> None:
 def _load_replicas(start: ModelStart) -> "Replicas | LoadFailure":
     from resources.layout.pp_doclayout.replicas import Replicas
 
-    # None is Python's way to say that there is no such package.
+    # In `sys.modules`, None means that there is no such package.
     sys.modules.update(cast("dict[str, ModuleType]", dict.fromkeys(_NOT_NEEDED)))
     try:
         devices = named_devices(start.device)
         import_packages(devices)
-        gc.freeze()  # what is imported stays, so no collection of garbage need go through it
+        gc.freeze()  # imported modules stay, so no garbage collection needs to visit them
         return Replicas(load(start.repo, start.revision), devices, start.rules, **start.options)
     except EngineError as error:
         return LoadFailure(str(error))
-    # Imports, a driver, memory: whatever it is, the run says it in one line, and its log has the whole.
+    # Imports, a driver, memory: whatever the cause, the run reports it in one line, and the log has the details.
     except Exception as error:
         traceback.print_exc()
         return LoadFailure(f"the layout model cannot be loaded: {first_line(f'{type(error).__name__}: {error}')}")
@@ -288,6 +288,6 @@ def _answer(
             now = (replicas.batch_size, replicas.fallbacks, replicas.memory_peak, dict(replicas.seconds))
             connection.send(BatchAnswer(part, found, *now))
     except Exception:
-        # The run would wait for this answer for ever; that the process has ended, it notices.
+        # The run would wait for this answer forever, whereas it notices that the process has ended.
         traceback.print_exc()
         os._exit(1)

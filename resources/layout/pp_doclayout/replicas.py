@@ -1,4 +1,4 @@
-"""PP-DocLayoutV3 on several devices: a replica on each, batches to whichever is free."""
+"""PP-DocLayoutV3 on several devices, with a replica on each; batches go to a free one."""
 
 import copy
 import gc
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 _FOR_EVERY_GPU = 1
-"""CUDA's `cudaHostRegisterPortable`."""
+"""The flag `cudaHostRegisterPortable` of CUDA."""
 ALL = "all"
-"""Stands for every GPU that this process may see, as CUDA_VISIBLE_DEVICES says."""
+"""The name for all GPUs that CUDA_VISIBLE_DEVICES lets this process see."""
 
 
 class Replicas:
-    """A `PageModel` on each of some devices, used as one.
+    """A `PageModel` on each of several devices, used as one.
 
-    Batches go to whichever is free, in their order. `network` is used up; the others run copies of it. `options` are
-    those of `PageModel`. Their first passes begin at once. A thread finds the regions in the outputs of a batch while
-    the devices run the next ones.
+    Batches go, in order, to a free device. The first device takes over `network`, and the others run copies of it.
+    `options` are those of `PageModel`. First passes begin at once. A thread finds the regions in the outputs of a batch
+    while the devices run the next ones.
     """
 
     def __init__(self, network: Any, devices: Sequence[str], rules: PageRules, **options: Any) -> None:
@@ -44,7 +44,7 @@ class Replicas:
         ]
         self._free: SimpleQueue[PageModel] = SimpleQueue()
         for model in self._models:
-            # They tune one after the other, and the first that has done so begins.
+            # The models tune one after another, and each starts work as soon as it has done so.
             model.first_pass().add_done_callback(lambda _, model=model: self._free.put(model))
         self._threads = ThreadPoolExecutor(len(devices), "layout-replica")
         self._rules = rules
@@ -54,17 +54,17 @@ class Replicas:
 
     @property
     def under_way(self) -> int:
-        """Batches that keep all busy: one a device, one waiting, one whose regions are found."""
+        """Batches that keep all busy: one per device, one waiting, one in post-processing."""
         return len(self._models) + 2
 
     @property
     def batch_size(self) -> int:
-        """Pages of one batch; a device that had to halve its own takes several passes."""
+        """Pages of one batch; a device that had to halve its batches takes several passes."""
         return max(model.batch_size for model in self._models)
 
     @property
     def fallbacks(self) -> list[str]:
-        """Return what happened on the devices, by device where there are several."""
+        """The fallbacks on the devices, prefixed with the device if there are several."""
         one = len(self._models) == 1
         return self._not_pinned + [
             what if one else f"{device}: {what}"
@@ -74,18 +74,18 @@ class Replicas:
 
     @property
     def memory_peak(self) -> int:
-        """Most bytes that were allocated on one GPU at once; 0 without a GPU."""
+        """Most bytes allocated at once on any one GPU; 0 without a GPU."""
         return max(model.memory_peak for model in self._models)
 
     def pin(self, memory: "NDArray[np.uint8]") -> None:
-        """Let the GPUs read what is submitted of `memory` directly."""
+        """Let the GPUs read pages submitted from `memory` directly."""
         if any(device.startswith("cuda") for device in self._devices) and (error := pin(memory)):
             fall_back(self._not_pinned, "pages not pinned", f"CUDA error {error}")
 
     def submit(self, pages: Sequence[PageInput], pixels: "Pixels") -> Future[list[PageFindings]]:
-        """Find the regions of decoded pages on the device that is free first.
+        """Find the regions of decoded pages on the first free device.
 
-        `pixels` are those of the pages, see `PageModel.submit`. The future holds what the model raised.
+        `pixels` are those of the pages, see `PageModel.submit`. The future holds anything that the model raised.
         """
         return self._finder.submit(self._found, pages, self._threads.submit(self._run, pixels))
 
@@ -105,7 +105,7 @@ class Replicas:
             self._free.put(model)
 
     def close(self) -> None:
-        """Wait for the batches under way, and give the memory of every device back."""
+        """Wait for the batches in progress, and free the memory on every device."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._finder.shutdown(wait=True, cancel_futures=True)
         for model in self._models:
@@ -115,7 +115,7 @@ class Replicas:
 def named_devices(device: str) -> list[str]:
     """Return the devices that `layout.device` names.
 
-    It is one, several with commas between them, or `ALL`. Raises `EngineError` when all are wanted and there is none.
+    It names one, several separated by commas, or `ALL`. Raises `EngineError` for `ALL` if there is none.
     """
     if device != ALL:
         return [name.strip() for name in device.split(",") if name.strip()]
@@ -128,7 +128,7 @@ def named_devices(device: str) -> list[str]:
 
 
 def visible_gpus(device: str) -> int:
-    """Count the GPUs among the devices of `layout.device`; 0 for all of none."""
+    """Count the GPUs among the devices of `layout.device`; 0 if none is visible."""
     try:
         return len({name for name in named_devices(device) if name.startswith("cuda")})
     except EngineError:
@@ -136,22 +136,22 @@ def visible_gpus(device: str) -> int:
 
 
 def import_packages(devices: Sequence[str] = ()) -> None:
-    """Import what `load` needs, and begin CUDA on `devices` meanwhile, which takes a second."""
-    # Collections of garbage take a quarter of the time.
+    """Import what `load` needs, while CUDA starts on `devices`, which takes a second."""
+    # Garbage collection would take a quarter of the time.
     gc.disable()
     try:
         import torch  # noqa: F401
 
         for device in devices:
             if device.startswith("cuda"):
-                BackgroundTask(partial(_begin_gpu, device))  # what goes wrong, loading says
+                BackgroundTask(partial(_begin_gpu, device))  # loading the model reports any error
         from transformers import PPDocLayoutV3ForObjectDetection  # noqa: F401
     finally:
         gc.enable()
 
 
 def _begin_gpu(device: str) -> None:
-    """Have CUDA, cuDNN and cuBLAS begin on a device."""
+    """Start CUDA, cuDNN and cuBLAS on a device."""
     import torch
 
     one = torch.ones(8, 8, 8, 8, dtype=torch.float16, device=device)
@@ -165,5 +165,5 @@ def pin(memory: "NDArray[np.uint8]") -> int:
     import torch
 
     cudart: Any = torch.cuda.cudart()
-    # CUDA keeps an error for the thread that made it: this must not be one that runs a network.
+    # CUDA keeps an error for the thread that caused it, so this must not be a thread that runs a network.
     return int(cudart.cudaHostRegister(memory.ctypes.data, memory.nbytes, _FOR_EVERY_GPU))
