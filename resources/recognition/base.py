@@ -31,7 +31,7 @@ class Recognizer(Engine):
 
     @property
     def expected_scripts(self) -> frozenset[str]:
-        """The expected scripts, named as by `script_of`; a text in others looks wrong."""
+        """The expected scripts, named as by `script_of`; text in other scripts looks wrong."""
         return KOREAN
 
     def remedy(self, script: str) -> str:
@@ -43,8 +43,8 @@ class Recognizer(Engine):
         """Yield one `PageReading` for each page, in any order.
 
         Pages are taken lazily. Regions whose task is `skip` or `abandon` come back with empty content and finish_reason
-        "skipped". A region that fails leaves the others: the page is then `partial`, and `failed` when no region gave
-        text (`regions.page_state`). Raises `EngineError` when the engine cannot run at all.
+        "skipped". A region that fails does not affect the others: the page is then `partial`, or `failed` if no region
+        gave text (`regions.page_state`). Raises `EngineError` if the engine cannot run at all.
         """
 
     def report(self) -> dict[str, float | str]:

@@ -1,4 +1,4 @@
-"""The content of a region as a text: letters and scripts, code between fences, formulas."""
+"""The content of a region as text: letters and scripts, fenced code, and formulas."""
 
 import re
 import unicodedata
@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 KOREAN = frozenset({"HANGUL", "LATIN", "GREEK"})
-"""Scripts of Korean pages; Hanja beside Hangul is no surprise."""
+"""Scripts of Korean pages; Hanja may occur beside Hangul."""
 _FILLER = re.compile(r"([^\w\s])(?:\s*\1){3,}")
-"""Dot leaders and rules: one sign four times or more."""
+"""Dot leaders and rules: one sign at least four times in a row."""
 
 
 @lru_cache(maxsize=65_536)
@@ -20,7 +20,7 @@ def script_of(char: str) -> str:
 
 
 def main_script(text: str) -> str | None:
-    """Return the script of most letters, None without letters. It is named as by `script_of`."""
+    """Return the script of most letters, as `script_of` names it; None without letters."""
     counts = Counter[str]()
     for char, count in Counter(text).items():
         if char.isalpha():
@@ -29,12 +29,12 @@ def main_script(text: str) -> str | None:
 
 
 def strip_fillers(text: str) -> str:
-    """Return the text with one sign left of each dot leader and rule."""
+    """Return the text with each dot leader and rule reduced to one sign."""
     return _FILLER.sub(r"\1", text)
 
 
 def letters(text: str) -> str:
-    """Return the letters and digits of a text: the rest is a matter of form."""
+    """Return only the letters and digits of a text, without matters of form."""
     return "".join(char for char in unicodedata.normalize("NFKC", text) if char.isalnum())
 
 
@@ -45,7 +45,7 @@ _TICKS = re.compile(r"`{3,}")
 class ContentPart(NamedTuple):
     """Lines of a content: code without its fences, or other text.
 
-    `language` is that of the code, if one is named.
+    `language` is the code's language, if its fence names one.
     """
 
     text: str
@@ -54,9 +54,9 @@ class ContentPart(NamedTuple):
 
 
 def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]:
-    """Yield the parts of a content in their order.
+    """Yield the parts of a content in order.
 
-    With `unclosed`, a fence that nothing closes holds all that follows.
+    With `unclosed`, a fence that is never closed contains everything after it.
     """
     lines = content.split("\n")
     loose: list[str] = []
@@ -78,7 +78,7 @@ def content_parts(content: str, unclosed: bool = False) -> Iterator[ContentPart]
 
 
 def _closing(lines: list[str], opening: int, ticks: str, unclosed: bool) -> int | None:
-    """Return the line that closes a fence, at least as many backticks alone; else None."""
+    """Return the line that closes a fence with at least as many backticks, else None."""
     for at in range(opening + 1, len(lines)):
         line = lines[at].strip()
         if len(line) >= len(ticks) and set(line) == {"`"}:
@@ -87,14 +87,14 @@ def _closing(lines: list[str], opening: int, ticks: str, unclosed: bool) -> int 
 
 
 def fence_code(code: str, language: str = "") -> str:
-    """Put code between fences that nothing in it closes."""
+    """Put code between fences longer than any in it."""
     longest = max((len(ticks) for ticks in _TICKS.findall(code)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{code}\n{fence}"
 
 
 def strip_fences(content: str) -> str:
-    """Return a content as it is printed: code without the fences around it."""
+    """Return a content as it is printed, without fences around code."""
     return "\n".join(passage.text for passage in content_parts(content))
 
 

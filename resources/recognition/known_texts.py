@@ -1,4 +1,4 @@
-"""Texts known before recognition, which reads the others and proves these by samples."""
+"""Texts known before recognition, which only reads the others, and samples to prove these."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -14,14 +14,14 @@ from resources.recognition.regions import PageReading, RegionText, TextOrigin, p
 from resources.states import LOST, State
 
 _MOST_WAITING = 64
-"""Pages without anything to read that pile up while a recognizer takes pages and gives none."""
+"""Most pages with nothing to read that may pile up while a recognizer takes pages and returns none."""
 _GIVEN = "given"
-"""`finish_reason` of a text that was known."""
+"""`finish_reason` of a text that was known beforehand."""
 
 _MOST_APART = 0.5
-"""Edits to the longer of two texts, from which they are not of one print; no reader makes so many mistakes."""
+"""Most edits, relative to the longer of two texts, for both to show the same print; no reader makes more mistakes."""
 _FEWEST_DIGITS = 4
-"""Digits that are compared by themselves: prices and dates are wrong where all letters are right."""
+"""Fewest digits that are also compared separately, because prices and dates may be wrong although all letters match."""
 
 Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]]
 """`Recognizer.read`."""
@@ -29,7 +29,7 @@ Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]
 
 @dataclass(frozen=True, slots=True)
 class KnownText:
-    """The text of a region and who found it. `content` has the form of `RegionText.content`."""
+    """The text of a region and its origin; `content` is as in `RegionText.content`."""
 
     content: str
     origin: TextOrigin
@@ -37,7 +37,7 @@ class KnownText:
 
 @dataclass(frozen=True, slots=True)
 class LineSample:
-    """A line whose text is known, to be read all the same.
+    """A line whose text is known but which is read anyway, as a test.
 
     `box` is (x1, y1, x2, y2) in pixels of the upright page.
     """
@@ -48,10 +48,10 @@ class LineSample:
 
 @dataclass(frozen=True, slots=True)
 class PageToRead:
-    """A page, its regions, and the texts that are known of them, by index.
+    """A page, its regions, and their known texts by index.
 
-    The texts in `claimed` are known only as long as the page's `samples` read as they should. Where one does not, the
-    regions are read, and each keeps its claimed text only where its own reading agrees.
+    The texts in `claimed` are accepted as long as the page's `samples` are read as expected. If one is not, the regions
+    are read, and each keeps its claimed text only if its own reading agrees.
     """
 
     page: Page
@@ -60,7 +60,7 @@ class PageToRead:
     claimed: Mapping[int, KnownText] = field(default_factory=dict)
     samples: Sequence[LineSample] = ()
     doubted: bool = False
-    """True where a sample was read and says something else."""
+    """Whether a sample was read differently from its known text."""
 
     @property
     def believed(self) -> Mapping[int, KnownText]:
@@ -69,7 +69,7 @@ class PageToRead:
 
     @property
     def to_read(self) -> list[Region]:
-        """The regions, also pictures and skipped ones, and samples that a recognizer gets."""
+        """What a recognizer gets: regions, even pictures and skipped ones, and samples."""
         believed = self.believed
         unknown = [region for region in self.regions if region.index not in believed]
         first = 1 + max((region.index for region in self.regions), default=-1)
@@ -78,7 +78,7 @@ class PageToRead:
 
 
 def agree(known: str, read: str) -> bool:
-    """Return whether a text and a reading, with its mistakes, can be of one print."""
+    """Return whether a text and a reading, allowing for mistakes, may show the same print."""
     a, b = letters(known).casefold(), letters(read).casefold()
     digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
     if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
@@ -87,7 +87,7 @@ def agree(known: str, read: str) -> bool:
 
 
 def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dict[int, KnownText]:
-    """Return the texts that layout found, but for tasks to be read again."""
+    """Return the texts that layout found, except for tasks to be read again."""
     return {
         region.index: KnownText(region.text, TextOrigin.LAYOUT)
         for region in regions
@@ -98,9 +98,9 @@ def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dic
 def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReading]:
     """Yield one reading for each page, in any order.
 
-    It holds what is known of the page, and what `read` makes of the rest. A page of which everything is known, without
-    samples, never reaches `read`, and `read` is not called for such pages alone. Pages are taken lazily. What `read`
-    raises passes through.
+    It holds the page's known texts, and what `read` makes of the rest. A page whose texts are all known, without
+    samples, never reaches `read`, and `read` is not called if there are only such pages. Pages are taken lazily.
+    Exceptions of `read` pass through.
     """
     split = _PageRouter(iter(pages))
     goes_on = True
@@ -118,7 +118,7 @@ def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReadin
 
 
 class _PageRouter:
-    """Sends pages to a recognizer, or past it."""
+    """The router that sends pages to a recognizer or past it."""
 
     def __init__(self, pages: Iterator[PageToRead]) -> None:
         self._pages = pages
@@ -128,15 +128,15 @@ class _PageRouter:
         self._doubted: deque[PageToRead] = deque()
         self.exhausted = False
         self.gave_way = False
-        """True where the recognizer got no more pages only because too many waited."""
+        """Whether the recognizer got no more pages only because too many others waited."""
 
     @property
     def has_doubted(self) -> bool:
-        """Return whether a sample contradicts a page, so it is read again."""
+        """Whether a page must be read again because a sample contradicts it."""
         return bool(self._doubted)
 
     def next_to_read(self) -> bool:
-        """Return whether a page with something to read comes, before too many have passed."""
+        """Return whether a page to read comes before too many others have passed."""
         if self._next is None and self._doubted:
             self._next = self._doubted.popleft()
         while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:
@@ -150,10 +150,7 @@ class _PageRouter:
         return self._next is not None
 
     def to_read(self) -> Iterator[tuple[Page, Sequence[Region]]]:
-        """Yield what the recognizer gets.
-
-        It ends early where too many pages wait that the recognizer never sees.
-        """
+        """Yield the recognizer's pages, but end early if too many others wait."""
         self.gave_way = False
         while self.next_to_read():
             assert self._next is not None
@@ -164,14 +161,14 @@ class _PageRouter:
         self.gave_way = not self.exhausted
 
     def take_known(self) -> Iterator[PageReading]:
-        """Yield the pages that went past the recognizer since the last call."""
+        """Yield the pages that bypassed the recognizer since the last call."""
         while self._past:
             yield self._past.popleft()
 
     def whole(self, reading: PageReading) -> PageReading | None:
-        """Add the known texts to a reading; None where the page is read again.
+        """Add the known texts to a reading; None if the page is read again.
 
-        A page that was lost as a whole stays so, with its reason.
+        A page that was lost as a whole stays lost, with its reason.
         """
         page = self._requested.pop(reading.page_id, None)
         if page is None or (reading.state in LOST and not reading.regions):
@@ -192,7 +189,7 @@ def _proves(read: RegionText, sample: LineSample) -> bool:
 
 
 def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
-    """Return a region's claimed text where its reading agrees, else the reading."""
+    """Return a region's claimed text if its reading agrees, else the reading."""
     claimed = page.claimed.get(read.index)
     if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
         return read
@@ -200,7 +197,7 @@ def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
 
 
 def _as_generator(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
-    """Yield `readings`, which are closed when this is."""
+    """Yield from `readings`, as a generator that can be closed."""
     yield from readings
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from resources.pages.page import Page
 
 _SKIPPED = "skipped"
-"""`finish_reason` of a region that no engine looked at."""
+"""`finish_reason` of a region that no engine read."""
 
 
 class TextOrigin(StrEnum):
@@ -30,20 +30,19 @@ class TextOrigin(StrEnum):
     TEXT_LAYER = "text_layer"
     """The PDF itself."""
     PERSON = "person"
-    """Somebody who corrected the page; no engine says so."""
+    """A person who corrected the page; no engine uses this."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionText:
     """The text that was read from one region.
 
-    `content` is plain text with code between fences (lines of three backticks), `<table>` HTML for a
-    table, LaTeX without delimiters for a formula, and empty for a region that is not read. A region in
-    which nothing is printed is `blank`. A region that could not be read is `failed` with a reason; its
-    `content` is then at most a part of its text, for people to look at. A region that is `ok` with a
-    reason was read in doubt. `seconds` are those of the reading, also where its answer was `reused`. `scale`
-    is the size of the image that was read to that of the region on the page, a side, where an engine says it.
-    `origin` is None where nobody looked for a text.
+    `content` is plain text with code between fences (lines of three backticks), `<table>` HTML for a table, LaTeX
+    without delimiters for a formula, and empty for a region that is not read. A region in which nothing is printed is
+    `blank`. A region that could not be read is `failed` with a reason; its `content` is then at most a part of its
+    text, for people to look at. A region that is `ok` with a reason was read in doubt. `seconds` are those of the
+    reading, even if its answer was `reused`. `scale` is the side of the image that was read relative to the region's
+    side on the page, if the engine reports it. `origin` is None if nobody looked for a text.
     """
 
     index: int
@@ -63,7 +62,7 @@ class RegionText:
 class Crop:
     """A picture region (image, chart) cut out of its page.
 
-    `data` is a JPEG, `path` the relative path that markdown links to.
+    `data` is a JPEG, and `path` the relative path that markdown links to.
     """
 
     path: str
@@ -74,7 +73,7 @@ class Crop:
 
 @dataclass(frozen=True, slots=True)
 class PageReading:
-    """The texts of a page's regions, in their order, and its pictures."""
+    """The texts of a page's regions, in order, and its pictures."""
 
     page_id: str
     state: State
@@ -84,7 +83,7 @@ class PageReading:
 
 
 def skipped(index: int, label: str, state: State = State.OK, reason: str | None = None) -> RegionText:
-    """Make the text of a region that is not read, as a picture or paper."""
+    """Make the text of a region that is not read, such as a picture."""
     return RegionText(index, label, "", state, reason, _SKIPPED, attempts=0, origin=None)
 
 
@@ -96,7 +95,7 @@ def readable(texts: Sequence[RegionText]) -> list[RegionText]:
 def retry_counts(texts: Sequence[RegionText]) -> dict[str, int]:
     """Count the regions requested again, those it helped, and tables without text.
 
-    Nothing is counted that is 0, nor what was reused of an earlier reading.
+    Counts of 0 are left out, and so are retries of reused answers.
     """
     again = [text for text in texts if text.attempts > 1 and not text.reused]
     counted = {
@@ -111,15 +110,15 @@ def retry_counts(texts: Sequence[RegionText]) -> dict[str, int]:
 
 
 def page_reading(page_id: str, texts: Sequence[RegionText], crops: Sequence[Crop]) -> PageReading:
-    """Make the reading of a page, in the state that its regions give it."""
+    """Make the reading of a page, whose state follows from its regions."""
     return PageReading(page_id, *page_state(texts), tuple(texts), tuple(crops))
 
 
 def page_state(texts: Sequence[RegionText]) -> tuple[State, str | None]:
-    """Return the state and reason of a page by the regions to be read.
+    """Return the state and reason of a page, given its regions; every recognizer uses it.
 
-    Every recognizer uses it. `ok` when none failed, `failed` when some did and no other gave text, else `partial`. The
-    reason counts the failed regions and names the first.
+    A page is `ok` if no region failed, `failed` if some did and no other gave text, else `partial`. The reason counts
+    the failed regions and names the first.
     """
     failed = [text for text in texts if text.state is State.FAILED]
     if not failed:
@@ -147,8 +146,8 @@ Row = Mapping[str, Any]
 class RegionRecord:
     """A region of a page and its reading.
 
-    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000, `polygon`
-    points (x, y) in pixels. Of a region without a reading, `content` and all fields after it are None.
+    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000, and `polygon`
+    points (x, y) in pixels. If a region has no reading, `content` and all fields after it are None.
     """
 
     index: int
@@ -177,10 +176,10 @@ def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
     """Join the regions of a page with their readings, by index.
 
     `layout` and `readings` are the values of `regions` in the page's rows of `layout_regions` and `ocr_results`; None
-    is no region. Raises `StoreError` for two regions or readings of one index, and for a reading of a region that
-    layout does not have, or has at another place: the reading is of an older layout.
+    means no regions. Raises `StoreError` for two regions or readings with one index, and for a reading whose region is
+    missing from the layout or elsewhere on the page, because the reading then belongs to an older layout.
     """
-    # Client processes load this module, and no Arrow.
+    # Client processes load this module, but not Arrow.
     from resources.store.corpus_tables import TABLES
 
     read = _by_index(page_id, TABLES.readings.name, readings)
@@ -195,7 +194,7 @@ def join_regions(page_id: str, layout: Iterable[Row] | None, readings: Iterable[
 
 
 def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
-    """Return the readings of a page as an engine made them.
+    """Return the readings of a page in the form in which an engine makes them.
 
     `readings` is the value of `regions` in its row of `ocr_results`.
     """
@@ -257,13 +256,13 @@ def _origin(reading: Row) -> TextOrigin | None:
 PICTURES = frozenset({"image", "chart", "header_image", "footer_image", "seal"})
 _JPEG_QUALITY = 95
 _OUTLINE_GRID = 200
-"""Cells on a side of the page in which outlines are found: an outline is wrong by up to one of them."""
+"""Cells per side of the page in which outlines are found; an outline may be off by one cell."""
 
 
 def cut_pictures(page: "Page", regions: Sequence[Region]) -> tuple[Crop, ...]:
     """Cut out the regions that are kept as pictures, as JPEGs in reading order.
 
-    They have full resolution. Raises `UndecodableImage` when the page cannot be decoded.
+    They have full resolution. Raises `UndecodableImage` if the page cannot be decoded.
     """
     return tuple(
         Crop(crop_path(page.page_id, region.index), region.bbox, region.label, cut(page, region.bbox))
@@ -273,7 +272,7 @@ def cut_pictures(page: "Page", regions: Sequence[Region]) -> tuple[Crop, ...]:
 
 
 def _is_picture(region: Region) -> bool:
-    """Return whether a region is kept as a picture, also a chart read as table."""
+    """Return whether a region is kept as a picture, even a chart read as table."""
     kept = region.task is Task.SKIP or (region.task is Task.TABLE and region.label == "chart")
     return kept and region.label in PICTURES
 
@@ -289,7 +288,7 @@ def crop_index(path: str) -> int:
 
 
 def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) -> tuple[int, int, int, int]:
-    """Round `bbox` outwards to whole pixels inside the page, at least one a side."""
+    """Round `bbox` outwards to whole pixels inside the page, at least one per side."""
     x1, y1 = min(max(0, int(bbox[0])), width - 1), min(max(0, int(bbox[1])), height - 1)
     x2, y2 = min(width, max(x1 + 1, -int(-bbox[2] // 1))), min(height, max(y1 + 1, -int(-bbox[3] // 1)))
     return x1, y1, x2, y2
@@ -298,8 +297,8 @@ def pixel_box(bbox: tuple[float, float, float, float], width: int, height: int) 
 def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uint8]":
     """Return the pixels of a region's box.
 
-    Where it has an outline, those outside of it are of the colour of its paper. `image` is the page, (height, width) or
-    (height, width, 3). What is not cut is a view of it.
+    If it has an outline, pixels outside of it get the colour of the paper. `image` is the page, (height, width) or
+    (height, width, 3). The result is a view of it unless an outline cut something off.
     """
     height, width = image.shape[:2]
     x1, y1, x2, y2 = pixel_box(region.bbox, width, height)
@@ -317,13 +316,13 @@ def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uin
     if not outside.any():
         return pixels
     cut = pixels.copy()
-    # Most of what is around letters is paper, also where the letters are another region's.
+    # Most pixels around letters are paper, even if the letters belong to another region.
     cut[outside] = np.median(pixels[outside], axis=0)
     return cut
 
 
 def cut(page: "Page", bbox: tuple[float, float, float, float]) -> bytes:
-    """Cut a part of a page as a JPEG at full resolution. Raises `UndecodableImage`."""
+    """Cut out a part of a page as a full-resolution JPEG. Raises `UndecodableImage`."""
     import cv2
 
     height, width = page.image.shape[:2]

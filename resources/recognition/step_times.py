@@ -1,6 +1,6 @@
-"""Times of the steps inside OCR, kept while `kopub profile` watches.
+"""Times of the steps of OCR, recorded while `kopub profile` watches.
 
-Every process and thread of a run adds to one file, a line for each call.
+Every process and thread of a run appends to one file, one line per call.
 """
 
 import os
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE = "KOPUB_STEP_TIMES"
-"""The variable that names the file."""
+"""The environment variable that names the file."""
 STEPS = ("decode", "crop", "encode", "request", "answer", "read")
-"""In their order: `read` is Tesseract's, and the three before it are a model server's."""
+"""The steps in order: `read` is Tesseract's, and the three before it are a model server's."""
 
 _kept = os.open(os.environ[FILE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if os.environ.get(FILE) else None
 
 
 @contextmanager
 def timed(step: str) -> Iterator[None]:
-    """Keep what the body of the context takes as a call of `step`."""
+    """Record the time of the context's body as a call of `step`."""
     if _kept is None:
         yield
         return
@@ -32,17 +32,17 @@ def timed(step: str) -> Iterator[None]:
 
 
 def keep(step: str, seconds: float) -> None:
-    """Keep a call of `step` that took so long."""
+    """Record a call of `step` that took `seconds`."""
     if _kept is not None:
-        # One write of a short line: those of other processes do not mix with it.
+        # A short line goes out in a single write, so that lines of other processes cannot mix with it.
         os.write(_kept, f"{step} {seconds:.6f}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """The calls of one step: their number, seconds in all, mean and two quantiles.
+    """The calls of one step: their number, total seconds, mean and two quantiles.
 
-    `share` is that of all steps; threads and requests overlap, so the seconds are more than the clock shows.
+    `share` is relative to all steps; threads and requests overlap, so the seconds add up to more than the clock shows.
     """
 
     step: str
@@ -55,7 +55,7 @@ class StepTime:
 
 
 def step_times(file: Path) -> list[StepTime]:
-    """Return the steps in `file` in their order; none where nothing was kept."""
+    """Return the steps in `file` in order; none if nothing was recorded."""
     import numpy as np
 
     calls: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Reads blocks of text, and tables by their cells, with Tesseract's engines."""
+"""Reading of text blocks, and of tables cell by cell, with Tesseract's engines."""
 
 import math
 import time
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 LANGUAGES = ("kor", "eng")
 """The languages of the reference corpus."""
 _BORDER = 12
-"""Pixels of paper put around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
+"""Pixels of paper added around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
 _CUT = 4
 """Pixels above and below the words of a line that still belong to it."""
 _NARROWEST = 3
-"""Pixels; a narrower run holds no letter."""
+"""Pixels of the narrowest run that can hold a letter."""
 _EMPTY = 48
 """Grey levels between the lightest and darkest pixel of a cell without print."""
 
@@ -60,8 +60,8 @@ class BlockText:
 class Reader:
     """Tesseract's engines for the languages, used by one thread at a time.
 
-    `folder` holds the traineddata files of the languages. Korean and English have an engine each: one engine of both
-    reads Hangul for Latin. Other languages, and others beside these, are read by one engine of them all.
+    `folder` holds the languages' traineddata files. Korean and English have an engine each, because an engine for both
+    misreads Latin as Hangul. Any other combination of languages is read by one engine for all.
     """
 
     def __init__(self, folder: str, languages: Sequence[str] = LANGUAGES) -> None:
@@ -76,7 +76,7 @@ class Reader:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Let all further reading take so many seconds together, or raise `RuntimeError`."""
+        """Limit all further reading to `seconds` in total; beyond it raises `RuntimeError`."""
         self._deadline = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Reader:
             self._english.End()
 
     def block(self, gray: "NDArray[np.uint8]") -> BlockText:
-        """Read one block, uint8 (height, width), line by line as printed."""
+        """Read one block, uint8 (height, width), by its printed lines."""
         leaders = find_leaders(gray)
         plain = erase_leaders(gray, leaders)
         rows = [words for row in find_rows(plain) if (words := self._words(self._main, plain, row))]
@@ -94,7 +94,7 @@ class Reader:
         return BlockText("\n".join(map(join_words, lines)), [word for line in lines for word in line])
 
     def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
-        """Read a ruled table as `<table>` HTML, as a block when no grid is found."""
+        """Read a ruled table as `<table>` HTML, or as a block without a grid."""
         cells = find_cells(gray, scale)
         if len(cells) < 2:
             return self.block(gray)
@@ -122,7 +122,7 @@ class Reader:
         runs: Sequence[tuple[int, int]],
         is_better: Callable[[Sequence[OcrWord], Sequence[OcrWord]], bool],
     ) -> list[OcrWord]:
-        """Return the line with the English reading of `runs` where it is better."""
+        """Return the line with the English readings of `runs` that are better."""
         if not runs:
             return line
         words = list(line)
@@ -151,7 +151,7 @@ class Reader:
         height, width = image.shape
         engine.SetImageBytes(image.tobytes(), width, height, 1, width)
         left = self._deadline - time.monotonic()
-        # A limit of 0 milliseconds would be none.
+        # A limit of 0 milliseconds would mean no limit.
         engine.Recognize(0 if math.isinf(left) else max(1, round(1000 * left)))
         if time.monotonic() > self._deadline:
             raise RuntimeError("Tesseract took too long for this page (recognition.page_seconds)")
@@ -166,7 +166,7 @@ class Reader:
             across, down = row.x1 - _BORDER, row.y1 - _BORDER
             text, confidence = item.GetUTF8Text(tesserocr.RIL.WORD), item.Confidence(tesserocr.RIL.WORD)
             blank = bool(words) and item.BlanksBeforeWord() > 0
-            # A box may reach into the border, where the lines above and below stand in the block.
+            # A box may reach into the border, which in the block is where the lines above and below are.
             top, bottom = max(row.y1, y1 + down), min(row.y2, y2 + down)
             words.append(OcrWord(text, confidence, (x1 + across, top, x2 + across, bottom), blank))
         return words
@@ -175,8 +175,8 @@ class Reader:
 def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
     """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
 
-    They are tight, and have no specks. Tesseract's own line finding takes a short last line of a Korean paragraph for a
-    reason to read the block top down; given one row at a time it has nothing to find.
+    They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
+    as a sign of vertical text; given one row at a time, it has no lines to find.
     """
     ink = ink_mask(gray, PRINT_CONTRAST)
     width = int(np.any(ink, axis=0).sum())
@@ -189,15 +189,15 @@ def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
 
 
 def find_gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
-    """Return the columns (start, end) of a row without ink, also before and after it."""
+    """Return the column runs (start, end) of a row without ink, including its margins."""
     return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
 
 
 def _join_slivers(rows: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
-    """Join accents, dots and underlines to the nearest row that stays a row.
+    """Join accents, dots and underlines to the row before them if it stays a row.
 
-    In a narrow block of `width` inked columns the parts of a syllable such as 끔 are rows of white
-    apart too, but closer to each other than lines of text are.
+    In a narrow block of `width` inked columns, white rows also separate the parts of a syllable such as 끔, but these
+    are closer to each other than lines of text.
     """
     if not rows:
         return []
@@ -217,7 +217,7 @@ def _join_slivers(rows: list[tuple[int, int]], width: int) -> list[tuple[int, in
 
 
 _COVERED = 0.6
-"""Share of a cell's edge that must be ruled: the rest of it is lost where rules cross or are pale."""
+"""Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class RuledCell:
 def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
     """Find the cells of a table, uint8 (height, width), row by row.
 
-    There are none when it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
+    There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
     """
     height, width = gray.shape
     small = shrink(gray, scale)
@@ -291,7 +291,7 @@ def _cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: RuledLin
         first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
         last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
         if (last_row - first_row + 1) * (last_column - first_column + 1) != len(members):
-            # Missing rules that leave no rectangle: the plain grid loses nothing.
+            # If missing rules leave no rectangle, the plain grid is used, which loses nothing.
             found += [_cell(xs, ys, member, member) for member in members]
         else:
             found.append(_cell(xs, ys, (first_row, first_column), (last_row, last_column)))
@@ -299,7 +299,7 @@ def _cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: RuledLin
 
 
 def _drop_empty_lines(cells: list[RuledCell]) -> list[RuledCell]:
-    """Number the cells without grid lines, such as stray rules, where none starts."""
+    """Renumber the cells without grid lines at which none starts, such as stray rules."""
     rows = sorted({cell.row for cell in cells})
     columns = sorted({cell.column for cell in cells})
     packed = [
@@ -329,9 +329,9 @@ def _cell(
 
 
 def _scale_cell(cell: RuledCell, scale: float, size: tuple[int, int]) -> RuledCell:
-    """Return the cell at full size, drawn in by the soft edge of its rules.
+    """Return the cell at full size, without the soft edge of its rules.
 
-    A left-over rule reads as letters.
+    Remains of a rule would be read as letters.
     """
     trim = 1 + 1.5 / scale
     x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)

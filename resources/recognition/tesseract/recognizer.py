@@ -41,8 +41,8 @@ PLACES = (
     "/home/linuxbrew/.linuxbrew/share/tessdata",
     "/opt/local/share/tessdata",
 )
-"""The virtual environment, where `make setup` unpacks Debian's packages without root; Debian and Ubuntu; Arch; Fedora;
-source builds and Homebrew on Intel; Homebrew on Apple; Linuxbrew; MacPorts."""
+"""Folders of Tesseract's data: the virtual environment, where `make setup` unpacks Debian packages without root; Debian
+and Ubuntu; Arch; Fedora; source builds and Homebrew on Intel; Homebrew on Apple silicon; Linuxbrew; MacPorts."""
 
 SCRIPTS = {
     "kor": {"HANGUL"},
@@ -62,11 +62,11 @@ SCRIPTS = {
     "hin": {"DEVANAGARI"},
     "tha": {"THAI"},
 }
-"""Scripts of languages besides Latin and Greek, which any page may have."""
+"""Scripts of languages, besides Latin and Greek, which any page may have."""
 _UNSURE = 60
-"""Mean confidence of a page below which its text is in doubt: upright pages have 70 and more, turned ones below 55."""
+"""Mean confidence of a page below which its text is in doubt: upright pages have at least 70, turned ones below 55."""
 _FEWEST_LETTERS = 20
-"""Letters and digits of a page whose confidence says something."""
+"""Fewest letters and digits of a page whose confidence is meaningful."""
 _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
@@ -150,9 +150,10 @@ class TesseractRecognizer(Recognizer):
 
 
 def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
-    """Read the regions of a page; one that fails leaves the others.
+    """Read the regions of a page; a failed region does not affect the others.
 
-    A region in which Tesseract finds no text is `ok` and empty: no second reading would confirm that it is blank.
+    A region in which Tesseract finds no text is `ok` and empty, because no second reading could confirm that it is
+    blank.
     """
     try:
         with timed("decode"):
@@ -167,9 +168,9 @@ def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageRead
 
 
 def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
-    """Mark the texts that Tesseract is unsure of, on a page it is unsure of.
+    """Mark the texts of which Tesseract is unsure, on a page with little confidence.
 
-    A turned or mirrored page, or one that is out of focus, gives words of which it is unsure.
+    This happens on a page that is turned, mirrored or out of focus.
     """
     words = [[word for word in words if any(map(str.isalnum, word.text))] for _, words in read]
     on_page = [word for some in words for word in some if word.confidence < CERTAIN]
@@ -195,7 +196,7 @@ def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> t
         with timed("read"):
             read = _reading(reader, crop, region.task, working_scale(*gray.shape))
     except RuntimeError as error:
-        # What tesserocr raises when Tesseract refuses an image.
+        # tesserocr raises this if Tesseract refuses an image.
         seconds = time.perf_counter() - start
         return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
     return RegionText(region.index, region.label, read.text, seconds=time.perf_counter() - start), read.words
@@ -208,13 +209,13 @@ def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float
 
 
 def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
-    """Read a formula as plain text, row by row: Tesseract knows no LaTeX."""
+    """Read a formula as plain text, row by row, because Tesseract has no LaTeX."""
     read = reader.block(gray)
     return read if read.text else reader.block(_erase_tall_signs(gray))
 
 
 def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Erase the brackets, sums and roots that make one row of several."""
+    """Erase tall brackets, sums and roots, which join several rows into one."""
     import cv2
 
     plain = gray.copy()
@@ -222,14 +223,14 @@ def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
     _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     heights = stats[1:, cv2.CC_STAT_HEIGHT]
     if heights.size:
-        # Letters differ by a factor of two; what is three times as high as most of the signs spans rows.
+        # Letters differ in height by a factor of two; a sign three times as high as most others spans rows.
         tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
         plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
     return plain
 
 
 def scripts_of(languages: Iterable[str]) -> frozenset[str]:
-    """Return the scripts of pages in these languages, named as by `script_of`."""
+    """Return the scripts of pages in these languages, as `script_of` names them."""
     return frozenset({"LATIN", "GREEK"}.union(*(SCRIPTS.get(language, set()) for language in languages)))
 
 

@@ -1,8 +1,7 @@
-"""Words of a line: Korean and English readings merged, and dot leaders.
+"""Words of a line: merged Korean and English readings, and dot leaders.
 
-Tesseract's Korean model reads Hangul almost without error but has no Latin letters: it turns
-"USB" into "058". Its English model reads Latin well and Hangul as nonsense. Both give low
-confidence to words that are not in their script.
+Tesseract's Korean model reads Hangul almost without error but has no Latin letters: it reads "USB" as "058". Its
+English model reads Latin well and Hangul as nonsense. Both give low confidence to words that are not in their script.
 """
 
 from collections.abc import Sequence
@@ -18,34 +17,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SURE = 84
-"""Confidence from which a word without Hangul is mostly read right: real numbers reach 90, Latin read as digits 75."""
+"""Confidence from which a word without Hangul is mostly correct: real numbers reach 90, Latin read as digits 75."""
 SURE_LATIN = 92
-"""Confidence from which Latin replaces unsure Hangul, or a number that is less sure: "BIOS" is read as 8109 with 88."""
+"""Confidence from which Latin replaces unsure Hangul or a less sure number: "BIOS" is read as 8109 with 88."""
 SURE_SYLLABLE = 90
-"""Confidence from which Hangul is no Latin word: most syllables have 93."""
+"""Confidence from which Hangul is not a Latin word: most syllables have 93."""
 SURE_HANGUL = 45
-"""Confidence from which Hangul syllables are taken as read: real ones are above 50, made-up ones mostly at 0."""
+"""Confidence from which Hangul syllables are accepted: real ones are above 50, made-up ones mostly at 0."""
 
 NONSENSE = 20
-"""Confidence below which what looks like Hangul is as likely Latin."""
+"""Confidence below which apparent Hangul is as likely to be Latin."""
 HALF_SURE = 60
-"""Confidence below which a word without Hangul is so rarely right that any English reading is better."""
+"""Confidence below which a word without Hangul is so rarely correct that any English reading is better."""
 CERTAIN = 100
-"""Confidence of a word that was not read but measured (dot leaders); it is never read again."""
+"""Confidence of a word that was measured, not read (dot leaders); it is never read again."""
 READ_FOR_BULLETS = frozenset("ㆍ¢®©")
-"""Misreadings of a bullet; none of them starts a Korean line by itself."""
+"""Misreadings of a bullet; none of these stands alone at the start of a Korean line."""
 PARTICLES = frozenset("은는을를의에와과로도")
-"""Syllables that begin what a Latin word ends in, and that hardly any letter is read for: C is read as 다, e as 아."""
+"""Syllables that begin a particle after a Latin word, and that are hardly ever misread letters, unlike 다 for C or 아
+for e."""
 BLANK = 0.17
-"""Narrowest white space between words in widths of a Hangul syllable; between letters it is a third of that."""
+"""Narrowest white space between words, in widths of a Hangul syllable; between letters it is a third of that."""
 
 
 @dataclass(frozen=True, slots=True)
 class OcrWord:
-    """A word that Tesseract read, with its confidence and its place.
+    """A word that Tesseract read, with its confidence and its position.
 
-    `box` is (x1, y1, x2, y2) in pixels of the block, `after_blank` whether white space comes before. The Korean model
-    cuts words into syllables: those without a blank before them belong together.
+    `box` is (x1, y1, x2, y2) in pixels of the block, and `after_blank` whether white space precedes it. The Korean
+    model splits words into syllables, and those without a blank before them belong together.
     """
 
     text: str
@@ -67,8 +67,8 @@ def count_syllables(text: str) -> int:
 def unsure_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     """Return ranges (start, end) of words with unsure Hangul that may be Latin.
 
-    They hold no blank and no sure Hangul: the Korean model reads "NTFS" as 지18. Syllables and nothing else are Hangul,
-    if badly printed, unless there is one alone between blanks.
+    They contain neither a blank nor sure Hangul: the Korean model reads "NTFS" as 지18. A range of syllables alone is
+    Hangul, if badly printed, unless it is a single syllable between blanks.
     """
     found = []
     for first, last in _printed_words(line):
@@ -93,8 +93,9 @@ def is_latin_word(_: Sequence[OcrWord], english: Sequence[OcrWord]) -> bool:
 def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
     """Return ranges (start, end) of words that may be Latin and are read again.
 
-    Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is". All others
-    without Hangul are ranges by themselves: the Korean model can be sure of the digits that it reads for letters.
+    Words without Hangul next to an uncertain one are included: a "18" between Latin words is an "is". All other words
+    with digits and no Hangul are ranges of their own, because the Korean model can be sure of digits that are really
+    letters.
     """
     marks = [_is_uncertain(word) for word in line]
     for order in (range(1, len(line)), range(len(line) - 2, -1, -1)):
@@ -122,9 +123,9 @@ def uncertain_runs(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
 
 
 def _without_particle(line: Sequence[OcrWord], run: tuple[int, int]) -> tuple[int, int]:
-    """Return a run without a particle that is glued to its end.
+    """Return a run without a particle attached to its end.
 
-    English makes "brlttyS" of "brltty를".
+    The English model would read "brltty를" as "brlttyS".
     """
     start, last = run[0], run[1] - 1
     glued = last > start and not line[last].after_blank and not count_syllables(line[last - 1].text)
@@ -132,15 +133,15 @@ def _without_particle(line: Sequence[OcrWord], run: tuple[int, int]) -> tuple[in
 
 
 def _may_be_digits_for_latin(word: OcrWord) -> bool:
-    """Return whether a word may be letters, of which the Korean model has none."""
+    """Return whether a word with digits may be letters, which the Korean model lacks."""
     has_digits = any(char.isascii() and char.isdigit() for char in word.text)
     return _may_be_latin(word) and has_digits and not _count_latin([word])
 
 
 def _is_enclosed(line: Sequence[OcrWord], here: int) -> bool:
-    """Return whether a word is one unsure syllable glued between letters.
+    """Return whether a word is one unsure syllable between letters, without blanks.
 
-    The "tF" of "AltF4" looks like one.
+    The "tF" of "AltF4" may be read as one.
     """
     before, word, after = line[here - 1 : here + 2]
     glued = not word.after_blank and not after.after_blank
@@ -170,7 +171,7 @@ def _is_uncertain(word: OcrWord) -> bool:
 
 
 def mean_confidence(words: Sequence[OcrWord]) -> float:
-    """Return the mean confidence by letters, 0 for no words."""
+    """Return the mean confidence, weighted by letters; 0 for no words."""
     letters = sum(len(word.text) for word in words)
     return sum(len(word.text) * word.confidence for word in words) / letters if letters else 0.0
 
@@ -195,7 +196,7 @@ def _count_latin(words: Sequence[OcrWord]) -> int:
 
 
 def syllable_width(line: Sequence[OcrWord]) -> float:
-    """Return the median width of the line's Hangul syllables in pixels, else its height."""
+    """Return the median width in pixels of a line's Hangul syllables, else its height."""
     widths = sorted(
         (words[-1].box[2] - words[0].box[0]) / sum(len(word.text) for word in words)
         for words in (line[start:end] for start, end in _printed_words(line))
@@ -207,7 +208,7 @@ def syllable_width(line: Sequence[OcrWord]) -> float:
 
 
 def _printed_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
-    """Return the ranges (start, end) of words without a blank between them."""
+    """Return the ranges (start, end) of words that have no blank between them."""
     starts = [i for i, word in enumerate(line) if word.after_blank or i == 0]
     return list(pairwise([*starts, len(line)]))
 
@@ -215,9 +216,9 @@ def _printed_words(line: Sequence[OcrWord]) -> list[tuple[int, int]]:
 def run_span(line: Sequence[OcrWord], run: tuple[int, int], gaps: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return left and right of a run in pixels, snapped to `gaps`.
 
-    Those are the columns (start, end) without ink. The Korean model's boxes inside a printed word are rough. Hangul is
-    as wide as high, so the end of what is glued to the run is counted off in syllables from the other end of the
-    printed word.
+    `gaps` are the columns (start, end) without ink. The Korean model's boxes inside a printed word are rough. Hangul is
+    as wide as it is high, so where the run meets the rest of its printed word is measured in syllables from the word's
+    other end.
     """
     start, end = run
     em = syllable_width(line)
@@ -249,27 +250,27 @@ def _nearest(x: float, gaps: Sequence[tuple[int, int]], reach: float) -> tuple[i
 
 
 def _before(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
-    """Return the end of the last blank that ends near `x`: a word starts there.
+    """Return the end of the last blank that ends near `x`, where a word starts.
 
-    Near is at most a tenth of an `em` behind `x`.
+    It ends at most an `em` before `x` and a tenth of an `em` after it.
     """
     ends = [end for start, end in gaps if end - start >= BLANK * em and x - em <= end <= x + 0.1 * em]
     return max(ends, default=x)
 
 
 def _after(x: int, gaps: Sequence[tuple[int, int]], em: float) -> int:
-    """Return the start of the first blank that starts near `x`: a word ends there.
+    """Return the start of the first blank that starts near `x`, where a word ends.
 
-    Near is at most a tenth of an `em` before `x`.
+    It starts at most a tenth of an `em` before `x` and an `em` after it.
     """
     starts = [start for start, end in gaps if end - start >= BLANK * em and x - 0.1 * em <= start <= x + em]
     return min(starts, default=x)
 
 
 def join_words(words: Sequence[OcrWord]) -> str:
-    """Join words to a text, with the blanks that were printed.
+    """Join words into a text, with the blanks that were printed.
 
-    A lone sign at the start may stand for a bullet.
+    A lone sign at the start may be a misread bullet.
     """
     if len(words) > 1 and words[0].text in READ_FOR_BULLETS and words[1].after_blank:
         return f"• {join_words(words[1:])}"
@@ -277,16 +278,16 @@ def join_words(words: Sequence[OcrWord]) -> str:
 
 
 LARGEST_DOT = 14
-"""Pixels; a dot of a 12 point leader has 7 at 300 dpi."""
+"""Most pixels of a dot; one of a 12-point leader has 7 at 300 dpi."""
 FEWEST = 6
-"""Dots in a row that make a leader: three are an ellipsis."""
+"""Fewest dots in a row that make a leader; three are an ellipsis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
     """A dot leader: `dots` equal dots at an equal pitch.
 
-    `box` is (x1, y1, x2, y2) in pixels. Tesseract reads letters into leaders, so they are measured and taken out.
+    `box` is (x1, y1, x2, y2) in pixels. Tesseract misreads leaders as letters, so they are measured and erased.
     """
 
     dots: int
@@ -313,7 +314,7 @@ def find_leaders(gray: "NDArray[np.uint8]") -> list[Leader]:
 
 
 def _in_row(row: Sequence[tuple[int, int, int, int, int]]) -> list[Leader]:
-    """Return the leaders among dots of one height: runs of an equal pitch."""
+    """Return the leaders among dots at one height: runs of equal pitch."""
     found: list[Leader] = []
     run: list[tuple[int, int, int, int, int]] = []
     for dot in [*sorted(row, key=lambda dot: dot[1]), None]:
@@ -337,7 +338,7 @@ def _continues(run: Sequence[tuple[int, int, int, int, int]], dot: tuple[int, in
 
 
 def erase_leaders(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDArray[np.uint8]":
-    """Return the block without its leaders: the same array when there are none."""
+    """Return the block without its leaders, or the same array if it has none."""
     if not leaders:
         return gray
     clean = gray.copy()
@@ -349,7 +350,7 @@ def erase_leaders(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDAr
 
 
 def insert_leaders(lines: Sequence[list[OcrWord]], leaders: Sequence[Leader]) -> list[list[OcrWord]]:
-    """Put each leader into its line, as dots a blank apart."""
+    """Put each leader into its line, as dots separated by blanks."""
     filled = [list(line) for line in lines]
     for leader in leaders:
         middle = (leader.box[1] + leader.box[3]) / 2

@@ -1,4 +1,4 @@
-"""The recognizer by DeepSeek-OCR on a model server, and what its server must be like."""
+"""The recognizer by DeepSeek-OCR on a model server, and the requirements for its server."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,31 +17,32 @@ from resources.vllm.served_engine import ModelMemory
 from resources.vllm.server_fields import VLLMServerFields
 
 CONTEXT = 8192
-"""Positions that the model was trained with; vLLM starts with no more."""
+"""Number of positions with which the model was trained; vLLM does not start with more."""
 LOGITS_PROCESSOR = "resources.vllm.plugin.ngram_guard:NGramGuard"
-"""The guard against loops that a server is to load."""
+"""The guard against loops that a server should load."""
 VLLM_LOGITS_PROCESSOR = "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor"
-"""The same by vLLM, at more of the host's time, for a vLLM whose environment lacks this project."""
+"""vLLM's own guard, which takes more host time, for a vLLM whose environment lacks this project."""
 _FLAG = "--logits-processors"
 _FIRST, _SECOND = "deepseek-ocr", "deepseek-ocr-2"
-"""Names of repositories and folders of the two generations, or how they begin."""
+"""Names, or prefixes of names, of the repositories and folders of the two generations."""
 RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
-"""The environment that makes vLLM take its older model runner: the newer one refuses this logits processor."""
+"""The environment in which vLLM uses its older model runner, because the newer one refuses this logits processor."""
 
 MARKDOWN = "<|grounding|>Convert the document to markdown."
-"""The prompt that the authors read documents with; vLLM puts the image and a line break before it, as they do."""
+"""The authors' prompt for reading documents; vLLM puts the image and a line break before it, as they do."""
 SAMPLING: Mapping[str, Any] = MappingProxyType(
     {
-        # The tags of grounding and of table cells are special tokens; skipped, a table's cells would run together.
+        # Grounding tags and table cell tags are special tokens; if skipped, a table's cells would run together.
         "skip_special_tokens": False,
-        # The authors' own against loops: no 30 tokens twice among the last 90, but for <td> and </td>.
+        # The authors' guard against loops: no 30 tokens twice among the last 90, except <td> and </td>.
         "vllm_xargs": {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [128_821, 128_822]},
     }
 )
-# 12 layers of 10 heads of 128. SAM's attention over all 4,096 patches of the view keeps 12 heads' matrices twice.
+# There are 12 layers of 10 heads of 128. SAM's attention over all 4,096 patches of the view keeps 12 heads' matrices
+# twice.
 MEMORY = ModelMemory(weights=6_670_000_000, cached_token=61_440, step_token=200_000, picture=800_000_000)
 _PROMPTS: Mapping[Task, str] = MappingProxyType(
-    # The tables of grounded markdown are HTML, its formulas LaTeX.
+    # In grounded markdown, tables are HTML and formulas LaTeX.
     {Task.TEXT: "Free OCR.", Task.TABLE: MARKDOWN, Task.FORMULA: MARKDOWN}
 )
 
@@ -49,9 +50,8 @@ _PROMPTS: Mapping[Task, str] = MappingProxyType(
 class DeepSeekOcrRecognizer(VlmRecognizer):
     """Reads regions with DeepSeek-OCR: text, tables as HTML, formulas as LaTeX; pictures become crops.
 
-    Prompts, images and sampling are the authors' own (Wei et al., 2025, arXiv 2510.18234).
-    The server must run with the logits processor that keeps the model out of loops; whether an external server does
-    cannot be checked.
+    Prompts, images and sampling are the authors' own (Wei et al., 2025, arXiv 2510.18234). The server must run with the
+    logits processor that keeps the model out of loops; this cannot be checked for an external server.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.deepseek_ocr", {1: "the first release"})
@@ -89,7 +89,7 @@ def image_kind(ocr2: bool) -> type[TiledImage]:
 
 
 def check_server(server: VLLMServerFields, ocr2: bool = False) -> None:
-    """Raise `ValueError` for a server that cannot serve the model, or lacks its guard."""
+    """Raise `ValueError` if a server cannot serve the model or lacks its guard."""
     name = Path(server.model).name.lower()
     if ocr2 and name == _FIRST:
         raise ValueError(f"ocr2: {server.model} is the first DeepSeek-OCR; leave ocr2 out, or serve DeepSeek-OCR-2")

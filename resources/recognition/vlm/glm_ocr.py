@@ -21,7 +21,7 @@ class GlmOcrRecognizer(VlmRecognizer):
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.glm_ocr", {1: "the first release"})
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
-    # Files with the draft layer; 16 layers of 8 heads of 128; 29 GB of activations for 131,072 tokens on a B200.
+    # Weights include the draft layer; 16 layers of 8 heads of 128; 29 GB of activations for 131,072 tokens on a B200.
     model_memory: ClassVar[ModelMemory | None] = ModelMemory(
         weights=2_650_000_000, cached_token=65_536, step_token=223_000
     )

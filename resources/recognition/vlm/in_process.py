@@ -1,4 +1,4 @@
-"""The recognizers' models in this process, by transformers: same prompts, pictures and answers."""
+"""The recognizers' models in this process by transformers, with equal prompts, pictures and answers."""
 
 import asyncio
 import base64
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 _READERS: Mapping[str, type[VlmRecognizer]] = {"glm_ocr": GlmOcrRecognizer, "paddleocr_vl": PaddleOcrVlRecognizer}
 _OPTIONS = ("temperature", "top_p", "top_k", "repetition_penalty", "seed", "ignore_eos", "skip_special_tokens")
-"""Fields of a request that transformers has a word for."""
+"""Fields of a request that transformers has an option for."""
 _GATHER_SECONDS = 0.02
-"""A batch waits so long for more requests: those of one page arrive within milliseconds."""
+"""Seconds that a batch waits for more requests; those of one page arrive within milliseconds."""
 
 
 class TransformersRecognizer(Recognizer):
     """Reads regions with GLM-OCR or PaddleOCR-VL here, on CUDA, Apple's GPU or a CPU.
 
-    The model runs in this process, in batches. For machines on which vLLM does not run, and as the plain way that a
-    server is compared with. Prompts, pictures, the retry plan and the cleaning of answers are those of the reader that
-    has a server.
+    The model runs in this process, in batches. It is for machines on which vLLM does not run, and is the plain way with
+    which a server is compared. Prompts, pictures, the retry plan and the cleaning of answers are those of the reader
+    that uses a server.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.transformers", {1: "the first release"})
@@ -82,7 +82,7 @@ class TransformersRecognizer(Recognizer):
 
     @cached_property
     def served(self) -> VlmRecognizer:
-        """Return the same reader as it would be on a server, with its settings."""
+        """The same reader, configured as it would be with a server."""
         server = VLLMServer(
             model=self.repo,
             revision=self.revision or None,
@@ -97,7 +97,7 @@ class TransformersRecognizer(Recognizer):
         return _READERS[self.reader](server=server, **self.reading)
 
     def recipe(self) -> dict[str, Any]:
-        """Add what the reader with a server would have: versions, pictures and prompts."""
+        """Add the recipe of the reader with a server: versions, pictures and prompts."""
         return {**super().recipe(), "as": self.served.recipe()}
 
     def weights(self) -> dict[str, str]:
@@ -144,7 +144,7 @@ class TransformersRecognizer(Recognizer):
     def _finished(
         self, loop: asyncio.AbstractEventLoop, under_way: "set[asyncio.Task[tuple[PageReading, Any]]]"
     ) -> Iterator[PageReading]:
-        """Wait for the next pages that are read, and take them from those under way."""
+        """Wait for the next pages to finish, and remove them from those in progress."""
         done, _ = loop.run_until_complete(asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED))
         under_way -= done
         for task in done:
@@ -164,7 +164,7 @@ class TransformersRecognizer(Recognizer):
 
 @dataclass(slots=True)
 class LocalRequest:
-    """A region to be read: picture, prompt, room for tokens, sampling."""
+    """A region to read: picture, prompt, room for tokens, and sampling."""
 
     picture: "Image"
     prompt: str
@@ -174,7 +174,7 @@ class LocalRequest:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "LocalRequest":
-        """Return the request that the body of a chat completion makes."""
+        """Return the request in the body of a chat completion."""
         from PIL import Image
 
         picture, text = body["messages"][0]["content"]
@@ -184,19 +184,19 @@ class LocalRequest:
 
 
 class LocalClient:
-    """A stand-in for the client of a model server that a `VlmReader` needs."""
+    """A stand-in for the model server client that a `VlmReader` needs."""
 
     def __init__(self, model: "LocalModel", context: int) -> None:
         self._model, self._context = model, context
 
     async def model(self) -> str:
-        """Return the name that requests carry."""
+        """Return the model name used in requests."""
         return self._model.name
 
     async def post(
         self, path: str, body: bytes, read: Callable[[Any], Any], flow: Hashable, cost: float
     ) -> tuple[Any, float]:
-        """Return what `read` makes of the model's answer, with its seconds. Raises `OversizedRequest`."""
+        """Return the model's answer, converted by `read`, and its seconds. Raises `OversizedRequest`."""
         started = time.perf_counter()
         request = LocalRequest.of(json.loads(body))
         if len(request.prompt) + cost > self._context:
@@ -205,12 +205,12 @@ class LocalClient:
         return read(await asyncio.wrap_future(request.answer)), time.perf_counter() - started
 
     def take_retries(self) -> int:
-        """Return 0: nothing is sent twice."""
+        """Return 0, because nothing is sent twice."""
         return 0
 
 
 class LocalModel:
-    """A vision-language model of transformers, and the thread in which it reads batches of requests."""
+    """A vision-language model of transformers, with the thread that answers batches of requests."""
 
     def __init__(self, name: str, revision: str | None, device: str, dtype: str, batch_size: int) -> None:
         import torch
@@ -222,7 +222,7 @@ class LocalModel:
         wanted = torch.float32 if device == "cpu" else torch.bfloat16
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
-            # The processor of a whole chat would need torchvision, for videos.
+            # The complete chat processor would need torchvision, for videos.
             self._pictures: Any = AutoImageProcessor.from_pretrained(name, revision=revision)
             model: Any = AutoModelForImageTextToText.from_pretrained(
                 name, revision=revision, dtype=wanted if dtype == "auto" else getattr(torch, dtype)
@@ -239,7 +239,7 @@ class LocalModel:
         self._thread.start()
 
     def put(self, request: LocalRequest) -> None:
-        """Have a request answered."""
+        """Queue a request to be answered."""
         self._waiting.put(request)
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class LocalModel:
                 return
 
     def _gather(self, pending: list[LocalRequest]) -> bool:
-        """Gather requests to a full batch; return whether none will come."""
+        """Gather requests up to a full batch; return whether no more will come."""
         deadline = None if not pending else time.monotonic()
         while len(pending) < self._batch_size:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -280,7 +280,7 @@ class LocalModel:
         return False
 
     def _answer(self, batch: list[LocalRequest]) -> None:
-        """Answer a batch, or halves of it where its memory does not suffice."""
+        """Answer a batch, or its halves if memory does not suffice."""
         import torch
 
         try:
@@ -302,7 +302,7 @@ class LocalModel:
                 request.answer.set_result(answer)
 
     def _generate(self, batch: Sequence[LocalRequest]) -> Iterator[dict[str, Any]]:
-        """Return the answers to a batch, as a server would send them."""
+        """Return the answers to a batch in the form in which a server sends them."""
         import torch
 
         options = dict(batch[0].options)
@@ -324,7 +324,7 @@ class LocalModel:
         return map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))
 
     def _inputs(self, batch: Sequence[LocalRequest]) -> dict[str, Any]:
-        """Return the model's inputs: padded prompts, with a token a patch, and the pictures."""
+        """Return the model's inputs: padded prompts with a token per patch, and the pictures."""
         mark = self._tokenizer.convert_ids_to_tokens(self._image_token)
         pictures = self._pictures(images=[request.picture for request in batch], return_tensors="pt")
         patches = pictures["image_grid_thw"].prod(dim=1) // self._pictures.merge_size**2

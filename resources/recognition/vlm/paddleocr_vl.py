@@ -40,9 +40,9 @@ _PROMPTS: Mapping[str, str] = MappingProxyType(
 class PaddleOcrVlRecognizer(VlmRecognizer):
     """Reads regions with PaddleOCR-VL: text, tables as HTML, formulas as LaTeX; pictures become crops.
 
-    Versions 1.5 and 1.6 differ in their weights alone: the pin chooses. Prompts, picture
-    sizes and the length of an answer are the authors' own (Cui et al., 2025, arXiv 2510.14528, and PaddleX 3.7). A
-    chart whose task is `table` is asked for as a chart and becomes a table, a seal whose task is `text` as a seal.
+    Versions 1.5 and 1.6 differ only in their weights, which the pin chooses. Prompts, picture sizes and answer lengths
+    are the authors' own (Cui et al., 2025, arXiv 2510.14528, and PaddleX 3.7). A chart whose task is `table` is read
+    with the prompt for charts and becomes a table; a seal whose task is `text` is read with the prompt for seals.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.paddleocr_vl", {1: "the first release"})
@@ -52,7 +52,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
     model_memory: ClassVar[ModelMemory | None] = ModelMemory(
         weights=1_920_000_000, cached_token=18_432, step_token=223_000
     )
-    # The authors' own for every task; a table that runs away costs no more.
+    # The authors use this for every task, and it limits the cost of a runaway table.
     first_answer: ClassVar[int | None] = 4096
     limits: ClassVar[tuple[str, ...]] = (
         "PaddleOCR-VL sees a region at no more than a million pixels. Larger text and tables whose lines would become "

@@ -33,13 +33,13 @@ class VlmRecognizer(ServedEngine, Recognizer):
     """
 
     image_version: ClassVar[CodeVersion]
-    """Version of the code that makes the image of a region. The code that judges answers judges cached ones too."""
+    """Version of the code that makes the image of a region; code that judges answers also judges cached ones."""
     default_prompts: ClassVar[Mapping[Any, str]]
-    """The prompts that the model was trained with: by task for each that is read, by label where one has its own."""
+    """The prompts with which the model was trained: by task, and by label for those with a prompt of their own."""
     default_sampling: ClassVar[Mapping[str, Any]] = {}
-    """Fields of every request besides the image, the prompt and those of the retry plan."""
+    """Fields of every request besides the image, the prompt and the fields of the retry plan."""
     first_answer: ClassVar[int | None] = None
-    """Most tokens of a first answer; None for what its image can hold."""
+    """Most tokens of a first answer; None for as many as its image can hold."""
     typical_seconds: ClassVar[float] = 0.04
     worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.recognition.vlm.client.reader")
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"reuse_folder", "reuse_answers"}
@@ -82,7 +82,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
         return by_name(cls.default_prompts) | prompts
 
     def recipe(self) -> dict[str, Any]:
-        """Add the room for answers: a longer one is cut off, and its region failed."""
+        """Add the room for answers; beyond it an answer is cut off and fails."""
         return {**super().recipe(), "max_model_len": self.server.max_model_len}
 
     def weights(self) -> dict[str, str]:
@@ -105,22 +105,22 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
     @abstractmethod
     def image_maker(self) -> ImageMaker:
-        """Return the function that makes a crop's image; client processes import it."""
+        """Return the function that makes a crop's image, which client processes import."""
 
     def picture_settings(self) -> list[Any]:
         """Return the settings that shape the images of a region."""
         return [self.most_image_tokens()]
 
     def parts_counter(self) -> "Callable[[NDArray[np.uint8]], int]":
-        """Return the function that counts a crop's first strips; client processes import it."""
+        """Return the function that says in how many strips a crop is first read."""
         return count_one_part
 
     @abstractmethod
     def answer_cleaner(self) -> Callable[[str, Task], str]:
-        """Return the function that removes a model's own marks; client processes import it."""
+        """Return the function that removes a model's own marks from an answer."""
 
     def request_settings(self) -> RequestSettings:
-        """Return what requests hold and how answers are judged."""
+        """Return what requests contain and how answers are judged."""
         sampling = {**self.default_sampling, **self.sampling}
         versions = [self.image_version.number, REQUESTS.number]
         common = [sampling, *self.picture_settings(), self.weights(), *versions]
@@ -144,7 +144,7 @@ class VlmRecognizer(ServedEngine, Recognizer):
 
 
 def by_name(prompts: Mapping[Any, str]) -> dict[str, str]:
-    """Return prompts as a profile writes them."""
+    """Return prompts with the keys that a profile uses."""
     return {str(name): prompt for name, prompt in prompts.items()}
 
 

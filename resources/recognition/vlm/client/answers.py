@@ -1,4 +1,4 @@
-"""A model's answers: their defects, the retry plan, and what the attempts come to."""
+"""A model's answers: their defects, the retry plan, and the outcome of the attempts."""
 
 import re
 import zlib
@@ -18,7 +18,7 @@ from resources.states import State
 
 
 class Problem(StrEnum):
-    """A kind of defect; the server reports the first two, `find_defect` finds the others."""
+    """A kind of defect; the server reports the first two, and `find_defect` finds the others."""
 
     TOO_LARGE = "too large"
     REFUSED = "refused"
@@ -31,7 +31,7 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A problem, its description, and how many characters of the answer are sound."""
+    """A problem, its description, and the number of sound characters in the answer."""
 
     problem: Problem
     reason: str
@@ -39,31 +39,31 @@ class Defect:
 
 
 _WINDOW = 8192
-"""Characters at the end of an answer that are searched for a loop: many repeats of even a long paragraph."""
+"""Characters at the end of an answer that are searched for a loop: room for many repeats of even a long paragraph."""
 _LOOP_CHARACTERS = 100
 _LOOP_REPEATS = {True: 4, False: 10}
-"""Repeats from which an answer is a loop, by whether it used up its room: printed lists repeat a line a few times."""
+"""Repeats that make an answer a loop, by whether it used up its room; printed lists repeat a line a few times."""
 _TABLE_REPEATS = 30
-"""The same for a table that ended by itself: rows of equal cells are printed."""
+"""Repeats that make a loop of a table that ended by itself, because rows of equal cells may be printed."""
 _DENSE = 10.0
-"""Compression from which text repeats itself with small changes: prose reaches 3, listings 6."""
+"""Compression ratio above which a text repeats itself with small changes: prose reaches 3, listings 6."""
 _DENSE_LENGTH = 600
 _FOREIGN_LETTERS = 6
 _TAG = re.compile(r"<[^<>]*>")
 _TORN = re.compile(r"^[^<>]*>|<[^<>]*$")
-"""The rest of a tag where a repeated unit is taken out of the middle of one."""
+"""The remains of a tag, if a repeated unit begins or ends in the middle of one."""
 _CLOSING = re.compile(r"(?:</\w+>|\s)+$")
 _SAME_TEXT = 90.0
-"""Similarity in percent (rapidfuzz `ratio`, white space left out) from which two answers read the same print.
+"""Similarity in percent (rapidfuzz `ratio`, without white space) from which two answers read the same print.
 
-Two sizes of one print differ in a few characters of a hundred; two inventions have little in common.
+Readings of one print at two sizes differ in a few characters per hundred; two inventions have little in common.
 """
 
 
 def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[str]) -> Defect | None:
-    """Return the worst defect of an answer, None for a good one.
+    """Return the worst defect of an answer, or None for a good one.
 
-    `scripts` are the expected ones, named as by `script_of`.
+    `scripts` are the expected scripts, as `script_of` names them.
     """
     used_up = finish_reason == "length"
     without_end = _loop(text, task, used_up) if text.strip() else _nothing(used_up)
@@ -78,10 +78,10 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
 
 
 def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool:
-    """Return whether two answers of a region with one `problem` show what is printed.
+    """Return whether two answers with the same `problem` confirm what is printed.
 
-    Two empty answers do, two with nearly the same text, of which a strip is empty or in an unexpected script, and two
-    with the same run of digits or empty cells.
+    They do if both are empty, if both have nearly the same text in an unexpected script or with an empty strip, or if
+    both have the same run of digits or empty cells.
     """
     if problem is Problem.RUNAWAY:
         return find_runaway(answer, task) == find_runaway(other, task)
@@ -123,8 +123,8 @@ def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
 def loop_start(text: str, repeats: int) -> tuple[int, str]:
     """Return where a text begins to repeat itself up to its end, and the unit.
 
-    It is (len(text), "") when it does not. The shortest period of every suffix, in linear time: the prefix function of
-    Knuth, Morris and Pratt (1977) over the reversed text.
+    The result is (len(text), "") if it does not. The prefix function of Knuth, Morris and Pratt (1977) over the
+    reversed text gives the shortest period of every suffix in linear time.
     """
     backwards = text[::-1]
     fits = [0] * len(backwards)
@@ -159,15 +159,16 @@ def _shorten(unit: str) -> str:
 
 _NUMBER = re.compile(r"\d[\d.,]*")
 _DIGITS = re.compile(r"(\d{1,3})(?:[,.]?\1){11,}")
-"""One to three digits twelve times over: a number whose digits multiplied. Few numbers are printed so."""
+"""One to three digits repeated twelve times: a number whose digits multiplied. Few such numbers are printed."""
 _CELLS = re.compile(r"(?:(?:</tr>)?(?:<tr>)?<t[dh]></t[dh]>){300,}")
-"""Empty cells one after the other. The largest forms on one page have some 300."""
+"""Consecutive empty cells. The largest forms on one page have some 300."""
 
 
 def find_runaway(text: str, task: Task) -> str | None:
     """Return the first run of multiplied digits or of empty cells, else None.
 
-    `text` is an answer whose tables are HTML. It may be printed so: another reading with the same run says that it is.
+    `text` is an answer whose tables are HTML. The run may really be printed, which another reading with the same run
+    confirms.
     """
     if task is Task.FORMULA:
         return None
@@ -179,7 +180,7 @@ def find_runaway(text: str, task: Task) -> str | None:
 
 
 def _repeated_digits(number: str) -> str | None:
-    """Return the run in a number, else None; a fraction such as 0.1333333333333333 has none."""
+    """Return the run in a number, else None; decimals such as 0.1333333333333333 do not count."""
     found = _DIGITS.search(number.partition(".")[0] if number.count(".") == 1 else number)
     return found[0] if found else None
 
@@ -194,9 +195,9 @@ def describe_runaway(run: str) -> str:
 class Attempt:
     """One way to request a region.
 
-    `to_lines` sends no more pixels than its lines need, where that is known and wanted. `scale` is relative to the
-    usual size of its image, `all_room` gives the answer all tokens that the context leaves, and `parts` is the number
-    of strips that the region is cut into.
+    `to_lines` sends no more pixels than its lines need, if that is known and wanted. `scale` is relative to the usual
+    size of its image, `all_room` allows the answer all tokens that the context leaves, and `parts` is the number of
+    strips into which the region is cut.
     """
 
     to_lines: bool = False
@@ -210,17 +211,17 @@ FIRST_ATTEMPT = Attempt(to_lines=True)
 _FULL_SIZE = Attempt()
 """The attempt for a region whose image is not scaled down to its lines."""
 _WARM = Attempt(temperature=0.3, all_room=True)
-"""Enough to leave the path that greedy decoding takes, and still almost greedy."""
+"""An attempt warm enough to leave the path of greedy decoding, yet still almost greedy."""
 _PLANS = MappingProxyType(
     {
         # Half, then a quarter of the pixels; a table's small print would not survive the quarter.
         Problem.TOO_LARGE: (Attempt(scale=0.7), Attempt(scale=0.5), Attempt(parts=2, all_room=True)),
-        # A request that is refused for another reason than its size is refused at any size.
+        # A request that is refused for a reason other than its size is refused at any size.
         Problem.REFUSED: (),
         Problem.CUT: (Attempt(all_room=True), Attempt(parts=2, all_room=True), Attempt(parts=4, all_room=True)),
-        # Another size gives other image tokens, which leads a greedy model out of a loop.
+        # Another size gives different image tokens, which leads a greedy model out of a loop.
         Problem.LOOP: (Attempt(scale=0.8), _WARM, Attempt(parts=2)),
-        # Another size reads the digits and the cells anew.
+        # At another size, the digits and cells are read afresh.
         Problem.RUNAWAY: (Attempt(scale=1.25), Attempt(scale=0.8)),
         Problem.EMPTY: (Attempt(scale=1.5), Attempt(scale=0.75), _WARM),
         Problem.SCRIPT: (Attempt(scale=1.25), _WARM),
@@ -233,17 +234,17 @@ _TABLE_TOO_LARGE = (Attempt(scale=0.7), Attempt(parts=2, all_room=True), Attempt
 
 
 def may_be_cut(task: Task, label: str) -> bool:
-    """Return whether strips of a region say what the whole of it does."""
+    """Return whether a region reads the same in strips as in one piece."""
     return task is not Task.FORMULA and label not in _WHOLE
 
 
 def next_attempt(
     task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False
 ) -> Attempt | None:
-    """Return the next attempt of the plan for a problem, None at its end.
+    """Return the plan's next attempt for a problem, not `made` yet, if any.
 
-    It was not `made` yet. A region whose first image was `scaled_down` to its lines is asked again at full size first,
-    unless the server refuses it.
+    A region whose first image was `scaled_down` to its lines is first retried at full size, unless the server refused
+    it.
     """
     plan = _TABLE_TOO_LARGE if problem is Problem.TOO_LARGE and task is Task.TABLE else _PLANS[problem]
     if scaled_down and problem not in _REFUSALS:
@@ -256,7 +257,7 @@ def next_attempt(
 class AttemptReading:
     """The result of one attempt at a region.
 
-    `answer` holds the model's own words, `text` the same without its marks. `scale` is that of the image that was read.
+    `answer` holds the model's own words, and `text` the same without its marks. `scale` is that of the image.
     """
 
     answer: ChatAnswer
@@ -273,9 +274,9 @@ class AttemptReading:
 
 @dataclass(frozen=True, slots=True)
 class RegionOutcome:
-    """The outcome of the attempts at a part, or at a whole region.
+    """The outcome of the attempts at a part or a whole region.
 
-    `doubt` says why a reading that stands is unsure.
+    `doubt` says why an accepted reading is unsure.
     """
 
     reading: AttemptReading
@@ -286,7 +287,7 @@ class RegionOutcome:
 
 
 def no_reading(problem: Problem, reason: str, scale: float) -> AttemptReading:
-    """Make the reading of an attempt without an answer."""
+    """Make the reading of an attempt that got no answer."""
     return AttemptReading(ChatAnswer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
 
 
@@ -301,7 +302,7 @@ def is_confirmed(readings: Sequence[AttemptReading], task: Task) -> bool:
 
 
 def join_readings(task: Task, parts: Sequence[AttemptReading]) -> AttemptReading:
-    """Join parts of a region to one reading, with the first defect of a part."""
+    """Join parts of a region into one reading, with the first defect of any part."""
     join = join_tables if task is Task.TABLE else "\n".join
     text = join([tidy(part.sound, task) for part in parts])
     bad = next((part for part in parts if part.defect is not None), None)
@@ -335,7 +336,7 @@ def reading_text(
 
 
 def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None:
-    """Return the shortest reading that ran away, with the doubt, else None."""
+    """Return the shortest runaway reading, with the doubt, else None."""
     ran_away = [each for each in readings if each.defect is not None and each.defect.problem is Problem.RUNAWAY]
     if not ran_away:
         return None
@@ -346,7 +347,7 @@ def doubtful_outcome(readings: Sequence[AttemptReading]) -> RegionOutcome | None
 
 
 def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
-    """Join a region's parts: it fails where one does, and may be empty."""
+    """Join the outcomes of a region's parts; the region fails if any part does."""
     reading = join_readings(task, [part.reading for part in parts])
     failed = next((number for number, part in enumerate(parts, 1) if part.failed), None)
     if failed is not None:
@@ -363,7 +364,7 @@ def join_outcomes(task: Task, parts: Sequence[RegionOutcome]) -> RegionOutcome:
 
 
 def failed_text(region: Region, settled: RegionOutcome) -> RegionText:
-    """Make the text of a region that failed: what is sound, and why."""
+    """Make the text of a failed region from its sound part, with the reason."""
     reading = settled.reading
     assert reading.defect is not None
     return RegionText(

@@ -32,31 +32,31 @@ PATH = "/v1/chat/completions"
 PROMPTS: Mapping[Task, str] = MappingProxyType(
     {Task.TEXT: "Text Recognition:", Task.TABLE: "Table Recognition:", Task.FORMULA: "Formula Recognition:"}
 )
-"""The prompts that GLM-OCR was trained with."""
+"""The prompts with which GLM-OCR was trained."""
 _OWN_PROMPTS: Mapping[str, Task] = MappingProxyType({"chart": Task.TABLE, "seal": Task.TEXT})
-"""Labels that a model may have a prompt of its own for, with the task that they are then read as."""
+"""Labels for which a model may have its own prompt, with the task as which they are then read."""
 
 _PROMPT_TOKENS = 64
-"""Template, prompt and markers around the image tokens: about 20 with the default prompts."""
+"""Room for template, prompt and markers around the image tokens, which take about 20 with the default prompts."""
 _LEAST_ANSWER = 128
-"""A crop of one line may still hold a long formula or a number of many tokens."""
+"""Fewest tokens allowed for an answer, because one line may hold a long formula or a number of many tokens."""
 _TOKENS_PER_PATCH: Mapping[Task, int] = MappingProxyType({Task.TEXT: 6, Task.TABLE: 8, Task.FORMULA: 8})
-"""Answer tokens for one patch (28 x 28 px), at the smallest print that can be read.
+"""Answer tokens per patch (28 x 28 px) at the smallest print that can be read.
 
-Print of 16 px a syllable puts three on that area, at up to two tokens each; the tags of a table's
-narrowest cells (60 x 40 px, ten tokens) and LaTeX commands take more. Ordinary print at 300 dpi
-needs 0.7. A longer answer is not lost: the retry plan gives it all the room there is.
+At 16 px per syllable, a patch holds three syllables of up to two tokens each; the tags of a table's narrowest cells
+(60 x 40 px, ten tokens) and LaTeX commands take more. Ordinary print at 300 dpi needs 0.7. A longer answer is not lost,
+because the retry plan gives it all available room.
 """
 _FINISHED = ("stop", "length")
-"""Finish reasons of a whole answer: the model ended it, or the request's limit did."""
+"""Finish reasons of a complete answer: the model ended it, or the request's limit did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
     """The answer of a model, and why it stopped.
 
-    That is "stop", or "length" when the room was used up. `prompt_tokens` are those of the request, None where the
-    server does not count them.
+    `finish_reason` is "stop", or "length" if the room was used up. `prompt_tokens` are those of the request, or None if
+    the server does not count them.
     """
 
     text: str
@@ -66,15 +66,15 @@ class ChatAnswer:
 
 
 def prompt_name(label: str, task: Task, prompts: Collection[str]) -> str:
-    """Return the prompt's name: the label where it has one, else the task."""
+    """Return the prompt's name: the label if it has its own prompt, else the task."""
     return label if label in prompts and _OWN_PROMPTS.get(label) is task else task.value
 
 
 def answer_room(task: Task, image_tokens: int, context: int, patches: int | None = None) -> tuple[int, int]:
-    """Return the tokens that an answer may take, likely and at most.
+    """Return the likely most and the absolute most tokens of an answer.
 
-    The image holds the first, a context of `context` tokens leaves the second. `patches` is the size of the image in
-    patches of 28 x 28 px where that is not its image tokens.
+    The image can hold the first number, and a context of `context` tokens leaves room for the second. `patches` is the
+    size of the image in patches of 28 x 28 px, if that differs from its image tokens.
     """
     squares = image_tokens if patches is None else patches
     most = max(1, context - image_tokens - _PROMPT_TOKENS)
@@ -82,7 +82,7 @@ def answer_room(task: Task, image_tokens: int, context: int, patches: int | None
 
 
 def request_body(model: str, prompt: str, image: RegionImage, max_tokens: int, sampling: Mapping[str, Any]) -> bytes:
-    """Make a chat completion request in JSON; `sampling` overrides its fields."""
+    """Make a chat completion request as JSON; `sampling` overrides its fields."""
     options = json.dumps({"max_tokens": max_tokens, **sampling})
     return fill_frame(_frame(model, prompt, image.media_type, options), image.data)
 
@@ -96,10 +96,10 @@ def _frame(model: str, prompt: str, media_type: str, options: str) -> Frame:
 def read_answer(answer: Any) -> ChatAnswer:
     """Return the answer in a response.
 
-    Raises `LookupError`, `TypeError` or `ValueError` for JSON that is no whole one.
+    Raises `LookupError`, `TypeError` or `ValueError` for JSON that is not a complete answer.
     """
     choice = answer["choices"][0]
-    # A server that is stopped sends what it has so far, with status 200, as "abort".
+    # A server that is being stopped sends what it has so far, with status 200 and the reason "abort".
     if choice["finish_reason"] not in _FINISHED:
         raise ValueError(f"it ended by {choice['finish_reason']!r}")
     text = choice["message"]["content"]
@@ -116,9 +116,9 @@ def read_answer(answer: Any) -> ChatAnswer:
 async def ask(
     client: "Client", body: bytes, image: RegionImage, flow: str, figures: MutableMapping[str, float]
 ) -> tuple[ChatAnswer, float]:
-    """Send a request about an image and return the answer with its seconds.
+    """Send a request about an image, and return the answer with its seconds.
 
-    What both take is counted in `figures`. Raises as `Client.post`.
+    The tokens of both are counted in `figures`. Raises as `Client.post` does.
     """
     figures["requests"] += 1
     figures["image_tokens"] += image.tokens
@@ -128,15 +128,15 @@ async def ask(
 
 
 _TEMPLATE = 64
-"""Tokens that a template may put around a picture and a prompt; a prompt itself has at most one for each byte."""
+"""Most tokens that a template puts around a picture and a prompt; a prompt itself has at most one per byte."""
 _SURE = 3
-"""Prompts of another size, and none of the right one, after which every picture is resized."""
+"""Number of prompts of a wrong size, with none of the right size, that prove that every picture is resized."""
 
 
 class PromptTokens:
-    """Holds the tokens of prompts, as a server counts them, against those of pictures.
+    """The check of a server's count of prompt tokens against the tokens of pictures.
 
-    What a prompt has besides its picture is the same in every request with that prompt.
+    Apart from the picture, a prompt has the same number of tokens in every request.
     """
 
     def __init__(self) -> None:
@@ -144,9 +144,9 @@ class PromptTokens:
         self._right = self._wrong = 0
 
     def problem(self, prompt: str, sent: int, counted: int | None) -> str | None:
-        """Return what is wrong with `counted` tokens for a picture of `sent`.
+        """Return what is wrong with `counted` prompt tokens for a picture of `sent`, if anything.
 
-        None for nothing, and for a server that counts none. Raises `EngineError` where nothing is ever right.
+        A server that does not count tokens cannot be checked. Raises `EngineError` if no count is ever right.
         """
         if counted is None:
             return None
@@ -167,7 +167,7 @@ class PromptTokens:
 _DAY = 7
 """Column of the day on which an answer was last used."""
 _BUSY_SECONDS = 60.0
-"""A page's answers are written in a millisecond; a writer that waits this long waits for a stopped process."""
+"""Most seconds to wait for another writer: a page's answers take a millisecond to write unless a process is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +191,16 @@ class AnswerCache:
     """A SQLite file of answers that processes and threads share.
 
     A region with the same pixels and the same request is not read again. Losing the file costs time, never results. It
-    holds good answers only: a region that failed is requested again by the next reading of its page. `close` leaves at
-    most `size` answers; those not used for the longest time go. Raises `EngineError` when the file cannot be used.
+    holds only good answers: a failed region is requested again by the next reading of its page. `close` keeps at most
+    `size` answers, dropping the least recently used ones. Raises `EngineError` if the file cannot be used.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
         self._path = folder / "answers.sqlite"
         self._size = size
-        # SQLite waits for no other process while a file becomes one with a write-ahead log, or ceases to be.
+        # SQLite does not wait for other processes while a file is switched to or from a write-ahead log.
         self._alone = FileLock(f"{self._path}.lock", timeout=_BUSY_SECONDS)
-        # Readers and one writer at a time never wait for each other, and a killed process leaves whole transactions.
+        # With such a log, readers and one writer never wait for each other, and a kill leaves whole transactions.
         with _usable(self._path):
             folder.mkdir(parents=True, exist_ok=True)
         with _usable(self._path), self._alone:
@@ -227,7 +227,7 @@ class AnswerCache:
         return {row[0]: CachedAnswer(ChatAnswer(row[1], row[2], row[3]), *row[4:_DAY]) for row in found}
 
     def add(self, answers: Mapping[bytes, CachedAnswer]) -> None:
-        """Add a page's answers, all or none."""
+        """Add a page's answers, either all or none."""
         today = _today()
         rows = [
             (
@@ -246,7 +246,7 @@ class AnswerCache:
             self._database.executemany("INSERT OR REPLACE INTO readings VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def close(self) -> None:
-        """Remove what exceeds the size, and close the file."""
+        """Remove the answers that exceed the size, and close the file."""
         with self._lock, _usable(self._path), self._alone:
             (count,) = self._database.execute("SELECT count(*) FROM readings").fetchone()
             if count > self._size:
@@ -266,10 +266,10 @@ def _today() -> int:
 
 @contextmanager
 def _usable(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the file system raise into one line."""
+    """Turn errors of SQLite and the file system into a one-line `EngineError`."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:  # a lock that is not had in time is an OSError
+    except (sqlite3.Error, OSError) as error:  # a lock that is not acquired in time raises an OSError
         raise EngineError(
             f"{path} cannot be used ({error}): delete it, it only saves time, or free the disk it is on"
         ) from error

@@ -1,4 +1,4 @@
-"""DeepSeek-OCR in client processes: images of regions, which it cuts into tiles, and its answers."""
+"""DeepSeek-OCR in client processes: images of regions, which it splits into tiles, and answers."""
 
 import math
 import re
@@ -18,11 +18,11 @@ from resources.recognition.vlm.client.tables import is_bare, strip_placeholders
 VERSION = CodeVersion("recognition.deepseek_crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""
 VIEW = 1024
-"""Pixels on a side of the view of the whole crop, which is brought into it with its shape kept."""
+"""Pixels per side of the view of the whole crop, which is fitted into it with its shape kept."""
 TILE = 640
-"""Pixels on a side of a tile of DeepSeek-OCR. A crop that fits into one gets none."""
+"""Pixels per side of a tile of DeepSeek-OCR. A crop that fits in one tile is not split."""
 TOKEN = 64
-"""Pixels on a side of one image token: patches of 16, compressed four by four."""
+"""Pixels per side of one image token: patches of 16, compressed four by four."""
 MOST_TILES = 6
 _GRIDS = sorted(
     (
@@ -39,8 +39,8 @@ _GRIDS = sorted(
 class Views:
     """The way in which a model of the family sees a crop.
 
-    Tiles have `tile` pixels a side; `row_ends` says whether rows of tokens have an end. `most_tokens` is that of a crop
-    in six tiles one below the other, the most of any.
+    Tiles have `tile` pixels per side; `row_ends` says whether rows of tokens have an end token. `most_tokens` is the
+    number for a crop of six tiles in a column, the most of any.
     """
 
     tile: int
@@ -62,9 +62,9 @@ class TiledImage(RegionImage):
 
     @property
     def tokens(self) -> int:
-        """Image tokens in the prompt.
+        """Number of image tokens in the prompt.
 
-        Every row of a view or of all tiles may have one more, each view has another.
+        Every row of a view or of all tiles may have one extra token, and each view has another.
         """
         end = int(self.views.row_ends)
         side, of_tile = VIEW // TOKEN, self.views.tile // TOKEN
@@ -86,8 +86,8 @@ class TiledImage2(TiledImage):
 def tiles(width: int, height: int, tile: int = TILE) -> tuple[int, int]:
     """Return the (columns, rows) of tiles that the model lays over a crop.
 
-    As its own preprocessor does: (1, 1) for a crop that fits into one tile, else the grid nearest in shape. Of two that
-    are equally near, the larger one is taken when the crop fills half of it.
+    As in its own preprocessor, this is (1, 1) for a crop that fits in one tile, else the grid nearest in shape. Of two
+    equally near grids, the larger one is taken if the crop fills half of it.
     """
     if max(width, height) <= tile:
         return 1, 1
@@ -109,11 +109,11 @@ def model_size(width: int, height: int, tile: int = TILE) -> tuple[int, int]:
 def tiled_image(
     crop: np.ndarray, scale: float = 1.0, enough: float = 1.0, made: type[TiledImage] = TiledImage
 ) -> TiledImage:
-    """Make the image of a crop, shrunk once at most to what the model sees.
+    """Make the image of a crop, shrunk at most once to what the model sees.
 
-    `scale` is relative to that. `enough` is the scale of the crop on the page at which its print is large enough to be
-    read. A crop that fits into one tile then is sent so, without tiles; any other has as many tiles at every size, and
-    stays as it is.
+    `scale` is relative to that size. `enough` is the scale, relative to the crop on the page, at which its print is
+    large enough to be read. A crop that fits in one tile at that scale is sent at it, without tiles; for any other crop
+    `enough` has no effect, because it has as many tiles at every size.
     """
     crop, tile = _pad_crop(crop), made.views.tile
     height, width = crop.shape[:2]
@@ -126,7 +126,7 @@ def tiled_image(
 
 
 def _pad_crop(crop: np.ndarray) -> np.ndarray:
-    """Pad a crop that is longer and thinner than any row of tiles."""
+    """Pad a crop that is more elongated than any row of tiles."""
     import cv2
 
     height, width = crop.shape[:2]
@@ -134,28 +134,28 @@ def _pad_crop(crop: np.ndarray) -> np.ndarray:
     beside = max(0, math.ceil(height / MOST_TILES) - width)
     if not below and not beside:
         return crop
-    # Most of a line is paper, also where its edge cuts through letters.
+    # Most pixels of a line are paper, even if its edge cuts through letters.
     paper = np.atleast_1d(np.median(crop, axis=(0, 1))).tolist()
     return cv2.copyMakeBorder(crop, 0, below, 0, beside, cv2.BORDER_CONSTANT, value=paper)
 
 
 PROMPTS = ("Convert the document to markdown.", "Free OCR.", "OCR this image.", "Parse the figure.")
-"""The prompts of the model; an answer may begin with one."""
+"""The prompts of the model, one of which an answer may begin with."""
 _ECHO = re.compile(rf"\A\s*(?:{'|'.join(map(re.escape, PROMPTS))})[ \t]*(?:\n|\Z)", re.IGNORECASE)
 _GROUNDING = re.compile(
     r"[<＜][|｜](ref|det)[|｜][>＞][^<＜]*(?:[<＜][|｜]/\1[|｜][>＞]|\Z)|[<＜][|｜]/?(?:ref|det|grounding)[|｜][>＞]"
 )
-"""The label and the box of a block; an answer that was cut off may end within one."""
+"""The label and box of a block; an answer that was cut off may end within one."""
 _SPECIAL = re.compile(r"[<＜][|｜]/?[\w▁]{2,40}[|｜][>＞]|<image>")
-"""Other special tokens, as `<｜end▁of▁sentence｜>`; `<|x|>` of one letter may be printed."""
+"""Other special tokens, such as `<｜end▁of▁sentence｜>`; `<|x|>` with one letter may be printed."""
 _LABEL_BOX = re.compile(
     r"^[ \t]*(?:(?:sub_)?title|text|(?:table|image|figure)(?:_(?:caption|footnote|title))?|equation|list|header|footer"
     r"|page_number|footnote)?[ \t]?\[\[\d{1,4}(?:,[ \t]*\d{1,4}){3}\]\][ \t]*\n?",
     re.MULTILINE,
 )
-"""The same where special tokens were skipped: `text[[12, 34, 567, 890]]`."""
+"""The label and box of a block without special tokens: `text[[12, 34, 567, 890]]`."""
 _CENTRED = re.compile(r"</?center>")
-"""Put around captions by the model; never a printed tag."""
+"""A tag that the model puts around captions, and that is never printed."""
 _DRAWING = re.compile(r"\\begin\{(tikzpicture|pgfpicture|picture)\}.*?(?:\\end\{\1\}|\Z)", re.DOTALL)
 """A program for a drawing, which no page prints."""
 _ARRAY = re.compile(r"\\begin\{(array|matrix|tabular)\}(?:\{[^{}]*\})?((?:(?!\\begin)[\s\S])*?)\\end\{\1\}")
@@ -166,13 +166,13 @@ _DELIMITER_ROW = re.compile(r"^[\s|]*:?-+[\s|:-]*$", re.MULTILINE)
 
 
 def clean(text: str, task: Task) -> str:
-    """Return an answer as it is printed, without what the model adds.
+    """Return an answer as it is printed, without the model's additions.
 
-    Grounding, an echo of the prompt, special tokens and drawn nonsense go. Code between fences stays as it is. A
-    markdown table becomes `<table>` HTML, its cells as the model wrote them but for placeholders that the page cannot
-    hold; a table without one character is no table. A clean answer comes back as it is.
+    Grounding, an echo of the prompt, special tokens and invented drawings are removed. Code between fences is kept. A
+    markdown table becomes `<table>` HTML with the cells as the model wrote them, except placeholders that the page
+    cannot contain; a table without any character is removed. A clean answer is returned unchanged.
     """
-    # Where one mark is taken out, the rest of a torn one may be another.
+    # Removing one mark may turn the remains of a torn one into another.
     while (cleaner := _clean_once(text, task)) != text:
         text = cleaner
     return text
@@ -197,13 +197,13 @@ def _clean_once(text: str, task: Task) -> str:
 
 
 def _strip_additions(text: str) -> str:
-    """Return a text without what the model adds to it."""
+    """Return a text without the model's additions."""
     text = _DRAWING.sub("", _CENTRED.sub("", text))
     return _DELIMITERS.sub("", _ARRAY.sub(lambda found: found[0] if _says_something(found[2]) else "", text))
 
 
 def _says_something(cells: str) -> bool:
-    """Return whether an array has a letter, a digit or a sign in a cell."""
+    """Return whether an array has a letter, digit or sign in any cell."""
     return bool(re.search(r"[^\s&\\{}~.]", _COMMAND.sub("", cells)))
 
 
@@ -225,5 +225,5 @@ def _html_tables(text: str) -> str:
 
 @cache
 def _parser() -> MarkdownIt:
-    """Return a parser of markdown tables alone, so that cells stay as they are."""
+    """Return a parser that only knows markdown tables, so that cells are left alone."""
     return MarkdownIt("zero").enable("table")

@@ -1,4 +1,4 @@
-"""GLM-OCR in client processes: its answers without the marks that it adds."""
+"""GLM-OCR in client processes: the removal of marks that it adds to answers."""
 
 import re
 
@@ -7,25 +7,25 @@ from resources.recognition.content import ContentPart, content_parts, fence_code
 from resources.recognition.vlm.client.tables import strip_placeholders
 
 _PROSE = frozenset({"markdown", "md", "text", "txt", "plaintext"})
-"""Languages of a fence that holds no code: the whole answer, as chat models wrap it."""
+"""Languages of a fence that contains not code but the whole answer, as chat models wrap it."""
 _CENTRE = re.compile(r'<div\s+align\s*=\s*"?(?:center|left|right)"?\s*>[ \t]*\n*|[ \t]*\n*</div>', re.IGNORECASE)
 _DOCTYPE = re.compile(r"<!doctype html>\s*", re.IGNORECASE)
 _HEADING = re.compile(r"(?:(?<=\n\n)|\A)#{1,6}[ \t]+(?=\S[^\n]*(?:\n\s*\n|\Z))")
-"""The marks of a heading, which is a line by itself: `# ` before each of several lines is printed, as in a listing."""
+"""The marks of a heading, which is a line by itself; `# ` before each of several lines is printed, as in a listing."""
 _FORMULA = re.compile(r"(?<![\\$A-Za-z0-9])\$[ \t]+([^$\n]+?)[ \t]+\$(?![$A-Za-z0-9]|[ \t]*\d)")
 _LATEX = re.compile(r"[\\^_{}=<>]|\A\s*\S\s*\Z")
-"""Signs that tell a formula from an amount of money: `$ 5 and $ 6`."""
+"""Signs that distinguish a formula from amounts of money such as `$ 5 and $ 6`."""
 
 
 def clean(text: str, task: Task) -> str:
     """Return an answer as the content of a region.
 
-    A clean one comes back as it is. Code stays between fences, each closed and on lines of its own; those around a
-    table, a formula or the whole of a text go. Centred text is text, a heading is its words, and formulas within a line
-    stand between `$` without blanks.
+    A clean answer is returned unchanged. Code stays between fences, each closed and on its own lines; fences around a
+    table, a formula or a whole text are removed. Centred text becomes plain text, a heading its words, and inline
+    formulas are put between `$` without blanks.
     """
     text = text.replace("\r\n", "\n").strip()
-    # Where one mark is taken out, the rest of a torn one may be another.
+    # Removing one mark may turn the remains of a torn one into another.
     while (cleaner := _clean_once(text, task)) != text:
         text = cleaner
     return strip_placeholders(text) if task is Task.TABLE else text
@@ -62,7 +62,7 @@ def _text(text: str) -> str:
 
 
 def _strip_centring(text: str) -> str:
-    """Strip the tags that centre text; a closing tag by itself is printed."""
+    """Strip the tags that centre text; a lone closing tag is part of the print."""
     is_open = 0
 
     def mark(found: re.Match[str]) -> str:

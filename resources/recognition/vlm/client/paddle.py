@@ -1,4 +1,4 @@
-"""PaddleOCR-VL in client processes: its pictures and answers, by OpenCV and numpy alone."""
+"""PaddleOCR-VL in client processes: its pictures and answers, with only OpenCV and numpy."""
 
 import math
 import re
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 VERSION = CodeVersion("recognition.paddleocr_vl_crops", {1: "the first release"})
 """Version of how a region becomes images; the answer cache keeps answers to the same images."""
 MIN_TOKENS = 144
-"""112,896 pixels, the least of the model's own preprocessor: it enlarges what is smaller."""
+"""112,896 pixels, the minimum of the model's own preprocessor, which enlarges smaller pictures."""
 MAX_TOKENS = 1280
-"""1,003,520 pixels, the most of it."""
+"""1,003,520 pixels, the preprocessor's maximum."""
 _USUAL_LINE = 42.0
-"""Pixels of a line of 10 points at 300 dpi, for a crop whose lines cannot be measured."""
+"""Height in pixels of a 10-point line at 300 dpi, assumed for a crop whose lines cannot be measured."""
 _MOST_ASPECT = 190
-"""The preprocessor refuses more than 200; a strip of one square across grows in length alone."""
+"""Largest aspect ratio: the preprocessor refuses more than 200, and a strip one square wide grows only in length."""
 _MOST_PARTS = 12
-"""A page of 300 dpi has nine times the pixels that the model takes, so more parts than that show nothing more."""
+"""Most strips of a crop: a 300 dpi page has nine times the pixels that the model takes, so more would show no more."""
 
 
 class PaddleImage(RegionImage):
@@ -48,23 +48,23 @@ class PaddleImage(RegionImage):
 
     @property
     def patches(self) -> int:
-        """Squares of `PATCH` pixels of the crop before it was enlarged."""
+        """Number of squares of `PATCH` pixels in the crop before it was enlarged."""
         return max(1, round(self.tokens / max(1.0, self.scale) ** 2))
 
     @property
     def tokens(self) -> int:
-        """Image tokens in the prompt, one for each square of `PATCH` pixels."""
+        """Number of image tokens in the prompt, one per square of `PATCH` pixels."""
         return (self.width // PATCH) * (self.height // PATCH)
 
 
 def sized_image(
     crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
 ) -> PaddleImage:
-    """Make the image of a crop at a size that the model's preprocessor leaves.
+    """Make the image of a crop at a size that the model's preprocessor keeps.
 
-    It is resized and encoded once. `scale` is relative to its usual size; where the limits allow no such size it goes
-    the other way, so that a second picture always differs from the first. `enough` is the scale of the crop on the page
-    at which its print is large enough to be read.
+    It is resized and encoded once. `scale` is relative to its usual size; if the limits forbid that size, the scale is
+    inverted, so that a second picture always differs from the first. `enough` is the scale, relative to the crop on the
+    page, at which its print is large enough to be read.
     """
     crop = pad_crop(crop)
     height, width = crop.shape[:2]
@@ -77,10 +77,10 @@ def sized_image(
 
 
 def _another_size(size: tuple[int, int], scale: float, max_tokens: int) -> tuple[int, int]:
-    """Return a size `scale` times as large a side, or as small where limits forbid."""
+    """Return a size `scale` times as large per side, or as small at the limits."""
     usual = size[0] * size[1] / PATCH**2
     fitting = (each for each in (scale, 1 / scale) if MIN_TOKENS <= usual * each**2 <= max_tokens)
-    # Of limits too narrow for either, the one further away.
+    # If the limits are too narrow for either, the direction with more room is taken.
     upwards = max(scale, 1 / scale)
     last = upwards if max_tokens / usual > usual / MIN_TOKENS else 1 / upwards
     by = next(fitting, last)
@@ -89,10 +89,10 @@ def _another_size(size: tuple[int, int], scale: float, max_tokens: int) -> tuple
 
 
 def parts_needed(crop: "NDArray[np.uint8]", max_tokens: int = MAX_TOKENS, least_line: int | None = None) -> int:
-    """Return in how many strips a crop is read.
+    """Return the number of strips in which a crop is read.
 
-    Its lines keep `least_line` pixels then; 1 where None is wanted. Lines that are lower on the page are left as they
-    are, and are not enlarged.
+    It is chosen so that lines keep `least_line` pixels; 1 if that is None. Lines that are lower than that on the page
+    are not enlarged.
     """
     height, width = crop.shape[:2]
     tokens = width * height / PATCH**2
@@ -113,8 +113,8 @@ _RULE = re.compile(r"[\s|:]*-{3,}[\s|:-]*")
 def clean(text: str, task: Task) -> str:
     """Return an answer as the content of a region.
 
-    A clean one comes back as it is. A table in OTSL becomes HTML, and so do lines of cells between `|`, as charts come.
-    Formulas in texts and cells stand between `$` or `$$`; a printed dollar sign stays.
+    A clean answer is returned unchanged. A table in OTSL becomes HTML, and so do lines of cells between `|`, the form
+    of charts. Formulas in texts and cells are put between `$` or `$$`; printed dollar signs stay.
     """
     if task is Task.FORMULA:
         return text
@@ -126,7 +126,7 @@ def clean(text: str, task: Task) -> str:
 
 
 def _with_dollars(text: str) -> str:
-    # Where one pair is taken out, the one around it is the innermost.
+    # Once a pair is replaced, the pair around it becomes the innermost.
     while True:
         changed = _DISPLAY.sub(lambda found: f"$${found[1].strip()}$$", text)
         changed = _INLINE.sub(lambda found: f"${found[1].strip()}$", changed)
@@ -136,7 +136,7 @@ def _with_dollars(text: str) -> str:
 
 
 def _bars_to_html(text: str) -> str:
-    """Turn lines of cells between `|` into a table; other text stays."""
+    """Turn lines of cells between `|` into a table, and keep other text."""
     lines = [line for line in text.split("\n") if line.strip()]
     barred = [at for at, line in enumerate(lines) if "|" in line]
     if len(barred) < 2:
@@ -163,7 +163,7 @@ def _row(cells: list[str], tag: str) -> str:
 _TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
 _LEFT, _ABOVE = frozenset({"lcel", "xcel"}), frozenset({"ucel", "xcel"})
 _MOST_SPANNED = 1000
-"""Most rows and columns of a cell; what HTML allows a `colspan`."""
+"""Most rows and columns of a cell: the limit of `colspan` in HTML."""
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class _OtslCell:
     columns: int = 1
     rows: int = 1
     covered: bool = False
-    """True where it is a part of another cell."""
+    """Whether it is part of another cell."""
 
 
 def is_otsl(text: str) -> bool:
@@ -184,11 +184,11 @@ def is_otsl(text: str) -> bool:
 def otsl_to_html(text: str) -> str:
     """Turn a table in OTSL into a `<table>` with spans, all text escaped.
 
-    OTSL (Lysak et al., 2023, arXiv 2305.03393) writes a table as rows of cells: a full or an empty cell, or one that
-    belongs to the cell on its left, above it, or both; then the end of the row. What stands before the first tag stays
-    before the table, what follows the last row after it. A cell that spans has no text of its own: one that has is a
-    cell. Rows are filled up to the longest one, unless that would more than double the table, as a row that ran away
-    would; no row is cut.
+    OTSL (Lysak et al., 2023, arXiv 2305.03393) writes a table as rows of cells: a full or empty cell, or one that
+    belongs to the cell to its left, above it, or both; then the end of the row. Text before the first tag stays before
+    the table, and text after the last row stays after it. A continuation cell with text of its own is a normal cell.
+    Rows are filled up to the length of the longest, unless a runaway row would more than double the table; no row is
+    cut.
     """
     before, rows, after = _parse_otsl(text)
     _fill(rows)
@@ -232,7 +232,7 @@ def _fill(rows: Sequence[list[_OtslCell]]) -> None:
 
 
 def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
-    """Give cells their spans; what no cell covers is an empty cell."""
+    """Give cells their spans; continuation cells that no cell covers become empty cells."""
     for top, row in enumerate(rows):
         for left, cell in enumerate(row):
             if cell.covered or cell.kind not in ("fcel", "ecel"):
@@ -260,9 +260,9 @@ def _belongs(cell: _OtslCell, kinds: frozenset[str]) -> bool:
 
 
 def _drop_covered(rows: Sequence[Sequence[_OtslCell]]) -> list[list[_OtslCell]]:
-    """Return the drawn cells of each row; a row wholly covered goes."""
+    """Return the cells to draw of each row, without rows that are wholly covered."""
     drawn = [[cell for cell in row if not cell.covered] for row in rows]
-    # Before each row and at the end: how many rows went.
+    # The number of rows dropped before each row, and in total.
     gone = list(accumulate((not row for row in drawn), initial=0))
     for top, row in enumerate(drawn):
         for cell in row:

@@ -1,4 +1,4 @@
-"""Reads a page region by region with a vision-language model."""
+"""The reading of a page, region by region, with a vision-language model."""
 
 import asyncio
 import time
@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 
 _NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
 _SEED = 0
-"""For the attempts that sample: a region gets the same second attempt in every run."""
+"""Seed of attempts that sample, so that a region gets the same second attempt in every run."""
 _TOP_P = 0.9
 _CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
-"""Problems that a cached answer may have: it was cached because a second attempt confirmed it."""
+"""Problems that a cached answer may have, because a second attempt confirmed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class PageJob:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """The settings of requests and of the judgement of answers, sent to the client processes.
+    """The settings for requests and for judging answers, sent to the client processes.
 
-    `prompts` are by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer may
-    take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
-    `line_height` is the pixels that a line of its text needs; `clean` takes the model's own marks out of an answer, and
-    leaves a clean one as it is. `fingerprints` has, by `prompt_name`, that of everything but the crop that shapes an
-    answer.
+    `prompts` are keyed by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer
+    may take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
+    and `line_height` is the number of pixels that a line of its text needs. `clean` removes the model's own marks from
+    an answer, and leaves a clean one alone. `fingerprints`, by `prompt_name`, cover everything that shapes an answer
+    except the crop.
     """
 
     prompts: Mapping[str, str]
@@ -116,7 +116,7 @@ class _RegionRequest:
     prompt: str
     """Its `prompt_name`."""
     images: tuple[RegionImage, ...]
-    """One, or those of its parts from top to bottom."""
+    """A single image, or those of its parts from top to bottom."""
     parts: int
     key: bytes | None
     scaled_down: bool
@@ -128,7 +128,7 @@ class _RegionRequest:
 
 @dataclass(slots=True)
 class PreparedPage:
-    """A page with its regions' images; `reading` is set when it needs no request."""
+    """A page with its regions' images; `reading` is set if no request is needed."""
 
     job: PageJob
     reading: PageReading | None = None
@@ -219,9 +219,9 @@ class VlmReader:
         return AttemptReading(answer, text, defect, seconds, scale)
 
     async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, JobFigures]:
-        """Send the requests and join what they bring.
+        """Send the requests, and join the answers into a reading.
 
-        The costliest region goes first, because the page is done when it is.
+        The costliest region goes first, because the page is done only when that region is.
         """
         if ready.reading is not None:
             return ready.reading, ready.figures
@@ -237,7 +237,7 @@ class VlmReader:
     async def _read(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
     ) -> RegionText:
-        """Return the text of a region, from its answer or those to its parts."""
+        """Return the text of a region, from its answer or from those of its parts."""
         region = request.region
         parts = await gather_all(self._settle(client, prepared, request, part) for part in range(len(request.images)))
         settled = parts[0] if len(parts) == 1 else join_outcomes(region.task, parts)
@@ -258,7 +258,7 @@ class VlmReader:
     async def _settle(
         self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int
     ) -> RegionOutcome:
-        """Retry a part until its answer is good or confirmed; else return the soundest reading."""
+        """Retry a part until its answer is good or confirmed, else return the soundest."""
         region = request.region
         made: list[Attempt] = []
         readings: list[AttemptReading] = []
@@ -296,7 +296,7 @@ class VlmReader:
         return read[0] if len(read) == 1 else join_readings(request.region.task, read)
 
     def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
-        """Make a part's images for another attempt from the page, decoded anew: retries are rare."""
+        """Make a part's images for another attempt, decoding the page anew."""
         pixels = pack_pixels(region_pixels(Page(job.page_id, job.data).image, request.region))
         strip = _strips(pixels, request.parts)[part]
         return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
@@ -329,7 +329,7 @@ class VlmReader:
 def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
     """Return the parts of a crop that have ink.
 
-    One without would come back empty, and the whole region count as empty.
+    A part without ink would be read as empty, and so make the whole region count as empty.
     """
     if count == 1:
         return [pixels]

@@ -1,4 +1,4 @@
-"""Images of regions for a vision-language model: crops, resized to their lines and encoded."""
+"""Images of regions for a vision-language model: crops, resized by line height and encoded."""
 
 import math
 from collections.abc import Sequence
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 VERSION = CodeVersion("recognition.crops", {1: "the first release"})
 """Version of how a region becomes an image; the answer cache keeps answers to the same image."""
 PATCH = 28
-"""Pixels on a side of one image token: patches of 14, merged two by two."""
+"""Pixels per side of one image token: patches of 14, merged two by two."""
 MIN_TOKENS = 8
-"""112 * 112 pixels over two frames, the least of GLM-OCR's preprocessor."""
+"""112 * 112 pixels over two frames, the minimum of GLM-OCR's preprocessor."""
 MAX_TOKENS = 6144
-"""9,633,792 pixels over two frames, the most of GLM-OCR's preprocessor."""
+"""9,633,792 pixels over two frames, the maximum of GLM-OCR's preprocessor."""
 MAX_ASPECT = 150
-"""The preprocessor refuses 200; rounding to whole patches must not reach that."""
+"""Largest aspect ratio: the preprocessor refuses 200, which rounding to whole patches must not reach."""
 _SHRINK = 0.8
-"""Scale below which four pixels no longer cover what one stands for, and an area mean replaces the cubic."""
+"""Scale below which the cubic kernel would skip pixels, so that an area mean replaces it."""
 _JPEG_QUALITY = 95
 _NO_INK = 24
-"""Difference of the darkest and the lightest pixel under which a crop is paper: JPEG noise stays under 16."""
+"""Difference between the darkest and lightest pixel below which a crop is paper: JPEG noise stays below 16."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionImage:
     """A crop as it is sent: an encoded file of `width` x `height` pixels.
 
-    `scale` is its size to that of the crop on the page, a side.
+    `scale` is its side relative to that of the crop on the page.
     """
 
     data: bytes
@@ -47,25 +47,25 @@ class RegionImage:
 
     @property
     def patches(self) -> int:
-        """Whole squares of `PATCH` pixels, from which an answer's length is estimated."""
+        """Number of whole squares of `PATCH` pixels, used to estimate an answer's length."""
         return (self.width // PATCH) * (self.height // PATCH)
 
     @property
     def tokens(self) -> int:
-        """Image tokens in the prompt: for GLM-OCR, one for each patch."""
+        """Number of image tokens in the prompt: for GLM-OCR, one per patch."""
         return self.patches
 
 
 def pack_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Make pixels contiguous, and one channel where they are grey.
+    """Make pixels contiguous, with one channel if they are grey.
 
-    That is lossless, and a third of the work for everything that follows.
+    This is lossless, and leaves a third of the work for everything that follows.
     """
     return np.ascontiguousarray(grey_as_one_channel(pixels))
 
 
 def has_ink(crop: np.ndarray) -> bool:
-    """Return whether anything at all is printed on a crop."""
+    """Return whether anything is printed on a crop."""
     import cv2
 
     darkest, lightest, _, _ = cv2.minMaxLoc(crop.reshape(len(crop), -1))
@@ -73,10 +73,10 @@ def has_ink(crop: np.ndarray) -> bool:
 
 
 def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS, min_tokens: int = MIN_TOKENS) -> tuple[int, int]:
-    """Return the (width, height) that the model sees a crop at.
+    """Return the (width, height) at which the model sees a crop.
 
-    Both are multiples of `PATCH`. The rule of the preprocessors of GLM-OCR and PaddleOCR-VL ("smart resize", from
-    Qwen2-VL), which then leave the crop as it is. `max_tokens` is for a server that takes less than the model.
+    Both are multiples of `PATCH`. This is the rule of the preprocessors of GLM-OCR and PaddleOCR-VL ("smart resize",
+    from Qwen2-VL), which then leave the crop alone. `max_tokens` is for a server that accepts less than the model.
     """
     if min(width, height) < PATCH:
         enlarge = PATCH / min(width, height)
@@ -86,7 +86,7 @@ def model_size(width: int, height: int, max_tokens: int = MAX_TOKENS, min_tokens
 
 
 class ImageMaker(Protocol):
-    """Makes the image of a crop; see `region_image`."""
+    """A function that makes the image of a crop; see `region_image`."""
 
     def __call__(self, crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0) -> RegionImage: ...
 
@@ -96,8 +96,8 @@ def region_image(
 ) -> RegionImage:
     """Make the image of a crop, resized at most once.
 
-    `scale` is relative to its usual size. `enough` is the scale of the crop on the page at which its print is large
-    enough to be read: no side is sent smaller than that for it, and none larger than otherwise.
+    `scale` is relative to its usual size. `enough` is the scale, relative to the crop on the page, at which its print
+    is large enough to be read: it never makes a side smaller than that, nor larger than without it.
     """
     crop = pad_crop(crop)
     height, width = crop.shape[:2]
@@ -112,7 +112,7 @@ def region_image(
 
 
 def relative_size(size: tuple[int, int], crop: np.ndarray) -> float:
-    """Return the size of an image to that of its crop, a side."""
+    """Return the side of an image relative to that of its crop."""
     return math.sqrt(size[0] * size[1] / (crop.shape[0] * crop.shape[1]))
 
 
@@ -128,12 +128,12 @@ def resize(crop: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def encode_image(crop: np.ndarray) -> tuple[bytes, str]:
-    """Encode a crop as a file, and return its media type too.
+    """Encode a crop as a file, and return it with its media type.
 
-    Grey print is sent as PNG, every pixel kept, where the reference's JPEG at quality 75 puts rings
-    around small letters: without row filters, by run lengths, that takes 4 ms a megapixel,
-    and no more bytes. Colour is photographs, tints and scans, which PNG takes up to 40 ms and ten
-    times the bytes for: a JPEG that nobody can tell from the page.
+    Grey print is sent as lossless PNG, because the reference's JPEG at quality 75 puts rings around small letters;
+    without row filters and with run lengths, it takes 4 ms per megapixel and no more bytes. Colour means photographs,
+    tints and scans, for which PNG would take up to 40 ms and ten times the bytes; they are sent as a JPEG that is
+    indistinguishable from the page.
     """
     import cv2
 
@@ -152,7 +152,7 @@ def encode_image(crop: np.ndarray) -> tuple[bytes, str]:
 
 
 def pad_crop(crop: np.ndarray) -> np.ndarray:
-    """Pad a crop below or beside where it is too thin for the model."""
+    """Pad a crop below or at the right if too thin for the model."""
     import cv2
 
     height, width = crop.shape[:2]
@@ -163,17 +163,17 @@ def pad_crop(crop: np.ndarray) -> np.ndarray:
 
 
 def count_one_part(crop: np.ndarray) -> int:
-    """Return 1: a model that sees all of a crop reads it in one part."""
+    """Return 1, because a model that sees a whole crop reads it in one part."""
     return 1
 
 
 def cut_strips(crop: np.ndarray, count: int) -> list[np.ndarray]:
-    """Cut a crop into `count` parts where a row has the least ink.
+    """Cut a crop into `count` parts, top to bottom, where rows have the least ink.
 
-    They go from top to bottom. Each cut lies within a quarter of a part of where equal parts would end.
+    Each cut is within a quarter of a part of where equal parts would end.
     """
     grey = crop if crop.ndim == 2 else crop.mean(axis=2)
-    # Ink changes along a row of print and not along paper, nor along a rule.
+    # Grey changes along a row of print, but not along paper or a rule.
     ink = np.abs(np.diff(grey.astype(np.float32), axis=1)).sum(axis=1)
     height = len(ink)
     reach = max(1, height // count // 4)
@@ -194,33 +194,32 @@ def _middle_of_least(values: np.ndarray) -> int:
 
 
 _STEP = 3
-"""Pixels between the two that are compared: a blurred stroke still has its whole contrast over them."""
+"""Distance of the two pixels that are compared; a blurred stroke still has its whole contrast over it."""
 _CONTRAST, _LEAST_CONTRAST = 0.2, 20
-"""Grey levels across the edge of a stroke: a share of the crop's range, and above the noise of JPEG and paper."""
+"""Contrast at a stroke's edge: a share of the crop's range, and the fewest grey levels above JPEG and paper noise."""
 _BAND = 200
-"""Pixels across of the bands that a crop is cut into: rows are looked at in a few of them together."""
+"""Width in pixels of the bands into which a crop is cut; rows are examined in a few bands together."""
 _RULE = 0.7
-"""A column of pixels with edges over this share of the crop's height is a rule or a frame, not a letter."""
+"""A pixel column with edges over more than this share of the crop's height is a rule or a frame, not letters."""
 _LETTERS = 12
-"""Widths of a letter over which some reach up and some down; a line that lies askew by a degree rises by a fifth."""
+"""Letter widths over which some letters reach up and some down; a line skewed by a degree rises by a fifth."""
 _QUANTILE = 0.4
-"""Two fifths of the strokes are in lines at most this high: of mixed print the smaller decides."""
+"""Quantile of the strokes by line height that gives the estimate, so that in mixed print the smaller print decides."""
 _LOWEST, _HIGHEST = 6, 250
-"""Pixels of a line that can be read at all, and of a headline of 60 points at 300 dpi."""
+"""Pixels of the lowest readable line, and of a 60-point headline at 300 dpi."""
 _ALIKE, _LEAST_ALIKE = (0.75, 1.5), 0.5
-"""Half of the strokes are in lines about as high as the estimate, or the crop is no text in lines."""
+"""Half of the strokes must be in lines about as high as the estimate; otherwise the crop is not text in lines."""
 _DENSEST = 17.0
-"""Edges that a row of pixels crosses over the width of a letter: up to 16 in print, twice that where two lines are
-taken for one, and more in photographs."""
+"""Most edges that a pixel row crosses over the width of a letter: up to 16 in print, twice that if two lines are taken
+for one, and more in photographs."""
 _WORTHWHILE = 0.9
-"""A crop that would only shrink by less stays as it is: the resize would cost it more than it saves."""
+"""Scale above which a crop is not shrunk, because resizing would cost more than it saves."""
 
 
 def scale_to_lines(crop: "NDArray[np.uint8]", task: Task, wanted: int | None) -> float:
-    """Return the scale at which the lines of a crop are `wanted` pixels high.
+    """Return the scale, at most 1, at which a crop's lines are `wanted` pixels high.
 
-    It is at most 1. 1 where they are no higher, where their height cannot be told, and for formulas, whose parts differ
-    in size.
+    It is 1 if they are no higher, if their height cannot be determined, and for formulas, whose parts differ in size.
     """
     if wanted is None or task is Task.FORMULA:
         return 1.0
@@ -231,11 +230,10 @@ def scale_to_lines(crop: "NDArray[np.uint8]", task: Task, wanted: int | None) ->
 
 
 def line_height(crop: "NDArray[np.uint8]") -> float | None:
-    """Return the pixels from top to foot of a line's letters, else None.
+    """Return the height in pixels of a line's letters, about the type size, else None.
 
-    That is about the size of the type; None where no estimate is sound. `crop` is (height, width) or (height, width,
-    3). Of lines that differ, the lower ones count. Digits and capitals alone give 0.7 of the size of the type, which
-    errs to the safe side.
+    None if no estimate is sound. `crop` is (height, width) or (height, width, 3). If lines differ, the lower ones
+    count. Digits and capitals alone give 0.7 of the type size, which errs on the safe side.
     """
     edges = _edges(crop)
     if edges is None:
@@ -244,15 +242,15 @@ def line_height(crop: "NDArray[np.uint8]") -> float | None:
     count = max(1, round(width / _BAND))
     bands = [_count_crossings(edges[:, width * i // count : width * (i + 1) // count]) for i in range(count)]
     height = _height(bands, width / count, together=2)
-    # Of a headline few letters fit into two bands, and none of them may reach up or down.
+    # In a headline, few letters fit in two bands, and possibly none of them reaches up or down.
     height = _height(bands, width / count, together=max(2, math.ceil(_LETTERS * height * count / width)))
     return height if _LOWEST <= height <= min(_HIGHEST, width) else None
 
 
 def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -> float:
-    """Return the height of lines by so many bands `together`, 0 if unsound.
+    """Return the line height from groups of bands `together`, 0 if unsound.
 
-    Each of the bands is `width` pixels wide, and given as the edges that its rows cross.
+    Each band is `width` pixels wide, and is given as the number of edges that each of its rows crosses.
     """
     count = max(1, len(bands) // together)
     cuts = [len(bands) * i // count for i in range(count + 1)]
@@ -269,10 +267,10 @@ def _height(bands: "Sequence[NDArray[np.int32]]", width: float, together: int) -
 
 
 def _edges(crop: "NDArray[np.uint8]") -> "NDArray[np.uint8] | None":
-    """Mark as 1 where grey changes along rows, except vertical rules; None without changes."""
+    """Mark grey changes along rows as 1, except vertical rules; None if too narrow."""
     import cv2
 
-    # Green is most of what is seen as grey, and costs no conversion.
+    # Green contributes most to grey, and needs no conversion.
     grey = crop if crop.ndim == 2 else cv2.extractChannel(crop, 1)
     if grey.shape[1] <= 2 * _STEP:
         return None
@@ -293,7 +291,7 @@ def _count_crossings(edges: "NDArray[np.uint8]") -> "NDArray[np.int32]":
 
 
 def _runs(crossed: "NDArray[np.int32]") -> "tuple[NDArray[np.intp], NDArray[np.intp]]":
-    """Return the runs of rows that cross strokes: heights (n,) and edges (n,)."""
+    """Return runs of rows that cross strokes: their heights (n,) and edges (n,)."""
     turns = np.flatnonzero(np.diff(np.concatenate(([False], crossed > 0, [False]))))
     starts, ends = turns[::2], turns[1::2]
     sums = np.concatenate(([0], np.cumsum(crossed)))

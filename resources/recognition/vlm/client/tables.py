@@ -1,4 +1,4 @@
-"""Tables as valid HTML: rows of cells, closed and escaped, without losing text."""
+"""Tables as valid HTML, with rows of closed and escaped cells, without losing text."""
 
 import re
 from collections.abc import Sequence
@@ -8,19 +8,19 @@ from html.parser import HTMLParser
 _DROPPED = frozenset(
     ("b", "body", "col", "colgroup", "div", "em", "html", "i", "p", "span", "strong", "tbody", "tfoot", "thead", "u")
 )
-"""Tags whose text counts and whose form does not."""
+"""Tags that are dropped while their text is kept."""
 _KEPT = frozenset({"sup", "sub"})
 _SPANS = ("rowspan", "colspan")
 _ROWSPAN = re.compile(r'(<t[dh]) rowspan="(\d+)"')
 _MOST_SPANNED = 1000
-"""The largest `colspan` that HTML allows; a larger number is a loop's."""
+"""The largest `colspan` that HTML allows; a larger number comes from a loop."""
 
 
 def clean_tables(text: str) -> str:
     """Return the text with its tables as valid HTML.
 
-    A `<table>` has `<tr>` of `<td>` and `<th>`, with spans, `<br>`, `<sup>` and `<sub>`. What stands before a table
-    becomes its `<caption>`, what follows the last one a paragraph. Text without a table comes back as it is.
+    A `<table>` has `<tr>` of `<td>` and `<th>`, with spans, `<br>`, `<sup>` and `<sub>`. Text before a table becomes
+    its `<caption>`, and text after the last one a paragraph. Text without a table is returned unchanged.
     """
     if "<table" not in text.lower():
         return text
@@ -33,7 +33,7 @@ def clean_tables(text: str) -> str:
 def join_tables(parts: Sequence[str]) -> str:
     """Join cleaned parts of one table, read from top to bottom.
 
-    A cell spans no more rows than its part has: it was read without those of the next.
+    A cell spans no more rows than its part has, because it was read without the next part.
     """
     tables = [_clip_row_spans(part.strip()) for part in parts if part.strip()]
     if not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
@@ -42,7 +42,7 @@ def join_tables(parts: Sequence[str]) -> str:
 
 
 def _clip_row_spans(table: str) -> str:
-    """Return a cleaned table whose cells end with it."""
+    """Return a cleaned table whose row spans end with the table."""
     rows = table.split("<tr>")
     for index, row in enumerate(rows[1:], 1):
         left = len(rows) - index
@@ -55,7 +55,7 @@ def _spanning(rows: int) -> str:
 
 
 class _TableBuilder(HTMLParser):
-    """Collects rows; whatever is open when the text ends is closed."""
+    """A parser that collects rows, and closes anything open at the end."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -90,7 +90,7 @@ class _TableBuilder(HTMLParser):
             self._open.append(tag)
             self._add(f"<{tag}>")
         elif tag not in _DROPPED | _KEPT:
-            # No tag of HTML tables, so it is printed: `<USB>`.
+            # A tag that HTML tables do not have is part of the print, such as `<USB>`.
             self._add(escape(self.get_starttag_text() or "", quote=False))
 
     def handle_endtag(self, tag: str) -> None:
@@ -150,7 +150,7 @@ class _TableBuilder(HTMLParser):
         elif self._in_caption:
             self._caption += html
         elif self._depth and html.strip():
-            # Text between cells: a browser would put it before the table, where its place is lost.
+            # A browser would move text between cells to before the table, and so lose its place.
             self._start_cell("td", [])
             self._rows[-1][-1] += html
             self._end_cell()
@@ -176,17 +176,17 @@ def _span(value: str | None) -> int:
 
 _CELL = re.compile(r"(<t[dh][^>]*>)([^<]*)(</t[dh]>)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\s*(?:none|n/?a|null|nan)\s*", re.IGNORECASE)
-"""No dash and no dot: in Korean statistics they are printed, and mean none, zero or not known."""
+"""Placeholders, without dashes and dots, which Korean statistics print for none, zero or not known."""
 _TAG = re.compile(r"<[^<>]*>")
 _LATIN = re.compile(r"[A-Za-z]")
 _CHARACTER = re.compile(r"\S")
 
 
 def strip_placeholders(table: str) -> str:
-    """Take out the placeholders of a table's HTML that the page cannot hold.
+    """Remove placeholders from a table's HTML that cannot be on the page.
 
-    Models write `None`, `N/A` or `null` into empty cells. A table with Latin letters in another cell may have printed
-    them: it comes back as it is.
+    Models write `None`, `N/A` or `null` into empty cells. In a table with Latin letters in another cell they may be
+    printed, so it is returned unchanged.
     """
     if not any(_PLACEHOLDER.fullmatch(cell[2]) for cell in _CELL.finditer(table)):
         return table
@@ -197,7 +197,7 @@ def strip_placeholders(table: str) -> str:
 
 
 def count_placeholders(table: str) -> int:
-    """Count the cells that hold a placeholder."""
+    """Count the cells that contain a placeholder."""
     return sum(_PLACEHOLDER.fullmatch(cell[2]) is not None for cell in _CELL.finditer(table))
 
 
