@@ -1,4 +1,4 @@
-"""A running server as its clients see it: its URLs, its health, its metrics."""
+"""A running server as its clients see it: its URLs, health and metrics."""
 
 import base64
 import json
@@ -16,12 +16,15 @@ from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 Samples = defaultdict[str, float]
-"""Sums by sample name over all labels but those that tell kinds apart, which follow the name as `name/kind`."""
+"""Sums by sample name over all labels, except labels that distinguish kinds, which are appended: `name/kind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One replica to send requests to; `runner` is generate, pooling (vectors) or classify (scores)."""
+    """One replica that takes requests.
+
+    `runner` is generate, pooling (vectors) or classify (scores).
+    """
 
     url: str
     api_key: str
@@ -32,10 +35,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server to send requests to: equal replicas at `urls`, and the model's name.
+    """A server that takes requests: equal replicas at `urls`, and the model's name.
 
-    `api_key` is "" for a server without one. `folder` and `boot` tell which start of a managed server this is; an
-    external one has no folder.
+    `api_key` is "" for a server without one. `folder` and `boot` identify a start of a managed server; an external one
+    has no folder.
     """
 
     urls: tuple[str, ...]
@@ -52,7 +55,10 @@ class Endpoint:
         return tuple(Target(url, self.api_key, self.model, self.runner, self.images) for url in self.urls)
 
     def alive(self, seconds: float = 30.0) -> bool:
-        """Return whether every replica generates something within `seconds`; a long queue is no hang."""
+        """Return whether every replica generates something within `seconds`.
+
+        A long queue does not count as hanging.
+        """
         with ThreadPoolExecutor(len(self.urls)) as pool:
             return all(pool.map(lambda target: is_alive(target, seconds), self.targets))
 
@@ -62,7 +68,7 @@ class Endpoint:
 
 
 class Meter:
-    """Measures what a server does from one report to the next."""
+    """The measurement of a server's work from one report to the next."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._started = time.monotonic()
@@ -71,7 +77,7 @@ class Meter:
     def report(self, endpoint: Endpoint) -> dict[str, float | str]:
         """Return the figures since the last report, of `endpoint` or its replacement.
 
-        A server that is gone costs the figures, not the finished work.
+        If the server is gone, the figures are lost, but not the finished work.
         """
         try:
             after = endpoint.samples()
@@ -83,11 +89,11 @@ class Meter:
 
 
 class UnreachableServer(Exception):
-    """Nothing listens at the URL, or not yet."""
+    """The error that nothing listens at the URL, or not yet."""
 
 
 class BadProbe(Exception):
-    """An answer of another status than 200, with the server's own words."""
+    """An answer with a status other than 200, and the server's own words."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"HTTP {status}: {words}")
@@ -98,26 +104,26 @@ _WHITE = (
     "data:image/png;base64,"
     "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAAAAACPAi4CAAAAKUlEQVR42u3MQREAAAwCIPuX1hD77SAA6VEEAoFAIBAIBAKBQCAQfA8Gpwvw4qrwDDIAAAAASUVORK5CYII="
 )
-"""64 x 64 white pixels: the smallest picture that the models take without enlarging it much."""
+"""64 x 64 white pixels: the smallest picture that the models accept without enlarging it much."""
 
 _PROGRESS = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total")
-"""Counters that only a working engine raises."""
+"""Counters that only a working engine increases."""
 
 _SCRAPE_SECONDS = 5.0
-"""/metrics is answered by the front process at once, however long the queue is."""
+"""Seconds for /metrics, which the front process answers at once, however long the queue is."""
 
 _POOLED = {"pooling": "/v1/embeddings", "classify": "/classify"}
-"""Where a server that writes nothing answers."""
+"""The paths of servers that generate no text, by runner."""
 
 _WORDS = 300
-"""Bytes of an error's body that are kept in a message of one line."""
+"""Most bytes of an error's body in a one-line message."""
 
-# A proxy in the environment is for the world outside, never for a server of one's own.
+# A proxy in the environment is meant for the outside world, never for one's own server.
 _direct = build_opener(ProxyHandler({}))
 
 
 def probe(target: Target, seconds: float) -> None:
-    """Have one token generated, or one text embedded or scored.
+    """Request one generated token, or one text embedded or scored.
 
     Raises `UnreachableServer`, `BadProbe` with the server's own words, or `TimeoutError`.
     """
@@ -133,9 +139,9 @@ def probe(target: Target, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FirstRequests:
-    """Requests of real size, `count` of each kind.
+    """Requests of realistic size, `count` of each kind.
 
-    A picture in pixels, (0, 0) for none, and a text in tokens. A text is for a pooling server alone.
+    `picture` is in pixels, (0, 0) for none, and `text` in tokens; texts are only for a pooling server.
     """
 
     picture: tuple[int, int]
@@ -144,14 +150,14 @@ class FirstRequests:
 
 
 _ANSWER = 16
-"""Tokens of a first answer: enough steps to decode in all the ways that there are."""
+"""Tokens of a first answer: enough steps to use every way of decoding."""
 
 
 def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
-    """Warm the server up by requests of real size.
+    """Warm the server up with requests of realistic size.
 
-    All of a kind come at once, so that kernels are compiled before the first page. Each process that answers HTTP
-    probably gets one of either kind: it loads its image processor with it. Raises as `probe` does.
+    All requests of a kind are sent at once, so that kernels are compiled before the first page. Each process that
+    answers HTTP probably gets one of each kind, with which it loads its image processor. Raises as `probe` does.
     """
     with ThreadPoolExecutor(max(1, requests.count)) as pool:
         for of_kind in zip(*(_first_bodies(target, requests, number) for number in range(requests.count)), strict=True):
@@ -159,9 +165,9 @@ def warm_up(target: Target, requests: FirstRequests, seconds: float) -> None:
 
 
 def _first_bodies(target: Target, requests: FirstRequests, number: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return paths and bodies of requests, one of each kind.
+    """Return the path and body of one request of each kind.
 
-    Those of another `number` have other pictures and texts.
+    Pictures and texts differ from `number` to `number`.
     """
     bodies: list[tuple[str, dict[str, Any]]] = []
     if all(requests.picture):
@@ -197,7 +203,7 @@ def _draw_stripes(width: int, height: int, number: int) -> str:
 def is_alive(target: Target, seconds: float) -> bool:
     """Return whether the server generates or embeds anything within `seconds`.
 
-    A probe may wait behind a long queue, so a server whose counters move in the meantime is alive.
+    A probe may wait behind a long queue, so a server whose counters move meanwhile counts as alive.
     """
     before = _progress(target)
     try:
@@ -210,17 +216,17 @@ def is_alive(target: Target, seconds: float) -> bool:
 
 
 def version(target: Target) -> str:
-    """Return the server's own vLLM version."""
+    """Return the vLLM version that the server reports."""
     return str(json.loads(_get(target, "/version", _SCRAPE_SECONDS))["version"])
 
 
 def served_models(target: Target) -> list[str]:
-    """Return the model names that requests may carry."""
+    """Return the model names that requests may use."""
     return [str(model["id"]) for model in json.loads(_get(target, "/v1/models", _SCRAPE_SECONDS))["data"]]
 
 
 def metrics_text(target: Target) -> str:
-    """Return the server's counters in Prometheus' text format."""
+    """Return the server's counters in the Prometheus text format."""
     return _get(target, "/metrics", _SCRAPE_SECONDS)
 
 
@@ -278,7 +284,7 @@ _TIMES = {
 
 
 def parse_metrics(text: str) -> Samples:
-    """Read the samples of Prometheus' text format."""
+    """Parse the samples of the Prometheus text format."""
     from prometheus_client.parser import text_string_to_metric_families
 
     samples: Samples = defaultdict(float)
@@ -290,7 +296,7 @@ def parse_metrics(text: str) -> Samples:
 
 
 def sum_samples(parts: Iterable[Samples]) -> Samples:
-    """Return the sum over replicas."""
+    """Return the sums over replicas."""
     summed: Samples = defaultdict(float)
     for part in parts:
         for name, value in part.items():
@@ -299,7 +305,7 @@ def sum_samples(parts: Iterable[Samples]) -> Samples:
 
 
 def sum_by_name(samples: Samples) -> Samples:
-    """Return the sums over kinds too."""
+    """Return the sums over all kinds of each name."""
     summed: Samples = defaultdict(float)
     for name, value in samples.items():
         summed[name.partition("/")[0]] += value
@@ -307,7 +313,7 @@ def sum_by_name(samples: Samples) -> Samples:
 
 
 def subtract_samples(before: Samples, after: Samples) -> Samples:
-    """Return the growth of each counter; one that fell was started anew."""
+    """Return the growth of each counter; one that fell was restarted from 0."""
     added: Samples = defaultdict(float)
     for name, value in after.items():
         added[name] = value - before[name] if value >= before[name] else value
@@ -317,8 +323,8 @@ def subtract_samples(before: Samples, after: Samples) -> Samples:
 def summarize_metrics(before: Samples, after: Samples, seconds: float) -> dict[str, float]:
     """Return the figures of `seconds` between two scrapes.
 
-    The mean numbers of requests in the server, running and waiting are exact averages over the time
-    (Little's law: request-seconds over seconds), not samples of a gauge.
+    The mean numbers of requests in the server, running and waiting are exact averages over the time (Little's law:
+    request-seconds over seconds), not samples of a gauge.
     """
     added = subtract_samples(before, after)
     figures: dict[str, float] = {name: added[sample] for name, sample in _COUNTS.items()}

@@ -1,4 +1,4 @@
-"""The lease on a managed server, shared by processes, and the servers that run here."""
+"""The lease on a managed server, shared by processes, and the list of running servers."""
 
 import fcntl
 import logging
@@ -31,18 +31,18 @@ from resources.vllm.supervisor.server_state import (
 from resources.vllm.supervisor.supervisor import ANOTHER_RUNS
 
 _STOP_SECONDS = 120.0
-"""A server that is just being stopped gives the lease up well within this."""
+"""Seconds to wait for a lease; a server that is just being stopped gives it up well within this time."""
 _SPAWN_SECONDS = 60.0
-"""For an interpreter to start on a busy machine."""
+"""Seconds for an interpreter to start on a busy machine."""
 _SUPERVISORS = 3
-"""Supervisors that one caller starts; when so many vanish, something kills them."""
+"""Most supervisors that one caller starts; if so many vanish, something kills them."""
 _ENDED = (Phase.STOPPED, Phase.FAILED)
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class _ServerUse:
-    """A server that this process uses or has asked for, and its GPUs."""
+    """A server that this process uses or has requested, with its GPUs."""
 
     key: str
     gpus: frozenset[str]
@@ -55,7 +55,7 @@ class _ServerUse:
 
 @dataclass(frozen=True, slots=True)
 class _EarlyLease:
-    """A lease from before the first use, and the boot that it caused or found."""
+    """A lease taken before the first use, and the boot that it caused or found."""
 
     use: _ServerUse
     held: ExitStack
@@ -75,10 +75,10 @@ _held = _ProcessLeases()
 
 
 def ask_for_server(specification: Specification, key: str, log: logging.Logger) -> None:
-    """Have the server of `key` started, and keep it until this process leases it.
+    """Request the start of the server of `key`, and keep it until it is leased.
 
-    Returns at once. What goes wrong is told by that lease. A server that would have to wait for one that this process
-    uses or has asked for is not asked for. Raises `EngineError` without a folder for its locks.
+    Returns at once; errors are reported by that lease. Nothing is requested for a server that would have to wait for
+    one that this process already uses or has requested. Raises `EngineError` without a folder for its locks.
     """
     folder = _folder(key)
     use = _use(key, specification)
@@ -93,7 +93,7 @@ def ask_for_server(specification: Specification, key: str, log: logging.Logger) 
 
 
 def release_server(key: str) -> None:
-    """Give up what `ask_for_server` holds of a server that was not used."""
+    """Give up the lease that `ask_for_server` holds on an unused server."""
     with _held.lock:
         early = _held.early.pop(key, None)
     if early is not None:
@@ -102,7 +102,7 @@ def release_server(key: str) -> None:
 
 @contextmanager
 def lease_server(specification: Specification, key: str, log: logging.Logger) -> Iterator[Endpoint]:
-    """Use the server of `key`, started or awaited if need be. Raises `EngineError`."""
+    """Use the server of `key`, after starting or awaiting it if needed. Raises `EngineError`."""
     folder = _folder(key)
     use = _use(key, specification)
     with _held.lock:
@@ -124,7 +124,7 @@ def lease_server(specification: Specification, key: str, log: logging.Logger) ->
 
 
 def _start_early(folder: ServerFolder, specification: Specification, held: ExitStack) -> int | None:
-    """Keep a server, have it started, and return the boot that concerns the caller."""
+    """Hold a server's lease, start it if needed, and return the boot to wait for."""
     held.enter_context(_hold_lease(folder, specification))
     begins = not folder.is_supervised
     if begins:
@@ -135,7 +135,7 @@ def _start_early(folder: ServerFolder, specification: Specification, held: ExitS
 
 @contextmanager
 def _hold_lease(folder: ServerFolder, specification: Specification) -> Iterator[None]:
-    """Hold the lock that keeps a server from being stopped as unused."""
+    """Hold the lock that prevents a server from being stopped as unused."""
     with ExitStack() as held:
         try:
             held.enter_context(locked(folder.lease, fcntl.LOCK_SH, _STOP_SECONDS))
@@ -143,7 +143,7 @@ def _hold_lease(folder: ServerFolder, specification: Specification) -> Iterator[
             raise EngineError(
                 f"the server of {specification.model} is being stopped and does not end: {error}"
             ) from None
-        held.callback(folder.lease.touch)  # the idle time begins
+        held.callback(folder.lease.touch)  # the idle time begins when the lease ends
         yield
 
 
@@ -163,14 +163,14 @@ def _use(key: str, specification: Specification) -> _ServerUse:
 def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
     """Return the server that replaces one that died or hangs; the caller holds a lease.
 
-    All callers get the same, and the supervisor first makes sure that it does hang. Raises `EngineError` when it was
-    restarted too often, was stopped on purpose, or does not come up again.
+    All callers get the same one, and the supervisor first checks that the server does hang. Raises `EngineError` if it
+    was restarted too often, was stopped on purpose, or does not come up again.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
     boot, now = endpoint.boot, _current(folder)
     if now is not None and now.boot > boot:
-        # It need not be newer than the death: a boot follows also the restart of one replica, which keeps its URL.
+        # This boot may be older than the death, because restarting one replica also makes a boot but keeps its URL.
         if now.targets != endpoint.targets or now.alive(folder.specification.hang_seconds):
             return now
         boot = now.boot
@@ -179,9 +179,9 @@ def restart_server(endpoint: Endpoint, log: logging.Logger) -> Endpoint:
 
 
 def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logger) -> Endpoint:
-    """Have the replica at `url` restarted if it hangs; return the endpoint as it is.
+    """Request a restart of the replica at `url` if it hangs; return the present endpoint.
 
-    A server that is being restarted is left alone; one that is gone as a whole is for `restart_server`.
+    A server that is being restarted is left alone; one that is lost as a whole is a case for `restart_server`.
     """
     assert endpoint.folder is not None
     folder = ServerFolder(endpoint.folder)
@@ -201,7 +201,7 @@ def restart_replica(endpoint: Endpoint, url: str, reason: str, log: logging.Logg
 
 
 def _current(folder: ServerFolder) -> Endpoint | None:
-    """Return the server's endpoint if it is ready now."""
+    """Return the server's endpoint if the server is ready now."""
     if not folder.is_supervised:
         return None
     state = folder.state
@@ -211,9 +211,9 @@ def _current(folder: ServerFolder) -> Endpoint | None:
 def _wait_ready(
     folder: ServerFolder, specification: Specification | None, after: int, joined: int | None, log: logging.Logger
 ) -> Endpoint:
-    """Wait for a ready server of a boot later than `after`, starting supervisors as needed.
+    """Wait for a ready server of a boot after `after`, starting supervisors as needed.
 
-    `joined` is the boot whose end concerns the caller; None until there is one.
+    `joined` is the boot whose end the caller must notice, or None until there is one.
     """
     report = StartReport(folder, log, restart=after > 0)
     started = 0
@@ -228,14 +228,14 @@ def _wait_ready(
             report.progress(state)
         elif state is not None and joined is not None and state.boot >= joined and state.phase in _ENDED:
             raise report.failure(state)
-        elif not supervised:  # also when it was killed while it stopped the server
+        elif not supervised:  # this includes a supervisor killed while it stopped the server
             if started == _SUPERVISORS:
                 raise EngineError(
                     f"{started} supervisors of {server_name(folder)} vanished; see {folder.supervisor_log}"
                 )
             _start_supervisor(folder, specification)
             started += 1
-            # What was read before is the past.
+            # The state read before the start is outdated.
             after_start = folder.state
             joined = after_start.boot if after_start else joined
             continue
@@ -289,14 +289,14 @@ def _endpoint(folder: ServerFolder, state: ServerState) -> Endpoint:
 
 
 LOCKS = Path("/proc/locks")
-"""The kernel's table of locks; some containers (gVisor) lack it."""
+"""The kernel's table of locks, which some containers (gVisor) lack."""
 _STOPPED_SECONDS = 60.0
-"""A server's grace, and the killing of one that does not use it."""
+"""Seconds for a server's grace period, and for killing one that does not end in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server as it is now, and the processes that hold a lease on it."""
+    """A running server's present state, and the processes that hold a lease on it."""
 
     folder: ServerFolder
     specification: Specification
@@ -309,7 +309,7 @@ class RunningServer:
 
     @property
     def idle_left(self) -> float | None:
-        """Seconds until it is stopped; None while it is used or not ready."""
+        """Seconds until the server is stopped; None while it is used or not ready."""
         if self.users or self.state.phase is not Phase.READY:
             return None
         last_use = max(self.folder.lease.stat().st_mtime, self.state.since)
@@ -317,7 +317,7 @@ class RunningServer:
 
 
 def list_servers() -> list[RunningServer]:
-    """Return this user's servers that run or are about to. Raises `EngineError`."""
+    """Return this user's servers that run or are starting. Raises `EngineError`."""
     try:
         folders = list(server_folders())
     except OSError as error:
@@ -331,14 +331,14 @@ def list_servers() -> list[RunningServer]:
 
 
 def stop_server(server: RunningServer, force: bool = False) -> None:
-    """Stop a server and return when its last process is gone.
+    """Stop a server, and return once its last process is gone.
 
-    Raises `EngineError` for one in use, unless forced.
+    Raises `EngineError` if the server is in use, unless forced.
     """
     if server.users and not force:
         users = ", ".join(map(str, server.users))
         raise EngineError(f"{server.specification.model} is in use by process {users}; --force stops it all the same")
-    with suppress(ProcessLookupError):  # it has just stopped by itself
+    with suppress(ProcessLookupError):  # the server may have just stopped on its own
         os.kill(server.state.supervisor, signal.SIGTERM)
     deadline = time.monotonic() + _STOPPED_SECONDS
     while server.folder.is_supervised:
@@ -348,7 +348,7 @@ def stop_server(server: RunningServer, force: bool = False) -> None:
 
 
 def _lock_holders(path: Path) -> tuple[int, ...]:
-    """Return the processes that lock a file, as far as the kernel tells."""
+    """Return the processes that lock a file, as far as the kernel reports them."""
     if not path.exists() or not LOCKS.exists():
         return ()
     inode = str(path.stat().st_ino)

@@ -22,15 +22,15 @@ Job = TypeVar("Job")
 Made = TypeVar("Made")
 
 _IN_FLIGHT = 1.5
-"""Requests in flight for each sequence the server runs: it decodes and normalises the surplus meanwhile."""
+"""Requests in flight per sequence that the server runs, which decodes and normalises the surplus meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """The bytes that a model takes of a card.
+    """The bytes of GPU memory that a model takes.
 
-    They are its weights, and those of a token in the KV cache and in a step. `picture` are those of one picture's
-    encoder pass that do not grow with the step. All but the weights are estimates.
+    They are its weights, and the bytes per token in the KV cache and in a step. `picture` is the part of a picture's
+    encoder pass that does not grow with the step. All except the weights are estimates.
     """
 
     weights: int
@@ -62,10 +62,10 @@ class ServedEngine(Engine):
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")
 
     model_memory: ClassVar[ModelMemory | None] = None
-    """The memory that the usual model of this engine takes of a card; None where it is unknown."""
+    """The GPU memory that the usual model of this engine takes, or None if unknown."""
 
     large_memory: ClassVar[ModelMemory | None] = None
-    """The same of its model of 8 billion parameters, where it has one."""
+    """The GPU memory of its model of 8 billion parameters, if it has one."""
 
     worker_modules: ClassVar[tuple[str, ...]] = ()
     """Modules that a client process imports while it is idle, so that no page waits for them."""
@@ -79,15 +79,15 @@ class ServedEngine(Engine):
         self.prepare_workers(self.worker_modules)
 
     def prepare_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
-        """Ask for the server, and for client processes that warm up with `modules` and `calls`."""
+        """Request the server, and client processes that warm up with `modules` and `calls`."""
         self.server.prepare()
         self.boot_workers(modules, *calls)
 
     def boot_workers(self, modules: Sequence[str], *calls: Callable[[], object]) -> None:
-        """Boot client processes that warm up with `modules` and `calls`; do not wait."""
+        """Start client processes that warm up with `modules` and `calls`, without waiting."""
         count = process_count(self.processes)
         if count > 1:
-            with suppress(OSError):  # the pool says it
+            with suppress(OSError):  # the pool reports the error
                 self._spares += [boot_process() for _ in range(count - len(self._spares))]
             warm_up = WarmUp((*(partial(import_module, name) for name in modules), *calls))
             for spare in self._spares:
@@ -102,7 +102,7 @@ class ServedEngine(Engine):
         return [self.server.command[0]] if missing else []
 
     def release(self) -> None:
-        """End client processes that were started for rows that never came."""
+        """End client processes that were started in vain."""
         spares = self._spares[:]
         self._spares.clear()
         for spare in spares:
@@ -133,7 +133,7 @@ class ServedEngine(Engine):
 
     @property
     def memory(self) -> ModelMemory | None:
-        """Return the model's memory on a card, None where unknown."""
+        """The model's GPU memory, or None if unknown."""
         return self.large_memory if self.large_memory and "8B" in self.server.model else self.model_memory
 
     def take_figures(self) -> JobFigures:
@@ -142,7 +142,7 @@ class ServedEngine(Engine):
         return taken
 
     def report(self) -> dict[str, float | str]:
-        """Return what `take_figures` would give, and the server's own figures since the last report."""
+        """Return the figures of `take_figures`, and the server's own since the last report."""
         return {**self._figures, **(self._pool.metrics() if self._pool else {})}
 
     def run_jobs(
@@ -170,7 +170,7 @@ class ServedEngine(Engine):
             yield made
 
     def run_further(self, job: Any) -> None:
-        """Add a job that follows from a result of the `run_jobs` under way."""
+        """Add a job that follows from a result of the present `run_jobs`."""
         assert self._pool is not None
         self._pool.add(job)
 
@@ -181,7 +181,7 @@ class ServedEngine(Engine):
 
     @property
     def slots(self) -> int:
-        """Requests in flight at once, over all GPUs of the server."""
+        """Number of requests in flight at once, over all GPUs of the server."""
         if self.in_flight:
             return self.in_flight * max(1, self.server.gpus_held)
         return round(_IN_FLIGHT * self.server.max_num_seqs * self.server.replica_count)

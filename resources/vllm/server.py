@@ -21,29 +21,29 @@ from resources.vllm.server_fields import ALL_GPUS, VLLMServerFields, serve_argum
 from resources.vllm.supervisor.server_state import POLL, Phase, ServerFolder, Specification, runtime_folder
 
 _log = logging.getLogger("dagster.builtin.vllm")
-"""A logger whose lines Dagster records with the run."""
+"""A logger whose lines are recorded by Dagster with the run."""
 _PROTOCOL = 3
-"""Version of the files that clients and supervisors share; another one means another server."""
+"""Version of the files that clients and supervisors share; a different version means a different server."""
 
 _TYPICAL_START = 120.0
-"""Seconds of a start with the weights on disk: 104 to 129 on an H200, of GLM-OCR as of Qwen3-VL-Embedding."""
+"""Seconds to start with the weights on disk: 104 to 129 on an H200, for both GLM-OCR and Qwen3-VL-Embedding."""
 
 _REGION, _PAGE = (29, 15), (35, 49)
-"""A mean region of a page, and an A4 page as it is embedded: patches across and down."""
+"""An average region of a page, and an A4 page as it is embedded, in patches across and down."""
 _PATCH = {"generate": 28, "pooling": 32}
-"""Pixels on a side of a patch."""
+"""Pixels per side of a patch."""
 _TEXT = 1500
 """Tokens of a page full of text."""
 _FIRST = 4
-"""First requests of a kind for each process that answers HTTP: few of the processes get none."""
+"""First requests of a kind per process that answers HTTP, so that few of these processes get none."""
 
 _LIFECYCLE = frozenset(
     {"start_timeout", "turn_timeout", "idle_seconds", "yield_seconds", "hang_seconds", "max_restarts"}
 )
-"""Fields that say how long a server is kept, not which one it is: its first user decides."""
+"""Fields that say how long a server is kept, not which one it is; its first user decides them."""
 
 _NO_ANSWER = (UnreachableServer, BadProbe, TimeoutError, ValueError, LookupError, TypeError)
-"""Errors of a server that does not answer a question about itself, or not as vLLM does."""
+"""Errors of a server that does not answer a question about itself, or not in vLLM's way."""
 
 
 class VLLMServer(VLLMServerFields):
@@ -56,8 +56,8 @@ class VLLMServer(VLLMServerFields):
     def lease(self) -> Iterator[Endpoint]:
         """Keep the server running until the context ends.
 
-        Starts it if need be and passes its log on to Dagster; later steps, runs and commands find it warm.
-        Raises `EngineError` with the likely cause when the server cannot be had.
+        Starts it if needed and passes its log on to Dagster; later steps, runs and commands find it warm. Raises
+        `EngineError` with the likely cause if the server is not available.
         """
         if self.mode == "external":
             yield self._external(self.hang_seconds)
@@ -66,9 +66,9 @@ class VLLMServer(VLLMServerFields):
             yield endpoint
 
     def prepare(self) -> None:
-        """Have a managed server started, and keep it until the first lease; do not wait.
+        """Request the start of a managed server, and keep it until the first lease.
 
-        The lease raises what goes wrong. A run of Dagster gives up at its end what it has not used.
+        Returns at once; the lease raises any error. At its end, a Dagster run gives up a server that it has not used.
         """
         if self.mode == "managed":
             with suppress(EngineError):
@@ -82,24 +82,27 @@ class VLLMServer(VLLMServerFields):
     def restart(self, endpoint: Endpoint) -> Endpoint:
         """Return the endpoint that replaces one that died or hangs, within a lease.
 
-        Any number of callers cause one restart, and none when the server proves to be alive. An
-        external server is waited for. Raises `EngineError` when `max_restarts` are used up.
+        Any number of callers cause one restart, and none if the server proves to be alive. For an external server, this
+        waits. Raises `EngineError` if `max_restarts` are used up.
         """
         if self.mode == "external":
             return self._external(self.start_timeout)
         return restart_server(endpoint, _log)
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        """Have a managed replica at `url` restarted if it hangs, within a lease.
+        """Request a restart of a managed replica at `url` if it hangs, within a lease.
 
-        Returns the endpoint as it is now, at once. External servers are left to their owner.
+        Returns the present endpoint at once. External servers are left to their owner.
         """
         if self.mode == "external":
             return endpoint
         return restart_replica(endpoint, url, reason, _log)
 
     def recipe_parts(self) -> dict[str, str]:
-        """Return what determines results: weights, types, vLLM's version, pictures' preparation, our encoder."""
+        """Return what determines results.
+
+        That is weights, types, vLLM's version, the preparation of pictures, and our encoder.
+        """
         return {
             "model": self.model if self.revision else "folder",
             "revision": self.revision or _content(self.folder),
@@ -113,7 +116,7 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def gpus_held(self) -> int:
-        """GPUs it works on; one for each server that is external or unknown."""
+        """Number of GPUs it works on; one for each external or unknown server."""
         if self.mode == "external":
             return len(self.urls)
         try:
@@ -123,22 +126,22 @@ class VLLMServer(VLLMServerFields):
 
     @property
     def replica_count(self) -> int:
-        """Servers of their own, managed or external."""
+        """Number of separate servers, managed or external."""
         if self.mode == "external":
             return len(self.urls)
         return self.replicas or self.replicas_per_gpu * max(1, self.gpus_held // self.tensor_parallel)
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The names of this machine's GPUs that it works on; none of an external one."""
+        """The names of this machine's GPUs that it works on; none for an external server."""
         try:
             return () if self.mode == "external" else self._gpu_names()
         except EngineError:
-            return ()  # a lease says so
+            return ()  # a lease reports the error
 
     @property
     def start_seconds(self) -> float:
-        """Seconds of the last start here, else of a typical one; 0 while it runs."""
+        """Seconds of the last start here, else of a typical start; 0 while it runs."""
         if self.mode == "external":
             return 0.0
         try:
@@ -147,11 +150,11 @@ class VLLMServer(VLLMServerFields):
                 return 0.0
             return folder.boot_seconds or _TYPICAL_START
         except (EngineError, OSError):
-            return _TYPICAL_START  # whoever needs it says what is wrong
+            return _TYPICAL_START  # using the server reports the error
 
     @property
     def key(self) -> str:
-        """Names the running server: two configurations with the same key share it."""
+        """The key of the running server; configurations with the same key share it."""
         parts = {name: value for name, value in asdict(self._specification()).items() if name not in _LIFECYCLE}
         return fingerprint({"protocol": _PROTOCOL, "stamp": _stamp(self.folder), **parts})
 
@@ -173,14 +176,14 @@ class VLLMServer(VLLMServerFields):
             images=self.images_per_prompt > 0,
             first_picture=self._first_picture(),
             first_text=min(_TEXT, self.max_model_len // 2) if self.runner == "pooling" else 0,
-            # A CPU build has nothing to compile for, and takes long.
+            # A CPU build compiles nothing, and would take long to answer.
             first_count=_FIRST * self.api_server_count if self.gpus else 0,
             version=self.version,
             **lifecycle,
         )
 
     def _first_picture(self) -> tuple[int, int]:
-        """Return a usual picture's size in pixels, within the server's largest; (0, 0) for none."""
+        """Return a usual picture's size in pixels, within the server's limit; (0, 0) for none."""
         if not self.images_per_prompt:
             return 0, 0
         columns, rows = _PAGE if self.runner == "pooling" else _REGION
@@ -188,7 +191,7 @@ class VLLMServer(VLLMServerFields):
         return int(columns * shrink) * _PATCH[self.runner], int(rows * shrink) * _PATCH[self.runner]
 
     def _gpu_names(self) -> tuple[str, ...]:
-        """Return whole groups of `tensor_parallel` GPUs, and leave the rest of `all` free."""
+        """Return whole groups of `tensor_parallel` GPUs; of `all`, the rest is left free."""
         if self.gpus != ALL_GPUS:
             return named_gpus(self.gpus)
         names = all_gpus()
@@ -198,9 +201,9 @@ class VLLMServer(VLLMServerFields):
         return names[: groups * self.tensor_parallel]
 
     def program(self) -> tuple[str, ...]:
-        """Return the command with its program's whole path; the supervisor works in another folder.
+        """Return the command with its program's full path, as supervisors run elsewhere.
 
-        Raises `EngineError` where it is not installed.
+        Raises `EngineError` if it is not installed.
         """
         program = self.find_program()
         if program is None:
@@ -209,14 +212,14 @@ class VLLMServer(VLLMServerFields):
         return (program, *self.command[1:])
 
     def find_program(self) -> str | None:
-        """Return the path of the command's program; None where it is not installed."""
-        # Beside this interpreter too: a virtual environment need not be activated.
+        """Return the path of the command's program, or None if it is not installed."""
+        # The interpreter's folder is searched too, because a virtual environment need not be activated.
         places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         program = shutil.which(os.path.expanduser(self.command[0]), path=places)
         return program and os.path.abspath(program)
 
     def python(self) -> str:
-        """Return the interpreter beside the server's program, else this one."""
+        """Return the Python interpreter beside the server's program, else this one."""
         if self.mode == "managed":
             beside = Path(self.program()[0]).with_name("python")
             if beside.is_file():
@@ -263,7 +266,7 @@ class VLLMServer(VLLMServerFields):
 
 
 def _stamp(folder: Path) -> list[tuple[str, int, int]]:
-    """Return names, sizes and times of a checkpoint's files, which tell a changed one."""
+    """Return names, sizes and times of a checkpoint's files, by which a change shows."""
     files = ((name, path.stat()) for name, path in _files(folder).items())
     return [(name, status.st_size, status.st_mtime_ns) for name, status in files]
 
@@ -274,6 +277,6 @@ def _content(folder: Path) -> str:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return a checkpoint's files by name, without hidden folders of a download."""
+    """Return a checkpoint's files by name, without a download's hidden folders."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(name): folder / name for name in names if not any(part.startswith(".") for part in name.parts)}

@@ -116,12 +116,12 @@ class VLLMServerFields(Resource):
 
     @property
     def answers(self) -> str:
-        """The kind of its answers: generate, pooling for vectors, or classify."""
+        """The kind of its answers: generate, pooling (for vectors) or classify."""
         return self.convert if (self.runner, self.convert) == ("pooling", "classify") else self.runner
 
     @property
     def checkpoint(self) -> str:
-        """The model as `vllm serve` takes it: a repository, or a whole path."""
+        """The model as an argument of `vllm serve`: a repository or a full path."""
         return str(self.folder.absolute()) if self.folder.is_dir() else self.model
 
     @property
@@ -134,23 +134,23 @@ def _is_url(text: str) -> bool:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False  # a port that is no number, or a broken address
+        return False  # the port is not a number, or the address is broken
 
 
 ENVIRONMENT = {
     # Several processes that each start a thread per core starve one another; vLLM's work is on the GPU.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    # Nothing is reported to anybody.
+    # No usage statistics are sent to anybody.
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
-    # Log lines arrive when they are printed.
+    # Log lines must arrive as soon as they are printed.
     "PYTHONUNBUFFERED": "1",
-    # FlashInfer's sampler is compiled by nvcc in the warm-up, which most machines lack; greedy requests never use it.
+    # In the warm-up FlashInfer's sampler is compiled by nvcc, which most machines lack; greedy requests never use it.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # A recipe tells that an encoder is on, so only a profile turns it on, not the shell of a first user.
+    # A recipe states that an encoder is on, so only a profile may turn it on, not the shell of the first user.
     **dict.fromkeys(VERSIONS, "0"),
-    # Threads that wait for work would spin, and take the cores that decode pages: half of 16 on an H200.
+    # Threads that wait for work would spin on the cores that decode pages, on an H200 half of 16.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Variables of a server's environment, unless the profile's `env` says otherwise."""
@@ -161,7 +161,8 @@ _RERANKER = {
     "classifier_from_token": ["no", "yes"],
     "is_original_qwen3_reranker": True,
 }
-"""What makes vLLM read the score of Qwen3-VL-Reranker at its words for no and yes; the checkpoint does not say it."""
+"""Overrides that make vLLM take the score of Qwen3-VL-Reranker from its tokens for no and yes; the checkpoint lacks
+them."""
 
 
 def serve_arguments(server: VLLMServerFields) -> list[str]:
@@ -170,32 +171,32 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
     arguments = [
         server.checkpoint,
         "--served-model-name", server.checkpoint,
-        # Only this machine's own processes are clients.
+        # Only processes of this machine are clients.
         "--host", "127.0.0.1",
         "--runner", server.runner,
         "--dtype", server.dtype,
-        # Requests as they occur hold one picture. A video limit of 0 spares vLLM's start-up profiling of the
-        # longest video, and with it gigabytes of GPU memory kept for what never comes.
+        # Requests contain one picture. A video limit of 0 spares vLLM the start-up profiling of the longest video, and
+        # gigabytes of GPU memory reserved for videos that never come.
         "--limit-mm-per-prompt", json.dumps({"image": images, "video": 0}),
         "--max-model-len", str(server.max_model_len),
         "--max-num-seqs", str(server.max_num_seqs),
-        # Also the size of the encoder's cache and the budget of one of its steps: a picture of more tokens than
-        # this would be refused with HTTP 400, so `VLLMServerFields` checks it against `max_image_tokens`.
+        # This is also the size of the encoder's cache and the budget of one of its steps: a picture of more tokens
+        # would be refused with HTTP 400, so `VLLMServerFields` checks it against `max_image_tokens`.
         "--max-num-batched-tokens", str(server.max_num_batched_tokens),
-        # Every crop is unique and its prompt begins with it, so nothing is ever found in either cache; filling
-        # them costs a hash of all pixels and host memory for each API process.
+        # Every crop is unique and its prompt begins with it, so neither cache ever has a hit; filling them would cost a
+        # hash of all pixels and host memory for each API process.
         "--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching",
         "--mm-processor-cache-gb", _number(server.mm_cache_gb),
         "--api-server-count", str(server.api_server_count),
         "--renderer-num-workers", str(server.renderer_workers),
-        # A log line for each region would be the log.
+        # Otherwise the log would consist of one line per region.
         "--disable-uvicorn-access-log",
     ]  # fmt: skip
     optional = {
         "--revision": server.revision,
         "--quantization": server.quantization,
         "--kv-cache-dtype": server.kv_cache_dtype,
-        # A share of the card suits an own GPU; a fixed size suits a CPU, whose memory is everybody's.
+        # A share of the memory suits a dedicated GPU; a fixed size suits a CPU, whose memory is shared.
         "--gpu-memory-utilization": _number(server.gpu_memory_utilization),
         "--kv-cache-memory-bytes": server.kv_cache_memory,
         "--tensor-parallel-size": str(server.tensor_parallel) if server.tensor_parallel > 1 else None,
@@ -206,14 +207,14 @@ def serve_arguments(server: VLLMServerFields) -> list[str]:
     if server.answers == "classify":
         optional |= {"--convert": "classify", "--hf-overrides": json.dumps(_RERANKER)}
     elif server.runner == "pooling":
-        # As vLLM would choose by itself from these models' own files: the hidden state of the last token.
+        # This is what vLLM would choose from these models' own files: the hidden state of the last token.
         optional |= {"--convert": "embed", "--pooler-config": json.dumps({"seq_pooling_type": "LAST"})}
     given = [word for flag, value in optional.items() if value for word in (flag, value)]
     return [*arguments, *given, *server.extra_flags]
 
 
 def serve_environment(server: VLLMServerFields) -> dict[str, str]:
-    """Return what the server's environment has beyond the one it is started from."""
+    """Return the variables that the server's environment adds to the inherited one."""
     return {**ENVIRONMENT, **server.env}
 
 
@@ -222,14 +223,14 @@ def _number(value: float | None) -> str | None:
 
 
 _SECONDS = 300.0
-"""vLLM's imports, cold, on a slow disk."""
+"""Seconds for vLLM's imports, cold, from a slow disk."""
 _FLAG = re.compile(r"(?<![\w-])-[\w-]+")
 
 
 def listed_flags(program: Sequence[str]) -> frozenset[str]:
     """Return the flags of `program`, a command that ends in `serve`.
 
-    Raises `EngineError` when it cannot list them.
+    Raises `EngineError` if it cannot list them.
     """
     command = [*program, "--help=all"]
     try:
@@ -244,9 +245,10 @@ def listed_flags(program: Sequence[str]) -> frozenset[str]:
 
 
 def unknown_flags(arguments: Sequence[str], known: frozenset[str]) -> list[str]:
-    """Return the flags among `arguments` that are not `known`, in their order.
+    """Return the flags among `arguments` that are not `known`, in order.
 
-    `--flag.key` sets a key of `--flag`, and vLLM takes `_` for `-`. Short flags are not looked at: a value may hang on.
+    `--flag.key` sets a key of `--flag`, and vLLM accepts `_` for `-`. Short flags are ignored, because a value may be
+    attached to them.
     """
     flags = dict.fromkeys(_named(word) for word in arguments if word.startswith("--"))
     return [flag for flag in flags if flag not in known]

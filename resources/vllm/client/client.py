@@ -1,8 +1,8 @@
 """The HTTP client of model servers: bounded requests in flight, retries, fairness between jobs.
 
-An error is the request's own fault (`RefusedRequest`), a fault that may pass (retried here), or a server that is gone.
-In the last case the client gets a new endpoint and sends the request again. When one of several replicas is gone,
-the client reports it and uses the others until it answers.
+An error is the request's own fault (`RefusedRequest`), a transient fault (retried here), or a lost server. In the last
+case the client gets a new endpoint and sends the request again. If one of several replicas is lost, the client reports
+it and uses the others until it answers again.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ from resources.vllm.endpoint import Endpoint, Target, is_alive
 Answer = TypeVar("Answer")
 
 _MAX_DEATHS = 3
-"""Servers that may die under one request before the request itself is the suspect."""
+"""Servers that may die while working on one request before the request itself is suspected."""
 _MAX_TIME_OUTS = 2
-"""A request that a living server did not answer in time twice will not be answered."""
+"""Timeouts after which a request to a living server is given up."""
 _MAX_RETRY_AFTER = 60.0
-"""Seconds a server may ask for; a longer wait is a fault of its clock or of a proxy."""
+"""Most seconds that a server may ask to wait; a longer wait is an error of its clock or of a proxy."""
 _CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 30.0
-"""A server under full load answers one token in a few seconds; one that hangs never does."""
+"""Seconds for a probe: a server under full load generates a token within a few seconds, one that hangs never does."""
 _SILENT_SECONDS = 60.0
-"""A server that answers nothing for so long is probed."""
+"""Seconds without any answer after which a server is probed."""
 _RECOVERY_SECONDS = 5.0
-"""Between two probes of a replica that is gone; its restart takes a minute."""
+"""Seconds between two probes of a lost replica, whose restart takes a minute."""
 
 
 class ModelServer(Protocol):
-    """Starts and restarts model servers.
+    """The provider that starts and restarts model servers.
 
-    `lease` and `restart` raise `EngineError` when no server can be had.
+    `lease` and `restart` raise `EngineError` if no server is available.
     """
 
     def lease(self) -> AbstractContextManager[Endpoint]:
@@ -62,15 +62,15 @@ class ModelServer(Protocol):
         ...
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
-        """Have the replica at `url` restarted if it hangs, while the others are used.
+        """Request a restart of the replica at `url` if it hangs; others stay used.
 
-        Returns the endpoint as it is now, at once. May be called again until the replica answers.
+        Returns the present endpoint at once. May be called again until the replica answers.
         """
         ...
 
 
 class EndpointSource(Protocol):
-    """Gives a client its endpoint. Each new endpoint has a higher `generation`."""
+    """The source of a client's endpoint; each new endpoint has a higher `generation`."""
 
     async def current(self) -> tuple[int, Endpoint]: ...
 
@@ -79,7 +79,7 @@ class EndpointSource(Protocol):
         ...
 
     def report_unhealthy(self, generation: int, url: str, reason: str) -> None:
-        """Report that one replica of `generation` is gone while others answer. Returns at once."""
+        """Report a lost replica of `generation` while others answer. Returns at once."""
         ...
 
 
@@ -87,7 +87,7 @@ class EndpointSource(Protocol):
 class RetryPolicy:
     """The limits of one request.
 
-    `seconds` for one answer, `attempts` in all, and `wait` seconds before the first retry.
+    They are the `seconds` for one answer, the `attempts` in total, and the seconds to `wait` before the first retry.
     """
 
     seconds: float = 600.0
@@ -105,12 +105,12 @@ class _Replica:
         self.last_answer = time.monotonic()
         self.probe: asyncio.Task[bool] | None = None
         self.hangs: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done while the last probe found that the replica generates nothing."""
+        """Done if the last probe found that the replica generates nothing."""
         self.recovery: asyncio.Task[None] | None = None
         headers = {"Content-Type": "application/json"}
         if target.api_key:
             headers["Authorization"] = f"Bearer {target.api_key}"
-        # The queue bounds the requests in flight; a second bound here would only hide it.
+        # The queue already bounds the requests in flight, and a second bound would only hide it.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers)
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class _Replica:
 
 
 class Client:
-    """Sends requests from one event loop, each to the replica with the fewest in flight."""
+    """A client in one event loop, which sends each request to the least busy replica."""
 
     def __init__(self, source: EndpointSource, slots: int, retry: RetryPolicy) -> None:
         self.queue = FairQueue(slots)
@@ -147,7 +147,7 @@ class Client:
         self._generation = 0
         self._replicas: list[_Replica] = []
         self._former: list[_Replica] = []
-        # Not the loop's own threads: a probe of a server that hangs would keep one from preparing pages.
+        # The loop's own threads are not used, because probing a hanging server would keep one from preparing pages.
         self._probes = ThreadPoolExecutor(thread_name_prefix="probe")
 
     async def __aenter__(self) -> Self:
@@ -161,16 +161,16 @@ class Client:
         self._probes.shutdown(wait=False, cancel_futures=True)
 
     async def model(self) -> str:
-        """Return the model's name in requests. Waits for the endpoint when there is none yet."""
+        """Return the model's name for requests, once there is an endpoint."""
         return (await self._source.current())[1].model
 
     async def post(
         self, path: str, body: bytes, read: Callable[[Any], Answer], flow: Hashable, cost: float
     ) -> tuple[Answer, float]:
-        """Send `body` and return what `read` makes of the answer, with its seconds.
+        """Send `body`, and return the answer, converted by `read`, with its seconds.
 
-        `read` raises `LookupError`, `TypeError` or `ValueError` for an answer of another shape; the request is then
-        sent again. Raises `RefusedRequest`, `UnansweredRequest`, or `EngineError` when no request can be answered.
+        `read` raises `LookupError`, `TypeError` or `ValueError` for an unexpected answer; the request is then sent
+        again. Raises `RefusedRequest`, `UnansweredRequest`, or `EngineError` if no request can be answered.
         """
         async with self.queue.slot(flow, cost):
             started = time.perf_counter()
@@ -186,12 +186,12 @@ class Client:
             raise UnansweredRequest(f"the server died {_MAX_DEATHS} times while it worked on this")
 
     def take_retries(self) -> int:
-        """Return the number of requests that were sent again since the last call."""
+        """Return the number of requests sent again since the last call."""
         taken, self._retries = self._retries, 0
         return taken
 
     def _follow(self, generation: int, endpoint: Endpoint) -> None:
-        """Use a new endpoint's replicas; requests at the former ones end by themselves."""
+        """Use a new endpoint's replicas; requests to the former ones end on their own."""
         if generation != self._generation:
             self._generation = generation
             self._former += self._replicas
@@ -200,7 +200,7 @@ class Client:
     async def _send_with_retries(self, path: str, body: bytes, read: Callable[[Any], Answer]) -> Answer:
         """Send a request until it is answered or its attempts are used up.
 
-        Raises `LostServer` when no replica is left, else `RefusedRequest` or `UnansweredRequest`.
+        Raises `LostServer` if no replica is left, else `RefusedRequest` or `UnansweredRequest`.
         """
         may_pass = retry_if_exception_type(TransientError)
         attempts = AsyncRetrying(retry=may_pass, stop=self._enough, wait=self._wait, reraise=True)
@@ -253,7 +253,7 @@ class Client:
             raise TransientError(f"the answer is not whole: {type(error).__name__}: {error}") from error
 
     async def _send_watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
-        """Wait for an answer, and probe a replica that answers nothing meanwhile."""
+        """Wait for an answer, and probe the replica if it answers nothing meanwhile."""
         exchange = asyncio.create_task(replica.post(path, body, self._retry.seconds))
         silence = min(_SILENT_SECONDS, self._retry.seconds)
         try:
@@ -271,13 +271,13 @@ class Client:
             exchange.cancel()
 
     def _set_aside(self, replica: _Replica, reason: str) -> None:
-        """Use the other replicas until this one, unless it is a former one, answers."""
+        """Use the other replicas until this one answers, unless it is a former one."""
         if replica.up and replica in self._replicas:
             replica.up = False
             replica.recovery = asyncio.create_task(self._await_recovery(replica, reason))
 
     async def _await_recovery(self, replica: _Replica, reason: str) -> None:
-        """Report a replica until it answers, as one report may be lost, then use it."""
+        """Report a replica again and again, as a report may be lost, until it answers."""
         while replica in self._replicas:
             if self._usable():
                 self._source.report_unhealthy(self._generation, replica.target.url, reason)
@@ -287,7 +287,7 @@ class Client:
                 return
 
     async def _is_alive(self, replica: _Replica) -> bool:
-        """Return whether a replica generates anything; requests that ask together share one probe."""
+        """Return whether a replica generates anything; concurrent callers share one probe."""
         if replica.probe is None or replica.probe.done():
             replica.probe = asyncio.create_task(self._probe(replica))
         return await asyncio.shield(replica.probe)

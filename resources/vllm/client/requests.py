@@ -1,4 +1,4 @@
-"""Requests with a picture, the queue that bounds them, and the meaning of their answers."""
+"""Requests with a picture, the queue that bounds them, and the interpretation of answers."""
 
 import asyncio
 import base64
@@ -20,25 +20,25 @@ JobFigures = defaultdict[str, float]
 """What a client process counted while it made a job, by name: tokens, retries, defects."""
 
 _IMAGE = "\0"
-"""Stands for the image while the rest is encoded; no prompt holds it."""
+"""The placeholder of the image while the rest is encoded; no prompt contains it."""
 
 Frame = tuple[bytes, bytes]
-"""A request before and after its image."""
+"""The parts of a request before and after its image."""
 
 
 def image_part(media_type: str) -> dict[str, Any]:
-    """Return the part of a chat message that will hold the image."""
+    """Return the part of a chat message into which the image goes."""
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{_IMAGE}"}}
 
 
 def request_frame(body: Mapping[str, Any]) -> Frame:
-    """Return a body with one `image_part`, encoded and split at its image."""
+    """Encode a body with one `image_part`, and split it at its image."""
     start, end = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE)[1:-1])
     return start.encode(), end.encode()
 
 
 def fill_frame(frame: Frame, image: bytes) -> bytes:
-    """Return the whole request with an encoded image in its place."""
+    """Return the complete request with the encoded image in its place."""
     start, end = frame
     return b"".join((start, base64.b64encode(image), end))
 
@@ -46,7 +46,7 @@ def fill_frame(frame: Frame, image: bytes) -> bytes:
 async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
     """Return all answers, or raise the first error, once every request has ended.
 
-    No request goes on for a job that is done.
+    So no request continues after its job is done.
     """
     ended = await asyncio.gather(*requests, return_exceptions=True)
     answers: list[Answer] = []
@@ -60,8 +60,8 @@ async def gather_all(requests: Iterable[Awaitable[Answer]]) -> list[Answer]:
 class FairQueue:
     """A queue that bounds requests in flight and is fair between flows.
 
-    Start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request starts once the others have had as much
-    as it had. A flow of many or costly requests delays itself only, and none starves.
+    It uses start-time fair queueing (Goyal, Vin, Cheng 1996): a flow's next request starts once the other flows have
+    had as much as this one. A flow with many or costly requests delays only itself, and none starves.
     """
 
     def __init__(self, slots: int) -> None:
@@ -70,9 +70,9 @@ class FairQueue:
         self._numbers = itertools.count()
         self._virtual_time = 0.0
         self._finish: dict[Hashable, float] = {}
-        """Virtual time at which a flow's last request ends."""
+        """The virtual time at which a flow's last request ends."""
         self._open: dict[Hashable, int] = {}
-        """Requests of a flow that wait or are in flight."""
+        """The number of a flow's requests that wait or are in flight."""
         self._shrunk = asyncio.Event()
 
     async def wait_below(self, limit: int) -> None:
@@ -83,7 +83,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def slot(self, flow: Hashable, cost: float) -> AsyncIterator[None]:
-        """Hold a slot; `cost` is in any unit that is the same for all flows."""
+        """Hold a slot; `cost` is in any unit shared by all flows."""
         start = max(self._virtual_time, self._finish.get(flow, 0.0))
         self._finish[flow] = start + cost
         self._open[flow] = self._open.get(flow, 0) + 1
@@ -114,19 +114,19 @@ class FairQueue:
 
 _SERVER_ERRORS = 500
 _SIZE = re.compile(r"maximum (model|context) length|max_model_len|encoder cache size|too (large|long)", re.IGNORECASE)
-"""Parts of vLLM 0.32's messages for a prompt longer than the context, and a picture above the encoder's budget."""
+"""Parts of vLLM 0.32's messages for a prompt longer than the context and a picture above the encoder's budget."""
 _MESSAGE = 300
-"""Characters of a server's message that are kept in a reason."""
+"""Most characters of a server's message in a reason."""
 
 
 class RefusedRequest(Exception):
-    """The server will never take this request: HTTP 400, 413 or 422."""
+    """The server will never accept this request: HTTP 400, 413 or 422."""
 
 
 class OversizedRequest(RefusedRequest):
-    """The server would take a smaller request.
+    """The server would accept a smaller request.
 
-    HTTP 413, or vLLM's message for a prompt or picture of too many tokens.
+    It answers with HTTP 413, or vLLM's message for a prompt or picture of too many tokens.
     """
 
 
@@ -135,7 +135,7 @@ class UnansweredRequest(Exception):
 
 
 class TransientError(Exception):
-    """A fault that may pass: 408, 429, 5xx, a cut connection, an incomplete answer.
+    """A temporary fault: 408, 429, 5xx, a cut connection, or an incomplete answer.
 
     `retry_after` is in seconds.
     """
@@ -154,7 +154,7 @@ class LostServer(Exception):
 
 
 def check(status: int, headers: Any, content: bytes, url: str) -> None:
-    """Raise for every status but 200."""
+    """Raise the matching error for every status except 200."""
     if status == HTTPStatus.OK:
         return
     message = f"HTTP {status}: {_message(content)}"
@@ -169,7 +169,7 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
 
 
 def _message(content: bytes) -> str:
-    """Return the message of an OpenAI error, else the body, in one line."""
+    """Return the message of an OpenAI error, else the body, as one line."""
     text = content.decode("utf-8", "replace")
     try:
         answer = json.loads(text)
@@ -180,7 +180,7 @@ def _message(content: bytes) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Return a `Retry-After` in seconds; the form with a date is ignored."""
+    """Return a `Retry-After` in seconds, or None for the form with a date."""
     try:
         return max(0.0, float(retry_after or ""))
     except ValueError:

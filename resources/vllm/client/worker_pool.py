@@ -1,8 +1,8 @@
 """A pool of client processes, so that Python never starves a GPU.
 
-Jobs go in lazily, and results come out as they are made. The pool holds the server's lease and gives endpoints to its
-workers; a worker prepares jobs in threads and sends requests from one event loop. No server is started before the first
-request is ready.
+Jobs are taken lazily, and results are yielded as they are made. The pool holds the server's lease and gives endpoints
+to its workers; a worker prepares jobs in threads and sends requests from one event loop. No server is started before
+the first request is ready.
 """
 
 import logging
@@ -44,25 +44,25 @@ from resources.vllm.endpoint import BadProbe, Endpoint, Meter, UnreachableServer
 Make = Callable[[], Handler[Any, Any, Any]]
 
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENCV_FOR_THREADS_NUM": "1"}
-"""A worker's own threads are the parallelism, so numerical libraries get none of their own."""
+"""The environment that gives numerical libraries no threads, because a worker's own threads are the parallelism."""
 
 
 class Worker:
-    """A worker as the pool sees it; `jobs` are the numbers of its jobs."""
+    """A worker as the pool sees it; `jobs` are the numbers of its present jobs."""
 
     def __init__(self, connection: Connection, runner: "threading.Thread | subprocess.Popen[bytes]") -> None:
         self.connection = connection
         self.jobs: set[int] = set()
         self.isolated = False
-        """Whether its one job may have killed a worker before, so that it gets no second job."""
+        """Whether its only job may have killed a worker before, so that it gets no second job."""
         self._runner = runner
 
     def receive(self) -> FromWorker:
-        """Return the next message. Raises `EOFError` or `OSError` when the worker has ended."""
+        """Return the next message. Raises `EOFError` or `OSError` if the worker has ended."""
         return self.connection.recv()
 
     def send(self, message: WarmUp | WorkerStart | ToWorker) -> None:
-        """Send a message; a dead worker is noticed when its pipe is read."""
+        """Send a message; a dead worker is noticed only when its pipe is read."""
         try:
             self.connection.send(message)
         except OSError:
@@ -73,17 +73,17 @@ class Worker:
         self.send(NewJob(number, job))
 
     def close(self) -> None:
-        """Close the pipe, which ends the worker after what its threads are at."""
+        """Close the pipe, which ends the worker once its threads finish their present work."""
         self.connection.close()
 
     def end(self) -> None:
-        """End a process that has no work, whatever it imports."""
+        """End a process that has no work, even while it is importing."""
         if not isinstance(self._runner, threading.Thread):
             self._runner.terminate()
         self.close()
 
     def join(self) -> None:
-        """Wait until a closed worker has ended; kill a process that takes too long."""
+        """Wait until a closed worker ends, and kill a process that takes too long."""
         if isinstance(self._runner, threading.Thread):
             self._runner.join(STOP_SECONDS)
             return
@@ -91,7 +91,7 @@ class Worker:
 
 
 def start_thread(make: Make, settings: WorkerSettings) -> Worker:
-    """Return a worker in a thread of this process."""
+    """Start a worker in a thread of this process."""
     ours, theirs = Pipe()
     thread = threading.Thread(target=run_worker, args=(theirs, make, settings), daemon=True)
     thread.start()
@@ -99,17 +99,16 @@ def start_thread(make: Make, settings: WorkerSettings) -> Worker:
 
 
 def start_process(make: Make, settings: WorkerSettings, spares: list[Worker]) -> Worker:
-    """Return a worker in a process: one of the `spares`, or a new one."""
+    """Start a worker in a process: one of the `spares`, or a new one."""
     worker = spares.pop() if spares else boot_process()
     worker.send(WorkerStart(make, settings))
     return worker
 
 
 def boot_process() -> Worker:
-    """Return a process that waits for its `WorkerStart`, and for what it may do before.
+    """Start a process that waits for its `WorkerStart`, and for any `WarmUp` before.
 
-    It ends when its pipe is closed. It is in a process group of its own, so Ctrl-C reaches the pool alone, which ends
-    it.
+    It ends when its pipe is closed. It has its own process group, so that Ctrl-C reaches only the pool, which ends it.
     """
     environment = {**os.environ, **_ONE_THREAD}
     return Worker(*start_child("resources.vllm.client.worker_process:main", group=0, environment=environment))
@@ -121,10 +120,10 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
 _CORES_PER_PROCESS = 4
-"""One core prepares pages and one sends them; the server's own processes have the others."""
+"""Cores per client process: one prepares pages, one sends them, and the server's own processes use the others."""
 _DEATHS_PER_PROCESS = 2
 _JOBS_PER_DEATH = 100
-"""A run of a thousand jobs outlives ten that kill their worker, one without progress ends soon."""
+"""Finished jobs per tolerated death: a run of a thousand jobs survives ten deaths, one without progress soon ends."""
 
 
 def process_count(wanted: int) -> int:
@@ -134,13 +133,13 @@ def process_count(wanted: int) -> int:
 
 @dataclass
 class WorkerPool(Generic[Job, Ready, Result]):
-    """Workers that have `slots` requests in flight together.
+    """Workers that together have `slots` requests in flight.
 
-    `processes` of 1 are a thread of this process. `make` makes the handler in each worker. It must be picklable and
-    importable, as jobs and results must be. `lost` makes the result of a job that could not be done, from the reason.
-    `spares` are processes that are up already; the pool takes from them first. The pool has one run at a time. After
-    the last result of a run its processes end by themselves: the threads in `leaving` wait for them, and this process
-    for the threads.
+    With `processes` 1, the worker is a thread of this process. `make` makes the handler in each worker; it must be
+    picklable and importable, like jobs and results. `lost` makes the result of a job that could not be done, from the
+    reason. `spares` are processes that already run and are used first. The pool has one run at a time. After the last
+    result of a run, its processes end on their own: the threads in `leaving` wait for them, and this process waits for
+    the threads.
     """
 
     server: ModelServer
@@ -158,8 +157,8 @@ class WorkerPool(Generic[Job, Ready, Result]):
     def run(self, jobs: Iterable[Job]) -> Iterator[Result]:
         """Yield one result for each job, in order of completion.
 
-        Raises `EngineError` when no server can be had. `jobs` may go on for as long as there is work: they are taken as
-        workers have room for them. Whoever takes a result may `add` a job that follows from it.
+        Raises `EngineError` if no server is available. `jobs` may be endless, because they are taken only when workers
+        have room for them. The consumer of a result may `add` a job that follows from it.
         """
         processes = process_count(self.processes)
         settings = WorkerSettings(-(-self.slots // processes), self.retry, self.threads)
@@ -183,12 +182,12 @@ class WorkerPool(Generic[Job, Ready, Result]):
                     leaving.join()
 
     def add(self, job: Job) -> None:
-        """Add a job to the run under way, before those that were not taken yet."""
+        """Add a job to the present run, ahead of those not taken yet."""
         assert self._run is not None
         self._run.add(job)
 
     def metrics(self) -> dict[str, float | str]:
-        """Return the server's own figures since the last call; after the run, its last ones."""
+        """Return the server's figures since the last call or, after a run, the last ones."""
         if self._run is not None:
             self._metrics = self._run.metrics()
         return self._metrics
@@ -257,15 +256,15 @@ class PoolRun(Generic[Job, Result]):
                         raise EngineError(reason)
 
     def add(self, job: Job) -> None:
-        """Add a job, which is given before those that were not taken yet."""
+        """Add a job ahead of those not taken yet."""
         self._added.append((next(self._numbers), job))
 
     def metrics(self) -> dict[str, float | str]:
-        """Return the server's own figures since the last call; empty before the first request."""
+        """Return the server's figures since the last call; none before the first request."""
         return {} if self._endpoint is None or self._meter is None else self._meter.report(self._endpoint)
 
     def stop(self) -> threading.Thread:
-        """End all workers; return a thread that waits for them, 0.1 s and more."""
+        """End all workers; return a thread that waits for them, for at least 0.1 s."""
         for worker in self._workers:
             worker.close()
         waiting = threading.Thread(target=self._join, name="leaving")
@@ -279,7 +278,7 @@ class PoolRun(Generic[Job, Result]):
     def _give_job(self, worker: Worker) -> bool:
         """Give a worker its next job, if there is one for it.
 
-        A job that was in a worker when it died is done next to no other, so that a second death tells which one kills.
+        A job that was in a worker when it died is done alone, so that a second death shows which job kills.
         """
         if worker.isolated:
             return False
@@ -308,7 +307,7 @@ class PoolRun(Generic[Job, Result]):
         return self._in_flight.pop(number)
 
     def _renew_endpoint(self, generation: int, reason: str) -> None:
-        """Get the endpoint that follows `generation`; one that several workers ask for is got once."""
+        """Get the endpoint that follows `generation`, once for all workers that request it."""
         if generation < self._generation:
             return
         if self._endpoint is None:
@@ -316,7 +315,7 @@ class PoolRun(Generic[Job, Result]):
             try:
                 self._meter = Meter(self._endpoint)
             except (UnreachableServer, BadProbe, TimeoutError) as error:
-                # It has no figures, or died since: the requests will tell.
+                # The server has no figures, or has died since; the requests will show which.
                 _log.warning("the server's figures are not available: %s", error)
         else:
             _log.warning("another server is asked for: %s", reason)
@@ -324,7 +323,7 @@ class PoolRun(Generic[Job, Result]):
         self._announce_endpoint()
 
     def _restart_replica(self, generation: int, url: str, reason: str) -> None:
-        """Have one replica restarted. One that came back at another URL makes another endpoint."""
+        """Request a replica's restart; a new URL of it makes a new endpoint."""
         if generation < self._generation or self._endpoint is None:
             return
         before = self._endpoint
@@ -339,7 +338,7 @@ class PoolRun(Generic[Job, Result]):
             worker.send(NewEndpoint(self._generation, self._endpoint))
 
     def _replace_dead_worker(self, worker: Worker) -> Iterator[Result]:
-        """Replace a worker that died; others get its jobs, unless it had one alone."""
+        """Replace a dead worker; others get its jobs, unless it had a single suspected one."""
         self._workers.remove(worker)
         worker.close()
         worker.join()

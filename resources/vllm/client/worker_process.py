@@ -24,20 +24,17 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Handler(Protocol[Job_contra, Ready, Result_co]):
-    """Prepares jobs and finishes them with requests; each worker makes and closes its own."""
+    """The preparation and completion of jobs; each worker makes and closes its own."""
 
     def prepare(self, job: Job_contra) -> Ready:
-        """Return the work before the first request; runs in one of the worker's threads.
+        """Do the work before the first request, in one of the worker's threads.
 
         `EngineError` ends the run.
         """
         ...
 
     async def finish(self, ready: Ready, client: Client) -> Result_co:
-        """Send the job's requests and return its result.
-
-        All requests of one job share a flow of the queue.
-        """
+        """Send the job's requests, which share a flow of the queue, and return its result."""
         ...
 
     def close(self) -> None: ...
@@ -45,7 +42,7 @@ class Handler(Protocol[Job_contra, Ready, Result_co]):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """The settings of a worker: `slots` requests in flight, `threads` that prepare jobs."""
+    """The settings of a worker: requests in flight, retries, and threads that prepare jobs."""
 
     slots: int
     retry: RetryPolicy
@@ -57,14 +54,14 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Calls that a process makes, if it can, before its `WorkerStart`."""
+    """Calls for a process to make, if it can, before its `WorkerStart`."""
 
     calls: tuple[Callable[[], object], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStart:
-    """The handler and settings that make a process a worker."""
+    """The handler and settings that turn a process into a worker."""
 
     make: Callable[[], Handler[Any, Any, Any]]
     settings: WorkerSettings
@@ -80,7 +77,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class NewEndpoint:
-    """The endpoint to use from now on. Each new one has a higher `generation`."""
+    """The endpoint to use from now on; each new one has a higher `generation`."""
 
     generation: int
     endpoint: Endpoint
@@ -91,7 +88,7 @@ class NewEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """The worker has room for one more job."""
+    """The message that the worker has room for one more job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class LostJob:
-    """The job could not be done; the run goes on."""
+    """The message that a job could not be done, although the run continues."""
 
     number: int
     reason: str
@@ -112,7 +109,7 @@ class LostJob:
 
 @dataclass(frozen=True, slots=True)
 class EndpointRequest:
-    """The worker needs an endpoint newer than `generation`."""
+    """A request for an endpoint newer than `generation`."""
 
     generation: int
     reason: str
@@ -120,7 +117,7 @@ class EndpointRequest:
 
 @dataclass(frozen=True, slots=True)
 class UnhealthyReport:
-    """The replica at `url` is gone or hangs, while other replicas of `generation` answer."""
+    """The report that the replica at `url` is lost while others of `generation` answer."""
 
     generation: int
     url: str
@@ -129,7 +126,7 @@ class UnhealthyReport:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """The run cannot go on; `reason` is one line for a person."""
+    """The message that the run cannot continue; `reason` is one line for a person."""
 
     reason: str
 
@@ -140,26 +137,26 @@ FromWorker = JobRequest | JobResult | LostJob | EndpointRequest | UnhealthyRepor
 
 def main(connection: Connection) -> None:
     """Warm up, then work for the pool until it closes the pipe."""
-    # The pool decides when a worker ends, and closes the pipe then.
+    # The pool decides when a worker ends, by closing the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its threads decode pages: each frees three blocks as large as one.
+    # The worker's threads decode pages, and each page frees three blocks as large as itself.
     keep_blocks()
     start = _wait_for_start(connection)
     if start is not None:
         run_worker(connection, start.make, start.settings)
     sys.stdout.flush()
     sys.stderr.flush()
-    # All is closed. To take the interpreter down as well takes 0.7 s where PyTorch is imported, and the pool waits.
+    # Everything is closed. Shutting down the interpreter would take 0.7 s with PyTorch, for which the pool would wait.
     os._exit(0)
 
 
 def _wait_for_start(connection: Connection) -> WorkerStart | None:
-    """Return the `WorkerStart`, once it comes; None where none can come any more."""
+    """Wait for the `WorkerStart` and return it, or None if none can come any more."""
     while True:
         try:
             message: WarmUp | WorkerStart = pickle.loads(connection.recv_bytes())
         except (EOFError, OSError):
-            return None  # the pool has ended meanwhile
+            return None  # the pool has ended
         except Exception as error:
             reason = f"a client process cannot load its handler ({type(error).__name__}: {error})"
             with suppress(OSError):
@@ -168,13 +165,13 @@ def _wait_for_start(connection: Connection) -> WorkerStart | None:
         if isinstance(message, WorkerStart):
             return message
         for call in message.calls:
-            # What is missing or broken is told by the job that needs it.
+            # A job that needs something missing or broken will report it.
             with suppress(Exception):
                 call()
 
 
 def run_worker(connection: Connection, make: Callable[[], Handler[Any, Any, Any]], settings: WorkerSettings) -> None:
-    """Work until the pool closes the pipe; a failure is its last message."""
+    """Work until the pool closes the pipe; a failure is sent as the last message."""
     with connection, ThreadPoolExecutor(1, "outbox") as outbox:
         loop = WorkerLoop(connection, outbox, settings)
         try:
@@ -191,7 +188,7 @@ def run_worker(connection: Connection, make: Callable[[], Handler[Any, Any, Any]
 
 
 class WorkerLoop:
-    """The worker's side of the pipe. It is the `EndpointSource` of its client."""
+    """The worker's side of the pipe, and the `EndpointSource` of its client."""
 
     def __init__(self, connection: Connection, outbox: ThreadPoolExecutor, settings: WorkerSettings) -> None:
         self._connection, self._outbox, self._settings = connection, outbox, settings
@@ -204,20 +201,20 @@ class WorkerLoop:
         self._moved: asyncio.Condition
 
     def send(self, message: FromWorker) -> None:
-        """Send a message to the pool from the thread that writes to the pipe."""
+        """Send a message to the pool, in the thread that writes to the pipe."""
         self._outbox.submit(self._send, message)
 
     def _send(self, message: FromWorker) -> None:
         try:
             self._connection.send(message)
         except OSError:
-            return  # the pool has ended; the listener ends the worker then
+            return  # the pool has ended, so the listener will end the worker
         except Exception as error:
             reason = f"a result cannot be handed over ({type(error).__name__}: {error}); this is a bug in its handler"
             self._connection.send(WorkerFailure(reason))
 
     async def run(self, handler: Handler[Any, Any, Any]) -> None:
-        """Work until the pool closes the pipe. Raises what ends all work."""
+        """Work until the pool closes the pipe. Raises any error that ends all work."""
         loop = asyncio.get_running_loop()
         self._jobs = asyncio.Queue()
         self._moved = asyncio.Condition()
@@ -257,7 +254,7 @@ class WorkerLoop:
         self.send(UnhealthyReport(generation, url, reason))
 
     def _listen(self, loop: asyncio.AbstractEventLoop, closed: asyncio.Event) -> None:
-        """Read messages, in a thread of its own, until the pool closes the pipe."""
+        """Read messages in a separate thread until the pool closes the pipe."""
         try:
             while True:
                 message: ToWorker = self._connection.recv()
@@ -269,14 +266,14 @@ class WorkerLoop:
             pass
         except Exception as error:
             if self._connection.closed:
-                return  # this worker has ended, and closed the pipe that was read
+                return  # this worker has ended, and closed the pipe during the read
             reason = f"a job cannot be loaded ({type(error).__name__}: {error}); this is a bug in its handler"
             self.send(WorkerFailure(reason))
             return
         try:
             loop.call_soon_threadsafe(closed.set)
         except RuntimeError:
-            return  # the loop has ended by itself
+            return  # the loop has already ended
 
     async def _move(self, message: NewEndpoint) -> None:
         async with self._moved:
@@ -284,7 +281,7 @@ class WorkerLoop:
             self._moved.notify_all()
 
     async def _feed(self, handler: Handler[Any, Any, Any], client: Client, finishing: set[asyncio.Task[None]]) -> None:
-        """Take a job whenever fewer requests wait for a slot than there are slots."""
+        """Take a job whenever fewer requests wait than there are slots."""
         loop = asyncio.get_running_loop()
         while True:
             await client.queue.wait_below(self._settings.slots)
@@ -293,14 +290,14 @@ class WorkerLoop:
             try:
                 ready = await loop.run_in_executor(None, handler.prepare, job.job)
             except EngineError:
-                raise  # it would be the same for every job
+                raise  # every job would fail in the same way
             except Exception as error:
                 self.send(LostJob(job.number, f"preparing it failed: {type(error).__name__}: {error}"))
                 continue
             task = asyncio.create_task(self._finish(handler, client, job.number, ready))
             finishing.add(task)
             task.add_done_callback(finishing.discard)
-            # Let it queue its requests before the queue is measured again.
+            # The task must queue its requests before the queue is measured again.
             await asyncio.sleep(0)
 
     async def _finish(self, handler: Handler[Any, Any, Any], client: Client, number: int, ready: Any) -> None:

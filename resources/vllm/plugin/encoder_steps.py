@@ -1,6 +1,6 @@
 """Steps of the vision encoders that keep the host ahead of the GPU.
 
-Positions are computed on the host, copies are from pinned memory, and the rotation of queries and keys is one kernel.
+Positions are computed on the host, copies come from pinned memory, and the rotation of queries and keys is one kernel.
 """
 
 from collections.abc import Sequence
@@ -14,25 +14,25 @@ from vllm.triton_utils import tl, triton  # noqa: TID253
 Grid = tuple[int, int, int]
 """Frames, rows and columns of patches of a picture."""
 KNOWN_GRIDS = 4096
-"""Sizes of pictures whose positions are kept: regions of a corpus have some thousand, of 14 kB on average."""
+"""Picture sizes whose positions are cached: the regions of a corpus have some thousand, of 14 kB on average."""
 
 
 @lru_cache(maxsize=KNOWN_GRIDS)
 def patch_positions(grid: Grid, merge: int) -> np.ndarray:
-    """Return each patch's row and column, (patches, 2), those of one token side by side."""
+    """Return each patch's row and column, (patches, 2), with a token's patches adjacent."""
     frames, rows, columns = grid
     places = np.indices((rows, columns), np.int32).reshape(2, rows // merge, merge, columns // merge, merge)
     return np.tile(places.transpose(1, 3, 2, 4, 0).reshape(-1, 2), (frames, 1))
 
 
 def sequence_ends(grids: Sequence[Grid]) -> np.ndarray:
-    """Return where the sequences of attention, one a frame, begin and end; (frames + 1,)."""
+    """Return the boundaries of the attention sequences, one per frame, (frames + 1,)."""
     lengths = np.concatenate([np.full(frames, rows * columns) for frames, rows, columns in grids])
     return np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Return a copy that the host does not wait for."""
+    """Return a copy for which the host does not wait."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
@@ -53,7 +53,7 @@ class HostImagePlaces:
         *,
         is_multimodal: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the text's embeddings with those of pictures where `is_multimodal` marks."""
+        """Return the text's embeddings, with those of pictures where `is_multimodal` is set."""
         if not multimodal_embeddings or is_multimodal is None or is_multimodal.device.type != "cpu":
             theirs: Any = super()
             return theirs.embed_input_ids(input_ids, multimodal_embeddings, is_multimodal=is_multimodal)
@@ -65,7 +65,7 @@ class HostImagePlaces:
 
 
 _ROWS = 16
-"""Patches of one program: 16 rows of 128 bytes keep all lanes of a warp loading."""
+"""Patches per program: 16 rows of 128 bytes keep all lanes of a warp loading."""
 
 
 @triton.jit
@@ -111,8 +111,8 @@ def norm_rope(
 ) -> None:
     """Apply RMS norm, then rotary embedding, to each head of queries and keys in place.
 
-    `qkv` (patches, 3 x heads x width) holds queries, keys and values one after the other; `cosines` and
-    `sines` are (patches, width / 2), the weights (width,). Computed in float32, rounded once.
+    `qkv` (patches, 3 x heads x width) holds queries, keys and values one after another; `cosines` and `sines` are
+    (patches, width / 2), the weights (width,). The result is computed in float32 and rounded once.
     """
     patches, columns = qkv.shape
     width = len(query_weight)
@@ -161,8 +161,8 @@ def _rope_kernel(
 def rope(qkv: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, heads: int) -> None:
     """Apply rotary embedding to each head of queries and keys in place.
 
-    `qkv` (patches, 3 x heads x width) holds queries, keys and values one after the other; `cosines` and
-    `sines` are (patches, width / 2) in float32. Computed in float32, rounded once.
+    `qkv` (patches, 3 x heads x width) holds queries, keys and values one after another; `cosines` and `sines` are
+    (patches, width / 2) in float32. The result is computed in float32 and rounded once.
     """
     patches, half = cosines.shape
     if qkv.is_cuda:

@@ -1,9 +1,9 @@
 """GLM-OCR's vision encoder for vLLM, so that the host is always ahead of the GPU.
 
-vLLM's own asks the GPU for the longest sequence in each of 24 layers, copies positions from pageable
-memory and finds the places of image tokens by a copy that waits: the GPU idles a third of the time
-while Python catches up. Here everything is computed on the host before the first layer and copied
-from pinned memory, and a layer is nine kernels: norms, additions, rotations and copies are fused.
+vLLM's own encoder asks the GPU for the longest sequence in each of 24 layers, copies positions from pageable memory,
+and finds the places of image tokens with a blocking copy: the GPU idles a third of the time while Python catches up.
+Here everything is computed on the host before the first layer and copied from pinned memory, and a layer is nine
+kernels: norms, additions, rotations and copies are fused.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _log = init_logger(f"vllm.{__name__}")
 
 
 class Encoder(GlmOcrVisionTransformer):
-    """The vision transformer; its weights are those of vLLM's."""
+    """The vision transformer, with the weights of vLLM's own."""
 
     def forward(
         self, x: torch.Tensor, grid_thw: torch.Tensor | list[list[int]], encoder_metadata: None = None
@@ -40,14 +40,14 @@ class Encoder(GlmOcrVisionTransformer):
         sizes = grid_thw if isinstance(grid_thw, list) else grid_thw.tolist()
         grids: list[Grid] = [(frames, rows, columns) for frames, rows, columns in sizes]
         boundaries = sequence_ends(grids)
-        # Of a tensor on the host, so that reading it in every layer waits for nothing.
+        # It is computed from a tensor on the host, so that reading it in every layer does not block.
         longest = self.compute_attn_mask_seqlen(torch.from_numpy(boundaries))
         cosines, sines = self._rotation(grids)
         sequences = on_device(boundaries, self.device)
         x = self.patch_embed(self._normalise(x))
         residual = x
         x = self.blocks[0].norm1(x)
-        # The norm after a layer is the first of the next one: together with the addition before it, one kernel.
+        # The norm after a layer is the next layer's first one, fused with the addition before it into one kernel.
         norms = [*(block.norm1 for block in self.blocks[1:]), self.post_layernorm]
         for block, following in zip(self.blocks, norms, strict=True):
             x = self._attend(block.attn, x, cosines, sines, sequences, longest)
@@ -59,7 +59,7 @@ class Encoder(GlmOcrVisionTransformer):
     def _normalise(self, x: torch.Tensor) -> torch.Tensor:
         """Return pixels in the weights' type.
 
-        A vLLM that sends them as bytes brings the layer that normalises them.
+        A vLLM version that sends them as bytes includes the layer that normalises them.
         """
         if hasattr(self, "input_norm"):
             return self.input_norm(x.to(self.device, non_blocking=True), self.dtype)
@@ -90,10 +90,10 @@ class Encoder(GlmOcrVisionTransformer):
 
 
 class GlmOcr(HostImagePlaces, GlmOcrForConditionalGeneration):
-    """GLM-OCR with this encoder; everything else is vLLM's."""
+    """vLLM's GLM-OCR with this encoder."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
-        # Built by vLLM with its weights' names; only what it computes is exchanged.
+        # vLLM has built the encoder with its weights' names; only its computation is replaced.
         self.visual.__class__ = Encoder
         _log.info("GLM-OCR has the encoder of %s", __name__)

@@ -1,8 +1,8 @@
 """DeepSeek-OCR's guard against loops for vLLM, cheaper for the host than vLLM's own.
 
-vLLM's compares every n-gram of the window for each request and token, and takes each request's row of logits, banned
-tokens or not. Here a request's window is searched for its last token, and the logits are written once in a step, if at
-all. What a request asks for and how it is checked is vLLM's.
+vLLM's guard compares every n-gram of the window for each request and token, and handles each request's row of logits,
+even without banned tokens. Here a request's window is searched for its last token, and the logits are written at most
+once per step. The parameters of a request and their validation are vLLM's.
 """
 
 import math
@@ -22,7 +22,7 @@ from resources.vllm.plugin import find_repeating
 from resources.vllm.plugin.encoder_steps import on_device
 
 _Guarded = tuple[NoRepeatNGramLogitsProcessor, list[int]]
-"""The parameters of a request, and the tokens of its answer: the list itself, which vLLM appends to."""
+"""The parameters of a request, and the tokens of its answer: the very list to which vLLM appends."""
 
 
 class NGramGuard(NGramPerReqLogitsProcessor):
@@ -33,7 +33,7 @@ class NGramGuard(NGramPerReqLogitsProcessor):
         self._guarded: dict[int, _Guarded] = {}
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Take requests in, out or to another row of the batch."""
+        """Add or remove requests, or move them to another row of the batch."""
         process_dict_updates(self._guarded, batch_update, self._new_guarded)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

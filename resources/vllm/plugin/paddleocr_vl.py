@@ -1,8 +1,8 @@
 """PaddleOCR-VL's vision encoder for vLLM, with all pictures of a step in one pass.
 
-vLLM's own encodes one picture after the other, interpolates the learned positions for each, computes cosines and
-sines in each of 27 layers and asks the GPU for the longest sequence there. Here the pictures are packed, everything
-is computed on the host before the first layer and copied from pinned memory, and a layer is eleven kernels.
+vLLM's own encoder processes one picture after another, interpolates the learned positions for each, and in each of 27
+layers computes cosines and sines and asks the GPU for the longest sequence. Here the pictures are packed, everything is
+computed on the host before the first layer and copied from pinned memory, and a layer is eleven kernels.
 """
 
 from collections.abc import Sequence
@@ -38,14 +38,15 @@ _log = init_logger(f"vllm.{__name__}")
 _NEED_LONGEST = frozenset(
     {AttentionBackendEnum.FLASH_ATTN, AttentionBackendEnum.ROCM_AITER_FA, AttentionBackendEnum.TRITON_ATTN}
 )
-"""Backends of attention that are told the longest sequence."""
+"""Attention backends that must be given the longest sequence."""
 
 
 @lru_cache(maxsize=KNOWN_GRIDS)
 def neighbours(length: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Return two of `side` learned positions for each patch, and the second's weight.
 
-    (length, 2) and (length,): bilinear interpolation, pixels as areas, as `torch.nn.functional.interpolate` has it.
+    They are (length, 2) and (length,). The interpolation is bilinear with pixels as areas, as in
+    `torch.nn.functional.interpolate`.
     """
     scale = np.float32(side) / np.float32(length)
     place = np.maximum((np.arange(length, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5), 0)
@@ -80,7 +81,7 @@ def encode(
     merge, _ = projector.merge_kernel_size
     device = tower.embeddings.patch_embedding.weight.device
     sequences = sequence_ends(grids)
-    # On the host, so that reading it in every layer waits for nothing.
+    # It stays on the host, so that reading it in every layer does not block.
     longest = None
     if tower.encoder.attn_backend in _NEED_LONGEST:
         longest = torch.from_numpy(np.diff(sequences)).max()
@@ -100,7 +101,10 @@ def encode(
 def _embed(
     embeddings: SiglipVisionEmbeddings, pictures: Sequence[torch.Tensor], grids: Sequence[Grid], merge: int
 ) -> torch.Tensor:
-    """Return all patches in the order of `patch_positions`, with learned positions; (patches, width)."""
+    """Embed all patches, ordered as in `patch_positions`, with learned positions.
+
+    The result is (patches, width).
+    """
     patch, table = embeddings.patch_embedding, embeddings.position_embedding.weight
     pixels = torch.cat(tuple(pictures)).to(table.device, table.dtype, non_blocking=True).flatten(1)
     counts = np.cumsum([0, *(frames * rows * columns for frames, rows, columns in grids)])
@@ -135,7 +139,7 @@ def _attend(
 
 
 class PaddleOcrVl(HostImagePlaces, PaddleOCRVLForConditionalGeneration):
-    """PaddleOCR-VL with this encoder; everything else is vLLM's."""
+    """vLLM's PaddleOCR-VL with this encoder."""
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)

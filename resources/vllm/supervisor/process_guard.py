@@ -1,8 +1,8 @@
-"""A process that guards a program and takes its every descendant along when it ends.
+"""A process that guards a program, and ends all of its descendants when it ends.
 
 `python -m resources.vllm.supervisor.process_guard FOLDER COMMAND...`, with a pipe as standard input that only the
-supervisor holds open. Its end of file means that the supervisor is gone or wants the server
-stopped; a byte means at once. Standard library only.
+supervisor holds open. End of file means that the supervisor is gone or wants the server stopped; a byte before it means
+at once. This module uses only the standard library.
 """
 
 import ctypes
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import IO
 
 GUARD_SECONDS = 30.0
-"""Longer than a guard takes at worst: its grace, then ten seconds of killing."""
+"""Seconds for a guard to end, more than it takes at worst: its grace period, then ten seconds of killing."""
 _ROOT = Path(__file__).resolve().parents[3]
 
 
 class GuardedProcess:
-    """A program that ends with the supervisor, and takes everything it started along."""
+    """A program that ends with the supervisor, along with everything that it started."""
 
     def __init__(
         self, folder: Path, command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], kept: Sequence[int]
     ) -> None:
-        """Start it in `folder`; the locks `kept` stay held until its last process is gone."""
+        """Start the program in `folder`; `kept` locks are held until its last process ends."""
         self._guard = subprocess.Popen(
             [sys.executable, "-m", "resources.vllm.supervisor.process_guard", str(folder), *command],
             cwd=_ROOT,
@@ -42,16 +42,16 @@ class GuardedProcess:
 
     @property
     def session(self) -> tuple[int, int]:
-        """Leader and its start time."""
+        """The session's leader and its start time."""
         return self._guard.pid, start_time(self._guard.pid) or 0
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """The exit status of the program, or None while it runs."""
         return self._guard.poll()
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it and everything it started; SIGTERM first unless `at_once`."""
+        """Stop the program and everything it started, with SIGTERM first unless `at_once`."""
         assert self._guard.stdin is not None
         with suppress(BrokenPipeError):
             if at_once:
@@ -65,16 +65,16 @@ class GuardedProcess:
 
 
 GRACE = 15.0
-"""Seconds between SIGTERM and SIGKILL; vLLM takes 1 s, 6 s with several API processes."""
+"""Seconds between SIGTERM and SIGKILL; vLLM takes 1 s, or 6 s with several API processes."""
 
 
 def main(folder: str, command: list[str]) -> int:
     """Run `command` until it ends or the pipe says so; return its exit status.
 
-    128 + n for signal n.
+    The status is 128 + n for signal n.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Only the pipe counts. A handler, unlike SIG_IGN, is not inherited by the server.
+        # Only the pipe stops the guard. A handler, unlike SIG_IGN, is not inherited by the server.
         signal.signal(number, lambda *_: None)
     server = subprocess.Popen(
         command,
@@ -94,13 +94,13 @@ def main(folder: str, command: list[str]) -> int:
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _REAP_SECONDS = 10.0
-"""A killed process may spend seconds in the GPU driver giving its memory back."""
+"""Seconds for killed processes to end, which may spend time in the GPU driver to free their memory."""
 _START_TIME = 19
-"""Field of /proc/PID/stat, counted after the command name; proc(5) calls it 22."""
+"""Index of the start time in /proc/PID/stat, counted after the command name; field 22 in proc(5)."""
 
 
 def die_with_parent() -> Callable[[], None]:
-    """Return a `preexec_fn` by which the kernel kills the new process with its parent."""
+    """Return a `preexec_fn` that makes the kernel kill the new process with its parent."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
@@ -113,7 +113,7 @@ def die_with_parent() -> Callable[[], None]:
 
 
 def start_time(pid: int) -> int | None:
-    """Return the clock ticks from the machine's start to a living process's, else None."""
+    """Return a living process's start in clock ticks since boot, else None."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -122,7 +122,7 @@ def start_time(pid: int) -> int | None:
 
 
 def list_session_members(session: int) -> list[int]:
-    """Return the living processes of a session but for its leader and the caller."""
+    """Return the living processes of a session except its leader and the caller."""
     members: list[int] = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) in (session, os.getpid()):
@@ -138,8 +138,8 @@ def list_session_members(session: int) -> list[int]:
 def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -> bool:
     """Kill the members of a session until none is left; return False if some stay.
 
-    A session holds every descendant of its leader, whatever process groups they made for themselves, and keeps its
-    number from being given to other processes while it has a member.
+    A session contains every descendant of its leader, whatever process groups they created, and its number is not
+    reused for other processes while it has a member.
     """
     deadline = time.monotonic() + _REAP_SECONDS
     while members := [pid for pid in list_session_members(session) if only(pid)]:
@@ -155,10 +155,10 @@ def kill_session(session: int, only: Callable[[int], bool] = lambda pid: True) -
 
 
 def kill_orphans(leader: int, started: int, programs: Collection[str]) -> bool:
-    """End what a session's leader left behind; return False if some stay.
+    """Kill what a session's leader left behind; return False if some stay.
 
-    `started` tells the leader from a later process of the same number, `programs` (parts of command lines, in lower
-    case) its descendants from those of such a one.
+    `started` distinguishes the leader from a later process with the same number, and `programs` (parts of command
+    lines, in lower case) its descendants from those of such a process.
     """
     now = start_time(leader)
     if now == started:

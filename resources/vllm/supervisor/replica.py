@@ -1,8 +1,8 @@
 """One `vllm serve` with its processes, and NVIDIA's MPS.
 
-Replicas of a server share the Multi-Process Service. Standard library only. Without MPS, processes take turns on a GPU.
-With it, their kernels run there at the same time: what a replica's step leaves free, the other's takes. The control
-daemon is the supervisor's own: it ends with the server, and no other process of the machine is its client.
+Replicas of a server share the Multi-Process Service. Without MPS, processes take turns on a GPU. With it, their kernels
+run at the same time: one replica uses what another's step leaves free. The control daemon belongs to the supervisor: it
+ends with the server, and has no other clients on the machine. This module uses only the standard library.
 """
 
 import os
@@ -22,13 +22,13 @@ from resources.vllm.supervisor.server_log import likely_cause, memory_lacked, po
 from resources.vllm.supervisor.server_state import POLL, ServerFolder, Specification
 
 _TAIL = 400
-"""Lines at a log's end that are searched for the cause: the tracebacks of an engine and of those that wait for it."""
+"""Lines at a log's end that are searched for the cause: tracebacks of an engine and of processes that wait for it."""
 _FAULT = 500
-"""First HTTP status that is the server's fault and may pass; below, the probe itself was refused."""
+"""First HTTP status that is the server's fault and may be temporary; below, the probe itself was refused."""
 
 
 class ServerFailure(Exception):
-    """The server cannot be brought to work; the log of `replica` tells most about it."""
+    """The error that a server does not work; the log of `replica` says most."""
 
     def __init__(self, reason: str, replica: int = 0) -> None:
         super().__init__(reason)
@@ -36,20 +36,20 @@ class ServerFailure(Exception):
 
 
 class OutOfGpuMemory(ServerFailure):
-    """The replica ended for want of GPU memory.
+    """The error that a replica ended for lack of GPU memory.
 
-    Another start may be the reason, since vLLM measures what is free.
+    A concurrent start may be the reason, because vLLM measures the free memory.
     """
 
 
 class PortConflict(Exception):
-    """Another process took the port between its choice and its use."""
+    """The error that another process took the port between its choice and its use."""
 
 
 class Replica:
-    """One `vllm serve` with everything it starts, below a guard.
+    """One `vllm serve` with everything that it starts, under a guard.
 
-    `beside` gives variables of its environment that may differ from start to start.
+    `beside` returns environment variables that may differ from start to start.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Replica:
 
     @property
     def target(self) -> Target:
-        """The server to probe."""
+        """The target for probes."""
         specification = self._specification
         return Target(self.url, self._api_key, specification.model, specification.runner, specification.images)
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Its own of the server's GPUs; none for a CPU build."""
+        """This replica's share of the server's GPUs; none for a CPU build."""
         gpus, group = self._specification.gpus, self._specification.tensor_parallel
         first = group * (self.index % max(1, len(gpus) // group))
         return gpus[first : first + group]
@@ -92,13 +92,13 @@ class Replica:
 
     @property
     def session(self) -> tuple[int, int]:
-        """Leader and its start time."""
+        """The session's leader and its start time."""
         assert self._server is not None
         return self._server.session
 
     @property
     def cause(self) -> str:
-        """The likely cause of its end, by its log and exit status."""
+        """The likely cause of its end, from its log and exit status."""
         return likely_cause(self._log_tail, self._server.status if self._server else None)
 
     @property
@@ -115,7 +115,7 @@ class Replica:
         return self._folder.log(self.index).read_text("utf-8", errors="replace").splitlines()
 
     def start(self, kept: tuple[int, ...]) -> None:
-        """Start it; the locks `kept` stay held until its last process is gone."""
+        """Start the replica; `kept` locks are held until its last process ends."""
         if self._specification.port and not _is_free(self.port):
             raise ServerFailure(
                 f"port {self.port} is taken; free it, or leave `port` at 0 for any free one", self.index
@@ -129,15 +129,16 @@ class Replica:
         return self._server is not None and self._server.status is not None
 
     def stop(self, at_once: bool = False) -> None:
-        """Stop it and everything it started; SIGTERM first unless `at_once`."""
+        """Stop the replica and everything it started, with SIGTERM first unless `at_once`."""
         if self._server is not None:
             self._server.stop(at_once)
             self._server = None
 
     def wait_ready(self, deadline: float) -> None:
-        """Wait until the replica has generated something, and has met requests of real size.
+        """Wait until the replica has generated something, and has been warmed up.
 
-        Raises `PortConflict` for a port that others took, or `ServerFailure`, which is `OutOfGpuMemory` for that cause.
+        Raises `PortConflict` if the port was taken by others, or `ServerFailure`, which is `OutOfGpuMemory` if memory
+        was the cause.
         """
         seconds = self._specification.start_timeout
         problem = "it did not open its port"
@@ -148,7 +149,7 @@ class Replica:
                 failure = OutOfGpuMemory if memory_lacked(self._log_tail) else ServerFailure
                 raise failure(f"it ended during its start: {self.cause}", self.index)
             try:
-                # A first answer may include minutes of compiling, so it gets all the time there is.
+                # A first answer may include minutes of compiling, so it gets all the remaining time.
                 probe(self.target, max(1.0, deadline - time.monotonic()))
                 self._warm_up(max(1.0, deadline - time.monotonic()))
             except UnreachableServer:
@@ -166,7 +167,7 @@ class Replica:
         raise ServerFailure(f"it was not ready within {seconds:g} s ({problem}; {self.cause})", self.index)
 
     def _warm_up(self, seconds: float) -> None:
-        """Warm the server up; a refusal costs the first page seconds, not the start."""
+        """Warm the server up; a refusal only delays the first page."""
         wanted = self._specification
         requests = FirstRequests(wanted.first_picture, wanted.first_text, wanted.first_count)
         with suppress(BadProbe):
@@ -186,7 +187,7 @@ class Replica:
             )
 
     def _environment(self) -> dict[str, str]:
-        # Helpers that a server calls (compilers' front ends, ninja) lie beside its program.
+        # Helpers that a server calls (compiler front ends, ninja) are beside its program.
         program = Path(self._specification.command[0])
         return {
             **os.environ,
@@ -224,13 +225,13 @@ def _is_free(port: int) -> bool:
 PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 _OF_MACHINE = Path("/tmp/nvidia-mps/control")
-"""The folder of the machine's own daemon, which processes use that are told nothing else."""
+"""The control socket of the machine's own daemon, which processes use unless told otherwise."""
 _START_SECONDS = 10.0
 _QUIT_SECONDS = 10.0
 
 
 class Mps:
-    """The control daemon of one server; clients of several on a GPU take turns."""
+    """The control daemon of one server; clients of several daemons on a GPU take turns."""
 
     def __init__(self, folder: ServerFolder, environment: Mapping[str, str]) -> None:
         self._folder = folder.path
@@ -240,7 +241,7 @@ class Mps:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which a process becomes its client; none while it does not run."""
+        """The variables that make a process its client; none while the daemon is not running."""
         return self._places if self.runs else {}
 
     @property
@@ -249,7 +250,7 @@ class Mps:
 
     @property
     def sessions(self) -> tuple[tuple[int, int], ...]:
-        """Leader and start time of its processes' session; none while it does not run."""
+        """Leader and start time of the daemon's session; none while it is not running."""
         return (self._daemon.session,) if self._daemon is not None and self.runs else ()
 
     @property
@@ -257,9 +258,9 @@ class Mps:
         return {_PIPES: str(self._pipes), _LOGS: str(self._pipes)}
 
     def start(self, kept: Sequence[int]) -> str:
-        """Start it unless one is there, and return why it cannot be had, else "".
+        """Start the daemon unless there is one; return why it cannot run, else "".
 
-        The locks `kept` stay held until its last process is gone.
+        The `kept` locks are held until its last process ends.
         """
         if self.runs or _PIPES in os.environ or _OF_MACHINE.exists():
             return ""
@@ -282,7 +283,7 @@ class Mps:
         return ""
 
     def stop(self) -> None:
-        """Stop it; its clients have ended before."""
+        """Stop the daemon, whose clients have already ended."""
         if self._daemon is None:
             return
         if self.runs and (program := shutil.which(PROGRAM)) is not None:
@@ -300,6 +301,6 @@ class Mps:
         self._daemon = None
 
     def _environment(self) -> dict[str, str]:
-        # It is to see every GPU: those that it sees it would number anew for its clients.
+        # The daemon must see every GPU, because it renumbers the GPUs that it sees for its clients.
         seen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         return {**seen, **self._given, **self._places}

@@ -1,4 +1,4 @@
-"""The log of a server: its start's progress, its end's cause. Standard library only."""
+"""The log of a server: its start's progress and its end's cause. Standard library only."""
 
 import logging
 import os
@@ -11,16 +11,16 @@ from resources.errors import EngineError
 from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState, server_folders
 
 _REPORT_SECONDS = 10.0
-"""Between two lines on a start's progress."""
+"""Seconds between two lines about the progress of a start."""
 _TURN_REPORT_SECONDS = 60.0
 _TURN_SECONDS = 1.0
-"""Every start waits for an instant; longer is for a GPU."""
+"""Seconds after which a waiting start is reported: every start waits for an instant, but longer only for a GPU."""
 _SHOWN = 20
 """Log lines shown when a start fails."""
 
 
 class StartReport:
-    """Logs how a start goes."""
+    """The log messages about a start."""
 
     def __init__(self, folder: ServerFolder, log: logging.Logger, restart: bool) -> None:
         self._folder = folder
@@ -33,7 +33,7 @@ class StartReport:
         self._reasons: set[tuple[int, str]] = set()
 
     def progress(self, state: ServerState) -> None:
-        """Log the server's new lines at level debug, and now and then the stage."""
+        """Log the server's new lines at level debug, and occasionally the stage."""
         if state.phase is Phase.WAITING:
             self._report_waiting(state.since)
             return
@@ -54,14 +54,14 @@ class StartReport:
             self._say("%s: %s, %.0f s so far, %s", server_name(self._folder), self._stage, elapsed, left)
 
     def ready(self, state: ServerState) -> None:
-        """Log that the server is ready, unless it was ready at once."""
+        """Log that the server is ready, unless it was ready immediately."""
         if self._last_report:
             seconds = time.monotonic() - self._began
             name, stages, urls = server_name(self._folder), self._folder.stages, ", ".join(state.urls)
             self._log.info("%s is ready after %.0f s at %s; its start: %s", name, seconds, urls, stages)
 
     def failure(self, state: ServerState) -> EngineError:
-        """Return the error for a server that ended; logs the last lines of its log."""
+        """Return the error for a server that ended, and log the end of its log."""
         log = self._folder.log(state.failed)
         if state.phase is Phase.STOPPED:
             return EngineError(f"{server_name(self._folder)} was stopped: {state.reason}")
@@ -88,7 +88,7 @@ class StartReport:
 
 
 def server_name(folder: ServerFolder) -> str:
-    """Return a server as log lines and errors call it."""
+    """Return the name of a server for log lines and errors."""
     return f"vLLM {folder.specification.model} ({folder.path.name[:6]})"
 
 
@@ -103,20 +103,20 @@ _STAGES = (
     (r"init engine \(profile", "opening the port"),
     (r"Starting vLLM server on", "answering a first request"),
 )
-"""Log lines that begin a stage of a start, in their order; before the first one is `_FIRST`."""
+"""Log lines that begin a stage of a start, in order; the stage before the first one is `_FIRST`."""
 
 _TIME = re.compile(r"(?:INFO|WARNING|DEBUG|ERROR) (\d\d-\d\d \d\d:\d\d:\d\d) ")
 
 
 def stage(line: str, before: str) -> str:
-    """Return the stage of a start after a log line; one that lags changes nothing."""
+    """Return the stage of a start after a log line; earlier stages change nothing."""
     names = [_FIRST, *(name for _, name in _STAGES)]
     ahead = _STAGES[names.index(before) if before in names else 0 :]
     return next((name for pattern, name in ahead if re.search(pattern, line)), before)
 
 
 def time_left(elapsed: float, last: float | None) -> str:
-    """Return how long it still takes, as learnt from the last start."""
+    """Return how long a start still takes, judging by the last one."""
     if last is None:
         return "first start here, so its weights may have to be fetched and compiled"
     if elapsed > last:
@@ -125,10 +125,9 @@ def time_left(elapsed: float, last: float | None) -> str:
 
 
 def stages(lines: Iterable[str], began: float, ready: float) -> str:
-    """Return the seconds of each stage of a start by its log.
+    """Return the seconds of each stage of a start, such as `importing vLLM 8 s`.
 
-    As `importing vLLM 8 s, ...`. `began` and `ready` are Unix times. A stage that the log does not tell is part of the
-    one before.
+    `began` and `ready` are Unix times. A stage that is not in the log counts as part of the previous one.
     """
     found = [(_FIRST, began)]
     for line in lines:
@@ -142,7 +141,7 @@ def stages(lines: Iterable[str], began: float, ready: float) -> str:
 
 
 class LogTail:
-    """Reads the lines, new ones alone if `skip`, of a log that may be replaced."""
+    """A reader of a log that may be replaced; with `skip`, only of new lines."""
 
     def __init__(self, path: Path, skip: bool = False) -> None:
         self._path = path
@@ -172,7 +171,7 @@ _MEMORY = (
     r"CUDA out of memory|OutOfMemoryError|No available memory for the cache blocks|Free memory on device"
     r"|is less than desired GPU memory utilization|larger than the available KV cache memory|Error in memory profiling"
 )
-"""Messages of vLLM when the card's memory does not suffice, or changes while it is measured."""
+"""Messages of vLLM if the GPU's memory does not suffice, or changes while it is measured."""
 
 _CAUSES: tuple[tuple[str, str], ...] = (
     (
@@ -250,21 +249,21 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "the lengths in the profile contradict each other or the model; the message says which",
     ),
 )
-"""(what the log says, the cause and what to do), most telling first: a cause often drags later ones behind it."""
+"""(pattern in the log, the cause and what to do), most specific first, because one cause often triggers others."""
 
 _ERROR = re.compile(r"(^|\s)(\w*(Error|Exception)\b.*|error: .*|ERROR.*)")
 _PREFIX = re.compile(r"^(\(\S+( pid=\d+)?\) )*((ERROR|WARNING|INFO|DEBUG|CRITICAL) \d\S* \d\S* (\[\S+\] ?)?)?")
 _ECHO = r"See root cause above"
-"""Processes that wait for an engine process do not say what it died of."""
+"""The message of processes that wait for an engine process, which does not say why it died."""
 _NEAR = 60
-"""Lines at the end that are searched first: a traceback. The cause of an engine's end lies before a second one."""
+"""Lines at the end that are searched first, which hold a traceback; an engine's own one comes before a second one."""
 _KILLED = 128 + 9
 _LONGEST = 300
-"""Characters of a log line that a one-line message can bear."""
+"""Most characters of a log line in a one-line message."""
 
 
 def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
-    """Return the cause and the line that tells it, else the last error line.
+    """Return the cause and the line that shows it, else the last error line.
 
     `status` is the server's exit status, 128 + n for signal n.
     """
@@ -281,7 +280,7 @@ def likely_cause(lines: Sequence[str], status: int | None = None) -> str:
 
 
 def port_taken(lines: Sequence[str]) -> bool:
-    """Return whether another process got the port first."""
+    """Return whether another process took the port first."""
     return any(re.search(_CAUSES[0][0], line) for line in lines)
 
 

@@ -1,7 +1,8 @@
 """The folder of a server that processes share: specification, state, locks and logs.
 
-GPUs are locked here too: one server at a time, or all that fit beside others. The kernel drops a lock with the last
-process that holds it, however that one ends, so a lock is the only proof of life here. Standard library only.
+GPUs are locked here too, for one server at a time or for all that fit side by side. The kernel releases a lock with the
+last process that holds it, however it ends, so a lock is the only proof of life. This module uses only the standard
+library.
 """
 
 import fcntl
@@ -17,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 POLL = 0.1
-"""Seconds between two reads of a lock or a state; a read is two system calls."""
+"""Seconds between two reads of a lock or state; a read takes two system calls."""
 
 
 class Phase(StrEnum):
     """A phase of a server's life."""
 
     WAITING = "waiting"
-    """For the GPU."""
+    """It waits for the GPU."""
     STARTING = "starting"
     READY = "ready"
     STOPPING = "stopping"
@@ -33,7 +34,7 @@ class Phase(StrEnum):
 
     @property
     def is_live(self) -> bool:
-        """True when it answers or is about to."""
+        """Whether the server answers or is about to."""
         return self not in (Phase.STOPPING, Phase.STOPPED, Phase.FAILED)
 
 
@@ -41,9 +42,9 @@ class Phase(StrEnum):
 class Specification:
     """Everything a supervisor needs to run a server. Times are seconds.
 
-    `command` lacks the port; `gpus` are as in CUDA_VISIBLE_DEVICES, given to the replicas by turns, in groups of
-    `tensor_parallel`; `port` 0 is any free one; `images` tells whether a readiness probe may carry a picture;
-    `first_picture` and `first_text` are the sizes of the `first_count` requests that it answers before it is called
+    `command` lacks the port; `gpus` are as in CUDA_VISIBLE_DEVICES, assigned to the replicas in turn, in groups of
+    `tensor_parallel`; `port` 0 means any free one; `images` says whether a readiness probe may contain a picture;
+    `first_picture` and `first_text` are the sizes of the `first_count` requests that it answers before it counts as
     ready; `version` is what /version must answer, "" for any.
     """
 
@@ -72,11 +73,11 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of a server, as its supervisor wrote it last.
+    """The state of a server, as last written by its supervisor.
 
-    `boot` counts every start of a server of this specification. `since` and `restarts` are Unix times. `sessions` are
-    (leader, its start time) of the sessions that the server's processes live in; `failed` is the replica whose log
-    tells most about a failure.
+    `boot` counts every start of a server with this specification. `since` and `restarts` are Unix times. `sessions` are
+    (leader, its start time) of the sessions of the server's processes; `failed` is the replica whose log says most
+    about a failure.
     """
 
     phase: Phase
@@ -99,22 +100,22 @@ class ServerFolder:
 
     @property
     def lease(self) -> Path:
-        """Locked shared by everyone who uses the server; its time stamp is the last use."""
+        """The file that users of the server lock (shared); its time is the last use."""
         return self.path / "lease"
 
     @property
     def supervisor(self) -> Path:
-        """Locked by the supervisor as long as it lives."""
+        """The file that the supervisor locks as long as it lives."""
         return self.path / "supervisor"
 
     @property
     def processes(self) -> Path:
-        """Locked by the supervisor and its guards until the last process, killed or not, ends."""
+        """The file locked by the supervisor and its guards until the last process ends."""
         return self.path / "processes"
 
     @property
     def starting(self) -> Path:
-        """Locked by who starts a supervisor."""
+        """The file locked by a process that starts a supervisor."""
         return self.path / "starting"
 
     @property
@@ -122,16 +123,16 @@ class ServerFolder:
         return self.path / "supervisor.log"
 
     def log(self, replica: int) -> Path:
-        """Return what a replica printed since its last start; the start before is in `.1`."""
+        """Return the log of a replica's last start; the previous start is in `.1`."""
         return self.path / f"server-{replica}.log"
 
     def restart_request(self, boot: int, replica: int | None = None) -> Path:
-        """Return the file by which a client reports that boot, or a replica, as dead."""
+        """Return the file by which a client reports a boot, or a replica, as dead."""
         return self.path / (f"restart-{boot}" if replica is None else f"restart-{boot}-{replica}")
 
     @property
     def is_supervised(self) -> bool:
-        """True while a supervisor is alive."""
+        """Whether a supervisor is alive."""
         fd = try_lock(self.supervisor, fcntl.LOCK_SH)
         if fd is not None:
             os.close(fd)
@@ -141,7 +142,7 @@ class ServerFolder:
     def specification(self) -> Specification:
         known = {field.name for field in fields(Specification)}
         stored = json.loads((self.path / "specification.json").read_text("utf-8"))
-        # A supervisor of another version of this code may have written more.
+        # A supervisor of another version of this code may have written more fields.
         values = {name: value for name, value in stored.items() if name in known}
         lists = {name: tuple(values[name]) for name in ("command", "gpus", "first_picture") if name in values}
         return Specification(**{**values, **lists})
@@ -151,7 +152,7 @@ class ServerFolder:
 
     @property
     def state(self) -> ServerState | None:
-        """The state of the server, None before the first start."""
+        """The state of the server, or None before the first start."""
         try:
             values = json.loads((self.path / "state.json").read_text("utf-8"))
         except FileNotFoundError:
@@ -165,7 +166,7 @@ class ServerFolder:
 
     @property
     def boot_seconds(self) -> float | None:
-        """Seconds of the last start; None when there was none."""
+        """Seconds of the last start, or None if there was none."""
         try:
             return float((self.path / "boot_seconds").read_text())
         except FileNotFoundError:
@@ -176,7 +177,7 @@ class ServerFolder:
 
     @property
     def stages(self) -> str:
-        """Seconds of each stage of a replica's last start; empty when there was none."""
+        """Seconds of each stage of a replica's last start; empty if there was none."""
         try:
             return str(json.loads((self.path / "stages").read_text("utf-8")))
         except FileNotFoundError:
@@ -186,7 +187,7 @@ class ServerFolder:
         self._write("stages", stages)
 
     def _write(self, name: str, value: Any) -> None:
-        descriptor, scratch = tempfile.mkstemp(dir=self.path, prefix=name)  # of mode 0600: a state holds a key
+        descriptor, scratch = tempfile.mkstemp(dir=self.path, prefix=name)  # mode 0600, because a state holds a key
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False)
         os.replace(scratch, self.path / name)
@@ -195,8 +196,8 @@ class ServerFolder:
 def runtime_folder() -> Path:
     """Return the folder of this user's servers: $KOPUB_RUNTIME, else one in /tmp.
 
-    It is made if need be. It belongs to the machine, as GPUs do, and to no session or checkout: a daemon and a command
-    line must find the same servers. Raises `PermissionError` for a folder that others could have put there.
+    It is created if needed. Like GPUs, it belongs to the machine and not to a session or checkout, because a daemon and
+    a command line must find the same servers. Raises `PermissionError` for a folder that others could have created.
     """
     chosen = os.environ.get("KOPUB_RUNTIME")
     folder = Path(chosen) if chosen else Path("/tmp") / f"kopub-{os.getuid()}"
@@ -208,12 +209,12 @@ def runtime_folder() -> Path:
 
 
 def no_runtime_folder(error: OSError) -> str:
-    """Return the message for a person when `runtime_folder` fails."""
+    """Return the message for a person if `runtime_folder` fails."""
     return f"no folder for the servers' locks: {error}"
 
 
 def server_folders() -> Iterator[ServerFolder]:
-    """Yield the folders of all servers that were ever started on this machine."""
+    """Yield the folders of all servers ever started on this machine."""
     for path in sorted(runtime_folder().glob("*/specification.json")):
         yield ServerFolder(path.parent)
 
@@ -229,7 +230,7 @@ def try_lock(path: Path, kind: int) -> int | None:
 
 @contextmanager
 def locked(path: Path, kind: int, seconds: float) -> Iterator[int]:
-    """Hold a lock; raises `TimeoutError` when it is not to be had in time."""
+    """Hold a lock. Raises `TimeoutError` if it is not free in time."""
     deadline = time.monotonic() + seconds
     while (fd := try_lock(path, kind)) is None:
         if time.monotonic() > deadline:
@@ -242,12 +243,12 @@ def locked(path: Path, kind: int, seconds: float) -> Iterator[int]:
 
 
 def change_phase(state: ServerState, phase: Phase, **changes: Any) -> ServerState:
-    """Return `state` in another phase, from now on."""
+    """Return `state` in another phase, which begins now."""
     return replace(state, phase=phase, since=time.time(), **changes)
 
 
 _REQUEST_SECONDS = 5.0
-"""A waiting supervisor renews its request every `POLL` seconds, so one this old has been given up."""
+"""Age in seconds of an abandoned request; a waiting supervisor renews its request every `POLL` seconds."""
 
 
 @contextmanager
@@ -256,8 +257,8 @@ def hold_gpus(
 ) -> Iterator[tuple[int, ...]]:
     """Hold the locks of `gpus`; yields their descriptors, which child processes may inherit.
 
-    `wait(gpu)` is called until the GPU is free, and ends the wait by raising. All supervisors lock their GPUs in the
-    same order, and one that nobody uses gives way to a request, so none waits in a circle.
+    `wait(gpu)` is called until the GPU is free, and ends the wait by raising. There are no deadlocks, because all
+    supervisors lock their GPUs in the same order, and one that nobody uses gives way to a request.
     """
     with _open_locks(runtime, gpus, "") as files:
         for gpu, file in files.items():

@@ -1,7 +1,7 @@
 """The detached process that owns one server: it starts, watches, restarts and stops it.
 
-`python -m resources.vllm.supervisor.supervisor FOLDER` returns once the supervisor runs on its own (status 0)
-or another one was faster (status 3). Standard library only.
+`python -m resources.vllm.supervisor.supervisor FOLDER` returns once the supervisor runs on its own (status 0), or if
+another one was faster (status 3). This module uses only the standard library.
 """
 
 import fcntl
@@ -34,11 +34,11 @@ from resources.vllm.supervisor.server_state import (
 ANOTHER_RUNS = 3
 
 _CLAIM_SECONDS = 2.0
-"""Other processes hold the lock for an instant to see whether a supervisor lives."""
+"""Seconds to try for the lock, which other processes hold for an instant to check whether a supervisor is alive."""
 _RESTART_WINDOW = 3600.0
-"""Restarts older than this say nothing about the server's health now."""
+"""Age in seconds beyond which restarts say nothing about the server's present health."""
 _PORTS_TRIED = 3
-"""Free ports that another process may snatch away before the server binds one."""
+"""Free ports to try, because another process may take one before the server binds it."""
 
 _CROWDED = "the GPU's memory did not suffice while another server started on it"
 
@@ -46,11 +46,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stop(Exception):
-    """The server is to be stopped; nothing is wrong."""
+    """The signal to stop the server although nothing is wrong."""
 
 
 class Supervisor:
-    """Runs one server from the lock on its GPU to its stop."""
+    """The owner of one server, from the lock on its GPU until it is stopped."""
 
     def __init__(self, folder: ServerFolder) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Supervisor:
         self._last_use = time.time()
         before = folder.state
         boot = before.boot + 1 if before else 1
-        # A life that did not end by itself counts as a death of the server.
+        # A previous life that did not end properly counts as a death of the server.
         restarts = (*before.restarts, time.time()) if before and before.phase.is_live else ()
         sessions = before.sessions if before else ()
         self._state = ServerState(Phase.WAITING, boot, os.getpid(), time.time(), restarts=restarts, sessions=sessions)
@@ -68,7 +68,7 @@ class Supervisor:
         self._publish(Phase.WAITING)
 
     def run(self) -> None:
-        """Run until stopped. A failure is in the state, not raised."""
+        """Run until stopped; a failure is written to the state, not raised."""
         self._publish(Phase.WAITING, supervisor=os.getpid())
         phase, reason, failed = Phase.STOPPED, "", 0
         try:
@@ -93,7 +93,7 @@ class Supervisor:
             phase, reason = Phase.FAILED, f"the supervisor failed: {type(error).__name__}: {error}"
             raise
         finally:
-            for number in _SIGNALS:  # one is enough; the clean-up must not be cut short
+            for number in _SIGNALS:  # one signal is enough, and the clean-up must not be interrupted
                 signal.signal(number, signal.SIG_IGN)
             self._publish(Phase.STOPPING)
             for replica in self._replicas:
@@ -102,7 +102,7 @@ class Supervisor:
             self._publish(phase, reason=reason, failed=failed, urls=(), api_key="", sessions=())
 
     def _end_orphans(self) -> None:
-        """End what killed supervisors and guards left behind: it may fill the GPU."""
+        """Kill what dead supervisors and guards left behind, as it may fill the GPU."""
         for folder in server_folders():
             state = folder.state
             if state is not None and (folder == self._folder or not folder.is_supervised):
@@ -121,7 +121,7 @@ class Supervisor:
         self._folder.write_boot_seconds(time.monotonic() - started)
 
     def _bring_up(self, replicas: list[Replica], **changes: object) -> None:
-        """Start replicas side by side; those that other starts left without memory again, each alone."""
+        """Start replicas side by side, then those that lacked memory again, each alone."""
         late: list[Replica] = []
         with self._starting(alone=False):
             if self._specification.mps and (problem := self._mps.start(self._locks)):
@@ -166,7 +166,7 @@ class Supervisor:
         return hold_starts(self._folder.path.parent, self._specification.gpus, alone, self._wait_for_starts)
 
     def _is_gpu_shared(self, replica: Replica, beside: list[Replica], since: float) -> bool:
-        """Return whether another replica or server started on the replica's GPU since a time."""
+        """Return whether another replica or server has started on a replica's GPU since a time."""
         if any(other is not replica and set(other.gpus) & set(replica.gpus) for other in beside):
             return True
         others = (folder for folder in server_folders() if folder != self._folder)
@@ -178,7 +178,7 @@ class Supervisor:
         return (*(replica.session for replica in self._replicas if replica.started), *self._mps.sessions)
 
     def _watch(self) -> None:
-        """Look once at the server, at its users and at who else requests the GPU."""
+        """Check the server, its users and other requests for the GPU once."""
         unused = self._idle_seconds()
         broken = [replica for replica in self._replicas if replica.has_ended()]
         if broken and unused is not None:
@@ -193,12 +193,12 @@ class Supervisor:
             limit = self._specification.idle_seconds
             if is_requested(self._folder.path.parent, self._specification.gpus):
                 limit = min(limit, self._specification.yield_seconds)
-            # A lease got here is held until this process ends: who comes now waits, and then starts a new server.
+            # A lease acquired here is held until this process ends, so newcomers wait and then start a new server.
             if unused >= limit and try_lock(self._folder.lease, fcntl.LOCK_EX) is not None:
                 raise Stop(f"nobody used it for {limit:g} s")
 
     def _requests(self) -> list[Path]:
-        """Return the files of restart requests: for the whole server, then each replica."""
+        """Return the files of restart requests, for the whole server and for each replica."""
         of = (None, *range(len(self._replicas)))
         return [self._folder.restart_request(self._state.boot, index) for index in of]
 
@@ -208,12 +208,12 @@ class Supervisor:
         return [replica for replica, reported in zip(self._replicas, each, strict=True) if reported or everyone]
 
     def _restart(self, broken: list[Replica], reported: list[Replica]) -> None:
-        """Restart the broken replicas, and those reported, and probed, that hang."""
+        """Restart the broken replicas, and those reported ones that a probe finds hanging."""
         reason = f"it died: {broken[0].cause}" if broken else "it did not answer"
         for replica in reported:
             if replica not in broken and not is_alive(replica.target, self._specification.hang_seconds):
                 broken.append(replica)
-        if not broken:  # the report was a mistake; the new boot tells the client so
+        if not broken:  # the report was a mistake, which the new boot shows to the client
             self._publish(Phase.READY, boot=self._state.boot + 1)
             return
         recent = tuple(at for at in self._state.restarts if time.time() - at < _RESTART_WINDOW)
@@ -225,7 +225,7 @@ class Supervisor:
         self._bring_up(broken)
 
     def _idle_seconds(self) -> float | None:
-        """Return the seconds since the last use, None while someone holds a lease."""
+        """Return the seconds since the last use, or None while anyone holds a lease."""
         lease = try_lock(self._folder.lease, fcntl.LOCK_EX)
         if lease is None:
             self._last_use = time.time()
@@ -242,7 +242,7 @@ class Supervisor:
         time.sleep(POLL)
 
     def _wait_for_starts(self, name: str) -> None:
-        """Wait for servers that start on a GPU, each with its own time limit."""
+        """Wait for servers that are starting on a GPU, each with its own time limit."""
         if self._idle_seconds() is not None and time.time() - self._last_use > self._specification.yield_seconds:
             raise Stop("nobody waits for it any more")
         time.sleep(POLL)
@@ -258,7 +258,7 @@ class Supervisor:
 
 
 def main(path: str) -> int:
-    """Claim the folder, then run on as a process of its own."""
+    """Claim the folder, then continue as a detached process."""
     folder = ServerFolder(Path(path))
     deadline = time.monotonic() + _CLAIM_SECONDS
     while try_lock(folder.supervisor, fcntl.LOCK_EX) is None:  # its descriptor is kept open to the end
