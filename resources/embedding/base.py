@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Embedding:
     """The vector of a page, a text, a query or a figure.
 
-    `vector` is float32 of shape (dim,) with L2 norm 1, and None unless the state is `ok`.
+    `vector` is float32 of shape (dim,) with L2 norm 1, or None unless the state is `ok`.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Embedding:
 
 
 MAX_DIM = 16_384
-"""Numbers of a vector, at most: no model in use has more, and a store of longer ones would not fit in memory."""
+"""Largest dimension of a vector: no model in use has more, and a store of longer vectors would not fit in memory."""
 
 
 class Embedder(Engine):
@@ -41,18 +41,18 @@ class Embedder(Engine):
     """
 
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text"})
-    """Kinds of vectors that a query's vector can be compared with; `figure` where it makes vectors of figures."""
+    """Kinds of vectors that a query's vector can be compared with; `figure` if the engine makes vectors of figures."""
 
     is_lexical: ClassVar[bool] = False
-    """True where vectors compare spelling: a page without a word of the query cannot match it well."""
+    """Whether vectors compare spelling, so that a page without a word of the query cannot match it well."""
 
     typical_image_seconds: ClassVar[float] = 0.05
-    """`typical_seconds` of a page's picture."""
+    """`typical_seconds` for a page image."""
 
     dim: int
 
     def prepare_texts(self) -> None:
-        """Prepare for texts and queries alone, which may need less than pictures do."""
+        """Prepare for texts and queries only, which may need less than pictures."""
         self.prepare()
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Embedder(Engine):
     def embed_figures(self, figures: Iterable["FigurePicture"], most_pixels: int) -> Iterator[Embedding]:
         """Yield vectors of figures from captions and pictures of at most `most_pixels`.
 
-        Only an engine with `figure` among its `queries_match` is asked.
+        This is only called for an engine with `figure` among its `queries_match`.
         """
         raise EngineError(f"{type(self).__name__} makes no vectors of figures: set figures.vectors to false")
 
@@ -73,13 +73,13 @@ class Embedder(Engine):
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         """Yield vectors of pairs (id, query).
 
-        They are compared with those of `queries_match` by dot product.
+        They are compared with vectors of `queries_match` by dot product.
         """
 
     def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray] | None":
         """Return vectors of a page and a text by the model's own code.
 
-        In full precision, each (dim,) of norm 1. For a self-test; None where there is no such code. Raises
+        They are in full precision, each (dim,) of norm 1, for a self-test; None if there is no such code. Raises
         `EngineError`.
         """
         return None

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 class HashedEmbedder(Embedder):
     """Lexical vectors of texts and queries, and look-alike vectors of pages, on any machine.
 
-    Terms are hashed into `dim` signed buckets (Weinberger et al., 2009: "Feature Hashing for Large
-    Scale Multitask Learning"), so nothing is learnt, stored or downloaded. Text vectors know no
-    synonyms; image vectors compare with image vectors only. The vector of a figure is that of its caption:
-    a figure without one has none.
+    Terms are hashed into `dim` signed buckets (Weinberger et al., 2009: "Feature Hashing for Large Scale Multitask
+    Learning"), so nothing is learnt, stored or downloaded. Text vectors know no synonyms; image vectors can only be
+    compared with image vectors. The vector of a figure is that of its caption, so a figure without one has none.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.hashed", {1: "the first release"})
@@ -55,12 +54,13 @@ class HashedEmbedder(Embedder):
         yield from bounded_map(self._embed_image, pages, self.threads)
 
     def embed_texts(self, texts: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
-        # One after the other: a text takes about a millisecond of Python, which threads would not share.
+        # Texts are embedded one after another, because each takes about a millisecond of Python, which threads cannot
+        # share.
         for id, text in texts:
             yield self._embed_text(id, text)
 
     def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
-        # A descriptor of its picture would compare with no query.
+        # A descriptor of the figure's picture could not be compared with any query.
         for figure in figures:
             if figure.caption.strip():
                 yield self._embed_text(figure.id, figure.caption)
@@ -84,7 +84,7 @@ class HashedEmbedder(Embedder):
         return self._embed(page.page_id, terms, "the page is of one colour")
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
-        """Return the signed hash of terms at unit length, `blank` where none are left."""
+        """Return the signed hash of terms at unit length, `blank` if none are left."""
         summed = self._hasher.transform([terms]).toarray()[0]
         norm = np.sqrt(np.sum(summed * summed))
         if not norm:
@@ -100,26 +100,26 @@ class HashedEmbedder(Embedder):
 
 _NGRAM_SIZES = (2, 3)
 _OPENINGS = (50, 100, 200, 400)
-"""Characters from the start that count again: a page opens with its heading and says what it is about."""
+"""Lengths of the openings that count again, because a page opens with its heading and says what it is about."""
 _OPENING_WEIGHT = 0.5
-"""Share of the whole text's weight, for each opening."""
+"""Weight of each opening, as a share of the whole text's weight."""
 _WORD_START = " "
 _STEM_WEIGHT = 2.0
-"""Weight of an n-gram at the start of a word: Korean stems come first, grammar follows."""
+"""Weight of an n-gram at the start of a word, because Korean stems come first and grammar follows."""
 
 _SEPARATORS = re.compile(r"[\W_]+")
 _ENDING = re.compile(
     r"(?:(?:합|됩|입|습|읍)?니(?:다|까)|하?십시오|하?세요|(?:인|한)가요|나요|까요|[어아해에예]요|(?<=[가-힣]{2})다)$"
 )
-"""Polite and questioning sentence endings: every sentence has one, whatever it is about."""
+"""Polite and interrogative sentence endings, which every sentence has, whatever it is about."""
 
 
 def weigh_ngrams(text: str) -> dict[str, float]:
     """Return the character n-grams of a text with their weights.
 
-    Empty when it holds neither letter nor digit. A term's weight is 1 + ln(count), doubled at the start of a word, over
-    the text's L2 norm, in the whole text and in each of its openings. n-grams stay within a word and know where a word
-    begins but not where it ends, since Korean words end in particles.
+    They are empty if it has neither letters nor digits. A term's weight is 1 + ln(count), doubled at the start of a
+    word, divided by the text's L2 norm, in the whole text and in each of its openings. n-grams stay within a word and
+    mark where a word begins but not where it ends, because Korean words end in particles.
     """
     words = _SEPARATORS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split()
     stems = [stem for word in words if (stem := _ENDING.sub("", word))] or words
@@ -150,24 +150,24 @@ def _ngrams(text: str) -> Iterator[str]:
 
 
 _WIDTH, _HEIGHT = 352, 496
-"""An A4 page at about 42 dpi, where lines of text are still apart. Every page is scaled to it."""
+"""The size to which every page is scaled: A4 at about 42 dpi, where lines of text are still separate."""
 _THUMBNAIL = (32, 44)
 _CELLS_ACROSS, _CELLS_DOWN = 8, 11
 _DIRECTIONS = 8
 _COLOUR_BINS = [12, 4, 4]
 _PROFILE = 64
 _BLOCK_WEIGHTS = {"thumbnail": 1.0, "edges": 1.0, "colours": 0.5, "profiles": 0.5}
-"""Colours and profiles alone find a recompressed or shifted page less often than the other two."""
+"""Weights of the blocks: colours and profiles alone find a recompressed or shifted page less often than the others."""
 _EMPTY_CONTRAST = 8
-"""Grey levels between the lightest and darkest spot; JPEG noise on an empty page stays below this."""
+"""Grey levels between the lightest and darkest spot of a page; JPEG noise on an empty page stays below this."""
 
 
 def describe_page(image: np.ndarray) -> np.ndarray:
     """Return the descriptor of an RGB page, float64 of shape (2432,).
 
-    It has shape (0,) for a page of one colour. Blocks, each of L2 norm 1 times its weight: the blurred thumbnail of the
-    ink; histograms of gradient directions in 8 x 11 cells (Dalal and Triggs, 2005, unsigned, square-rooted); the HSV
-    histogram; the ink by row and by column.
+    It has shape (0,) for a page of one colour. It consists of blocks, each of L2 norm 1 times its weight: the blurred
+    thumbnail of the ink; histograms of gradient directions in 8 x 11 cells (Dalal and Triggs, 2005, unsigned,
+    square-rooted); the HSV histogram; the ink by row and by column.
     """
     import cv2
 
@@ -212,7 +212,7 @@ def _profile(ink: np.ndarray) -> np.ndarray:
 
 
 def _unit_vector(values: np.ndarray) -> np.ndarray:
-    """Return `values` about their mean at L2 norm 1; zeros for equal ones."""
+    """Return `values`, centred and at L2 norm 1; zeros if all are equal."""
     centred = values - values.mean()
     norm = np.sqrt(np.sum(centred * centred))
     return centred / norm if norm else centred

@@ -41,8 +41,8 @@ _TEXT_MODULES = ("resources.embedding.qwen3_vl_handlers",)
 class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     """Makes vectors by which a query finds pages by image or text.
 
-    Li et al., 2026, arXiv 2601.04720. Prompts, image sizes and pooling are those of the authors' own code. A vector is
-    the hidden state of the last token; its first `dim` numbers, brought to norm 1, are a vector too (Matryoshka
+    See Li et al., 2026, arXiv 2601.04720. Prompts, image sizes and pooling are those of the authors' own code. A vector
+    is the hidden state of the last token; its first `dim` numbers, scaled to norm 1, are also a vector (Matryoshka
     representation learning, Kusupati et al., 2022). A text of more than `max_tokens` is embedded in chunks, whose mean
     is its vector.
     """
@@ -77,7 +77,7 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     @field_validator("instruction", "query_instruction")
     @classmethod
     def _sentence(cls, instruction: str) -> str:
-        """Make an instruction a sentence with its end, as the authors send it."""
+        """End an instruction with a punctuation mark, as the authors do."""
         said = instruction.strip()
         if not said:
             raise ValueError("an instruction is needed; the model was trained with one")
@@ -126,7 +126,7 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     def reference(self, page: Page, text: str) -> "tuple[np.ndarray, np.ndarray]":
         """Return vectors by transformers in float32 on the host.
 
-        It takes 10 GB of memory for the 2B model.
+        This takes 10 GB of memory for the 2B model.
         """
         raw = reference_vectors(
             self.server.python(), self.server, self.instruction, bytes(page.data), self.max_pixels, text
@@ -153,7 +153,7 @@ def _make_failed(job: PageVectorJob | FigureVectorJob | TextVectorJob, reason: s
 
 _SCRIPT = Path(__file__).with_name("transformers_vectors.py")
 _SECONDS = 1200.0
-"""A page takes 15 TFLOP in float32: half a minute on 16 cores, ten minutes on a small laptop."""
+"""Most seconds for a page of 15 TFLOP in float32: half a minute on 16 cores, ten minutes on a small laptop."""
 
 
 def reference_vectors(
@@ -161,7 +161,7 @@ def reference_vectors(
 ) -> np.ndarray:
     """Return raw vectors (2, width) of an encoded page and a text by transformers.
 
-    `python` is the interpreter that has it. Raises `EngineError` where it cannot be run.
+    `python` is an interpreter with transformers. Raises `EngineError` if it cannot be run.
     """
     with TemporaryDirectory(prefix="kopub-reference-") as folder:
         picture, inputs, output = (Path(folder) / name for name in ("page", "inputs.json", "vectors.npy"))
@@ -172,7 +172,7 @@ def reference_vectors(
         ]
         inputs.write_text(json.dumps(items), "utf-8")
         command = [python, str(_SCRIPT), str(_checkpoint(server)), str(inputs), str(output)]
-        # The modules beside the script are no modules of transformers'.
+        # The modules beside the script must not be imported by transformers.
         alone = {**os.environ, "PYTHONSAFEPATH": "1"}
         try:
             done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -185,7 +185,7 @@ def reference_vectors(
 
 
 def _checkpoint(server: VLLMServerFields) -> Path:
-    """Return the folder of the weights, which may be in the Hub's cache."""
+    """Return the folder of the weights, possibly in the Hub's cache."""
     from huggingface_hub import snapshot_download
 
     if server.folder.is_dir():

@@ -33,12 +33,12 @@ from resources.vllm.client.requests import (
 
 PATH = "/v1/embeddings"
 _FORMAT = {"encoding_format": "base64", "embed_dtype": "float32", "endianness": "little"}
-"""Every bit of the vector, in a third of the bytes that decimals take."""
+"""The format that keeps every bit of the vector, in a third of the bytes that decimals take."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorAnswer:
-    """A vector as the server made it, float32, and the tokens of its prompt."""
+    """A vector as the server made it, float32, and its prompt's number of tokens."""
 
     vector: np.ndarray
     tokens: int
@@ -64,7 +64,7 @@ def _frame(model: str, instruction: str, media_type: str, text: str) -> Frame:
                 {"role": "system", "content": [{"type": "text", "text": instruction}]},
                 {"role": "user", "content": [image_part(media_type), *beside]},
             ],
-            # The vector is read at the token that the tokenizer adds after the answer's opening; by default,
+            # The vector is taken at the token that the tokenizer adds after the answer's opening; by default,
             # embedding requests have neither.
             "add_generation_prompt": True,
             "add_special_tokens": True,
@@ -84,7 +84,7 @@ def read_vector(answer: Any) -> VectorAnswer:
 
 
 _SURE = 3
-"""Vectors of another width, and none of the right one, after which the server serves another model."""
+"""Number of vectors of a wrong width, with none of the right width, that prove that the server serves another model."""
 
 _CAPTION_TOKENS = 256
 """The most characters of a figure's caption: some 200 syllables."""
@@ -92,7 +92,7 @@ _CAPTION_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class PageVectorJob:
-    """A page to be embedded, as it travels to a client process."""
+    """A page to be embedded, as it is sent to a client process."""
 
     id: str
     data: bytes
@@ -100,7 +100,7 @@ class PageVectorJob:
 
 @dataclass(frozen=True, slots=True)
 class FigureVectorJob:
-    """A figure to be embedded with its caption, as it travels to a client process."""
+    """A figure to be embedded with its caption, as sent to a client process."""
 
     id: str
     data: bytes
@@ -119,7 +119,7 @@ class TextVectorJob:
 class EmbeddingSettings:
     """Settings of requests and vectors.
 
-    The model's vectors have `width` numbers, ours the first `dim`; limits are in tokens.
+    The model's vectors have `width` numbers, of which ours are the first `dim`; limits are in tokens.
     """
 
     instruction: str
@@ -131,7 +131,7 @@ class EmbeddingSettings:
 
 @dataclass(frozen=True, slots=True)
 class VectorRequest:
-    """One request: its body by the model's name, and the tokens of its prompt."""
+    """One request: its body as a function of the model's name, and its prompt's tokens."""
 
     body: Callable[[str], bytes]
     tokens: int
@@ -139,9 +139,9 @@ class VectorRequest:
 
 @dataclass(slots=True)
 class PreparedVector:
-    """A job with its requests. `predetermined` is set when no request is needed.
+    """A job with its requests; `predetermined` is set if no request is needed.
 
-    `untouched` are the source's bytes where they are sent as they are.
+    `untouched` are the source's bytes if they are sent unchanged.
     """
 
     id: str
@@ -152,7 +152,7 @@ class PreparedVector:
 
 
 class _UnusableVector(Exception):
-    """The answer is no vector of the text or image."""
+    """The error that an answer is not a vector of the text or image."""
 
 
 class EmbeddingHandler:
@@ -167,10 +167,10 @@ class EmbeddingHandler:
         self._right = self._wrong = 0
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing, because there is nothing to release."""
 
     async def finish(self, ready: PreparedVector, client: Client) -> tuple[Embedding, JobFigures]:
-        """Send all requests and make one vector of the answers; one failure fails all."""
+        """Send all requests, and make one vector of the answers; one failure fails the job."""
         if ready.predetermined is not None:
             return ready.predetermined, ready.figures
         try:
@@ -184,7 +184,7 @@ class EmbeddingHandler:
         return made, ready.figures
 
     async def _explain_refusal(self, prepared: PreparedVector, reason: str) -> Embedding:
-        """Return the result of a refused request, for which undecoded bytes may be to blame."""
+        """Return the result of a refused request; undecoded bytes may be to blame."""
         if prepared.untouched is not None:
             try:
                 await asyncio.to_thread(decode, prepared.untouched)
@@ -201,7 +201,7 @@ class EmbeddingHandler:
         return answer
 
     def _check(self, request: VectorRequest, answer: VectorAnswer) -> None:
-        """Raise `_UnusableVector` for a wrong vector, and `EngineError` when the server makes no right ones."""
+        """Raise `_UnusableVector` for a wrong vector, `EngineError` if all are wrong."""
         width = len(answer.vector)
         if width != self._settings.width:
             self._wrong += 1
@@ -219,9 +219,9 @@ class EmbeddingHandler:
             raise _UnusableVector("the server's vector holds NaN or infinity")
 
     def _pool(self, chunks: Sequence[VectorAnswer]) -> np.ndarray:
-        """Return the mean of the chunks' vectors weighted by tokens, of norm 1.
+        """Return the mean of the chunks' vectors, weighted by tokens, at norm 1.
 
-        Each is cut to `dim` and brought to norm 1 before.
+        Before that, each is cut to `dim` and scaled to norm 1.
         """
         cut = np.stack([chunk.vector[: self._settings.dim] for chunk in chunks]).astype(np.float64)
         norms = np.linalg.norm(cut, axis=1, keepdims=True)
@@ -240,7 +240,7 @@ Pictured = TypeVar("Pictured", PageVectorJob, FigureVectorJob)
 class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
     """The common part of the `Handler`s of pages and figures.
 
-    Raises `EngineError` where PyTorch is not installed.
+    Raises `EngineError` if PyTorch is not installed.
     """
 
     def __init__(self, settings: EmbeddingSettings, tokenizer: Path) -> None:
@@ -248,7 +248,7 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
         check_resizer()
 
     def prepare(self, job: Pictured) -> PreparedVector:
-        """Decode and resize the picture, unless its bytes can go as they are."""
+        """Decode and resize the picture, unless its bytes can be sent unchanged."""
         started = time.perf_counter()
         prepared = PreparedVector(job.id)
         try:
@@ -262,7 +262,7 @@ class ImageEmbeddingHandler(EmbeddingHandler, ABC, Generic[Pictured]):
 
     @abstractmethod
     def _ask(self, job: Pictured, image: PageImage, prepared: PreparedVector) -> None:
-        """Add the request for a picture, and what is to be counted of it."""
+        """Add the request for a picture, and its counts."""
 
 
 class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
@@ -279,7 +279,7 @@ class PageEmbeddingHandler(ImageEmbeddingHandler[PageVectorJob]):
 class FigureEmbeddingHandler(ImageEmbeddingHandler[FigureVectorJob]):
     """The `Handler` of figures.
 
-    A long caption is cut: it says what the figure is at its beginning.
+    A long caption is cut off, because its beginning says what the figure is.
     """
 
     def _ask(self, job: FigureVectorJob, image: PageImage, prepared: PreparedVector) -> None:
@@ -294,7 +294,7 @@ class TextEmbeddingHandler(EmbeddingHandler):
     """The `Handler` of texts and queries."""
 
     def prepare(self, job: TextVectorJob) -> PreparedVector:
-        """Tokenize the text, in chunks if it has too many tokens."""
+        """Tokenize the text, splitting it into chunks if it has too many tokens."""
         started = time.perf_counter()
         prepared = PreparedVector(job.id)
         if not job.text.strip():

@@ -1,4 +1,4 @@
-"""Texts as prompts of tokens and pages as images, as Qwen3-VL-Embedding takes them."""
+"""The inputs of Qwen3-VL-Embedding: texts as prompts of tokens, and pages as images."""
 
 import math
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ _HEAD = f"{_TURN}system\n{{instruction}}<|im_end|>\n{_TURN}"
 _START = "user\n"
 _TAIL = f"<|im_end|>\n{_TURN}assistant\n"
 _REACH = 8
-"""A chunk ends within this part of its length from where equal chunks would end."""
+"""A chunk ends within one over this of its length from where equal chunks would end."""
 _IMAGE_MARKS = 2
-"""Tokens that mark the start and the end of an image."""
+"""Number of tokens that mark the start and end of an image."""
 _SENTENCE_ENDS = ".?!。"
 
 
 class Chunker:
-    """Makes prompts of texts below one instruction, of at most `max_tokens` tokens each, template included.
+    """The maker of prompts from texts under one instruction, of at most `max_tokens` each.
 
-    The template is the one that the model's authors embed with. Special tokens spelt out in a text
-    are text, so that no page can end its turn. Raises `EngineError` for a tokenizer of another kind.
+    The limit includes the template, which is the one of the model's authors. Special tokens spelt out in a text are
+    treated as text, so that no page can end its turn. Raises `EngineError` for a tokenizer of another kind.
     """
 
     def __init__(self, tokenizer: Path, instruction: str, max_tokens: int) -> None:
@@ -41,7 +41,7 @@ class Chunker:
         whole = self._tokenizer.encode(head + _START + _TAIL).ids
         if whole[: len(core)] != core or self._tokenizer.token_to_id(_TURN) is None:
             raise EngineError(f"{tokenizer} is of another model: it does not keep the turns of Qwen3-VL apart")
-        # The tokenizer adds the token that the vector is read at to every prompt.
+        # The tokenizer adds the token at which the vector is taken to every prompt.
         self._tail = [*tail, *whole[len(core) :]]
         self._room = max_tokens - len(self._head) - len(self._start) - len(self._tail)
         if self._room < 1:
@@ -51,7 +51,7 @@ class Chunker:
         self._tokenizer.encode_special_tokens = True
 
     def prompts(self, text: str) -> list[list[int]]:
-        """Return a text's prompts, one for each of as few chunks of sentences as possible."""
+        """Return a text's prompts, one per chunk of sentences, with as few as possible."""
         turn = _START + text
         encoded = self._tokenizer.encode(turn, add_special_tokens=False)
         chunks = [slice(*ends) for ends in _chunks(turn, encoded.offsets, self._room + len(self._start), self._room)]
@@ -59,7 +59,7 @@ class Chunker:
         return [[*self._head, *ids, *self._tail] for ids in opened]
 
     def beginning(self, text: str, most: int) -> tuple[str, int]:
-        """Return the first characters of a text within `most` tokens, and their tokens."""
+        """Return the first characters of a text within `most` tokens, and their token count."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         while len(encoded.ids) > most:
             text = text[: min(encoded.offsets[most][0], len(text) - 1)]
@@ -67,7 +67,7 @@ class Chunker:
         return text, len(encoded.ids)
 
     def tokens_around_image(self) -> int:
-        """Return the tokens of a prompt with an image, without the image's own."""
+        """Return the number of tokens in a prompt with an image, without the image's own."""
         return len(self._head) + len(self._start) + _IMAGE_MARKS + len(self._tail)
 
     def _plain(self, text: str) -> list[int]:
@@ -75,19 +75,19 @@ class Chunker:
 
 
 _preloaded: "dict[Path, Tokenizer]" = {}
-"""Tokenizers that nobody has taken yet."""
+"""Tokenizers that have been loaded but not taken yet."""
 
 
 def preload_tokenizer(tokenizer: Path) -> None:
-    """Read a tokenizer, which takes a quarter of a second, for its first taker."""
+    """Read a tokenizer in advance, which takes a quarter of a second."""
     if tokenizer not in _preloaded:
         _preloaded[tokenizer] = _read_tokenizer(tokenizer)
 
 
 def take_tokenizer(tokenizer: Path) -> "Tokenizer":
-    """Return a tokenizer for its taker alone, who may change how it reads special tokens.
+    """Return a tokenizer for exclusive use: its settings may be changed.
 
-    Raises `EngineError` for a file that is none.
+    Raises `EngineError` for a file that is not a tokenizer.
     """
     return _preloaded.pop(tokenizer, None) or _read_tokenizer(tokenizer)
 
@@ -99,7 +99,7 @@ def _read_tokenizer(tokenizer: Path) -> "Tokenizer":
         read = Tokenizer.from_file(str(tokenizer))
     except Exception as error:  # tokenizers raises no narrower class
         raise EngineError(f"{tokenizer} cannot be read as a tokenizer: {error}") from None
-    # The file may hold a length that everything is cut to.
+    # The file may contain a length to which everything is cut.
     read.no_truncation()
     read.no_padding()
     return read
@@ -108,8 +108,8 @@ def _read_tokenizer(tokenizer: Path) -> "Tokenizer":
 def _chunks(text: str, offsets: Sequence[tuple[int, int]], whole: int, room: int) -> list[tuple[int, int]]:
     """Return (start, end) of the chunks of a token sequence.
 
-    One of up to `whole`, else several of up to `room` tokens. `offsets` are the tokens' places in `text`. Chunks have
-    nearly the same length.
+    There is one of up to `whole` tokens, or several of up to `room` and nearly equal length. `offsets` are the tokens'
+    places in `text`.
     """
     total = len(offsets)
     if total <= whole:
@@ -127,7 +127,7 @@ def _chunks(text: str, offsets: Sequence[tuple[int, int]], whole: int, room: int
 
 
 def _rank(text: str, offsets: Sequence[tuple[int, int]], end: int) -> int:
-    """Return the rank of a cut before token `end`; -1 within a character."""
+    """Return the rank of a cut before token `end`, or -1 within a character."""
     before, after = offsets[end - 1][1], offsets[end][0]
     if after < before:
         return -1
@@ -140,13 +140,13 @@ def _rank(text: str, offsets: Sequence[tuple[int, int]], end: int) -> int:
 
 
 PATCH = 32
-"""Pixels on a side of one image token: patches of 16, merged two by two."""
+"""Pixels per side of one image token: patches of 16, merged two by two."""
 MIN_TOKENS = 4
-"""4,096 pixels, the authors' least."""
+"""4,096 pixels, the authors' minimum."""
 MAX_ASPECT = 200
-"""The model's preprocessor refuses an image that is longer and thinner."""
+"""Largest aspect ratio that the model's preprocessor accepts."""
 _MEDIA_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
-"""Formats that the server decodes as the authors do. A TIFF is sent as the PNG of its pixels."""
+"""Formats that the server decodes as the authors do; a TIFF is sent as a PNG of its pixels."""
 
 _NO_TORCH = "pages are resized with PyTorch, which is not installed here: type `make setup GPU=1`"
 
@@ -165,14 +165,14 @@ class PageImage:
 
 
 def warm_up_resizer() -> None:
-    """Resize a small page: libraries do much at their first call."""
+    """Resize a small page, because libraries do much work at their first call."""
     import numpy as np
 
     page_image(_png(np.full((3 * PATCH, 2 * PATCH, 3), 255, np.uint8)), MIN_TOKENS)
 
 
 def check_resizer() -> None:
-    """Raise `EngineError` where PyTorch is not installed, without its slow import."""
+    """Raise `EngineError` if PyTorch is not installed, without the slow import."""
     if find_spec("torch") is None:
         raise EngineError(_NO_TORCH)
 
@@ -180,8 +180,8 @@ def check_resizer() -> None:
 def page_image(data: bytes, max_tokens: int) -> PageImage:
     """Return a page of at most `max_tokens` tokens.
 
-    Its bytes are the source's where their size is right, else it is resized. Raises `UndecodableImage`, or
-    `EngineError` where PyTorch cannot be imported.
+    Its bytes are the source's own if their size is right, else it is resized. Raises `UndecodableImage`, and
+    `EngineError` if PyTorch cannot be imported.
     """
     info = inspect(data)
     if max(info.width, info.height) > MAX_ASPECT * min(info.width, info.height):
@@ -197,10 +197,10 @@ def page_image(data: bytes, max_tokens: int) -> PageImage:
 def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
     """Return the page's pixels at another (width, height).
 
-    Shape (height, width, 3) or, where they are grey, (height, width). PyTorch resizes as transformers' own preprocessor
-    does, with an eighth of the work of Pillow's bicubic, which the authors' code uses: one value in 6,000 is a grey
-    level off. OpenCV's bicubic is another filter. It is imported with the first page that has to be resized. Raises
-    `EngineError` where it cannot be.
+    The shape is (height, width, 3) or, if they are grey, (height, width). PyTorch resizes like transformers' own
+    preprocessor, with an eighth of the work of Pillow's bicubic, which the authors' code uses: one value in 6,000
+    differs by a grey level. OpenCV's bicubic is a different filter. PyTorch is imported with the first page that must
+    be resized. Raises `EngineError` if it cannot be imported.
     """
     import numpy as np
 
@@ -218,7 +218,7 @@ def _resize(data: bytes, size: tuple[int, int]) -> "np.ndarray":
 def _png(pixels: "np.ndarray") -> bytes:
     """Return pixels as a PNG at the least cost to both sides.
 
-    10 ms to write and 5 ms to read a megapixel of a printed page.
+    It takes 10 ms to write and 5 ms to read a megapixel of a printed page.
     """
     import cv2
 

@@ -16,8 +16,8 @@ from resources.vllm.served_engine import ModelMemory, ServedEngine
 from resources.weights.hub import Weights, translate_hub_errors
 
 TOKENIZER = "tokenizer.json"
-# Qwen3-VL of 28 layers of 8 heads of 128; an encoder as large as GLM-OCR's, four layers of which are kept. And that of
-# 36 layers, of twice the width.
+# Qwen3-VL has 28 layers of 8 heads of 128, and an encoder as large as GLM-OCR's, four layers of which are kept; the
+# large one has 36 layers of twice the width.
 MEMORY_2B = ModelMemory(weights=4_260_000_000, cached_token=114_688, step_token=200_000)
 MEMORY_8B = ModelMemory(weights=16_290_000_000, cached_token=147_456, step_token=400_000)
 
@@ -26,7 +26,7 @@ class TokenizedEngine(ServedEngine):
     """An engine on a server that needs the model's tokenizer beside it."""
 
     section: ClassVar[str]
-    """The section of a profile that it is configured in."""
+    """The profile section in which the engine is configured."""
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
 
     tokenizer: ProfileOnly[str] = Field(
@@ -41,7 +41,7 @@ class TokenizedEngine(ServedEngine):
         return [*missing_modules("torch", "tokenizers"), *super().not_installed()]
 
     def tokenizer_file(self) -> Path:
-        """Return the tokenizer's file, fetched from the Hub if need be."""
+        """Return the tokenizer's file, fetched from the Hub if needed."""
         from huggingface_hub import hf_hub_download
 
         require_installed([self])
@@ -56,12 +56,12 @@ class TokenizedEngine(ServedEngine):
             return Path(hf_hub_download(self.server.model, TOKENIZER, revision=self.server.revision))
 
     def preload_calls(self) -> tuple[Callable[[], object], ...]:
-        """Return the calls that preload the tokenizer where it is on this machine."""
+        """Return the calls that preload the tokenizer, if it is on this machine."""
         from huggingface_hub import try_to_load_from_cache
 
         path: Any = self.own_tokenizer
         if not path.is_file() and not self.tokenizer and self.server.revision is not None:
-            with suppress(ValueError):  # no repository has such a name, as the download will say
+            with suppress(ValueError):  # no repository can have such a name, which the download will report
                 path = try_to_load_from_cache(self.server.model, TOKENIZER, revision=self.server.revision)
         return (partial(preload_tokenizer, Path(path)),) if isinstance(path, str | Path) else ()
 

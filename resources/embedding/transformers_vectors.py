@@ -1,8 +1,9 @@
-"""Vectors of Qwen3-VL-Embedding as its authors make them, with transformers alone.
+"""Vectors of Qwen3-VL-Embedding as its authors make them, with only transformers.
 
-One by one, in float32, on the host. `python transformers_vectors.py CHECKPOINT INPUTS OUTPUT`: INPUTS is a JSON list of
-{instruction, text} and of {instruction, image (a path), max_pixels}, which may have a text too, OUTPUT a .npy of raw
-vectors, before any normalisation. Runs in the environment of vLLM, as a process of its own: the memory goes with it.
+They are made one by one, in float32, on the host. `python transformers_vectors.py CHECKPOINT INPUTS OUTPUT`: INPUTS is
+a JSON list of {instruction, text} and of {instruction, image (a path), max_pixels}, which may also have a text; OUTPUT
+is a .npy of raw vectors, before any normalisation. It runs in vLLM's environment, as a process of its own, whose end
+frees the memory.
 """
 
 import json
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _FACTOR, _LEAST = 32, 4 * 32 * 32
-"""Sides are multiples of the first; pixels of a picture, at least."""
+"""The number of which sides are multiples, and the fewest pixels of a picture."""
 
 
 def resized(image: "Image", most: int) -> "Image":
@@ -31,7 +32,7 @@ def resized(image: "Image", most: int) -> "Image":
 
 
 def main(checkpoint: str, inputs: str, output: str) -> None:
-    """Write the vectors of INPUTS."""
+    """Write the vectors of INPUTS to OUTPUT."""
     import numpy as np
     import torch
     from PIL import Image

@@ -1,4 +1,4 @@
-"""The protocol of rerankers, which read question and page together, and one that reads nothing."""
+"""The protocol of rerankers, which read question and page together, and one that does nothing."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from resources.engine import Engine
 from resources.fingerprints import CodeVersion
 
 if TYPE_CHECKING:
-    # The client of servers, which every command would load.
+    # This would load the client of servers into every command.
     from resources.reranking.pairs import Pair, Relevance
 
 Seen = Literal["image", "text", "both"]
@@ -20,7 +20,7 @@ class Reranker(Engine):
     """Scores how well a page answers a question, by reading both at once."""
 
     off: ClassVar[str | None] = None
-    """Why it scores nothing; None for an engine that does."""
+    """Why the engine scores nothing; None for an engine that scores."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset({"depth", "search_seconds"})
 
@@ -33,13 +33,13 @@ class Reranker(Engine):
     )
 
     def boot(self) -> None:
-        """Boot what the next question needs here, besides the server, without waiting; nothing by default."""
+        """Start what the next question needs besides the server, if anything; do not wait."""
 
     @abstractmethod
     def score(self, pairs: Iterable["Pair"]) -> Iterator["Relevance"]:
         """Yield one `Relevance` for each pair, in any order, while taking pairs lazily.
 
-        A pair that cannot be scored has a reason instead. Raises `EngineError` when the engine cannot run at all.
+        A pair that cannot be scored has a reason instead. Raises `EngineError` if the engine cannot run at all.
         """
 
 

@@ -1,6 +1,6 @@
-"""A question and a page as Qwen3-VL-Reranker takes them, and the scores in its answers.
+"""The inputs of Qwen3-VL-Reranker, a question and a page, and the scores in its answers.
 
-Loaded by client processes: no pydantic.
+Client processes load this module, so it does not use pydantic.
 """
 
 import json
@@ -31,15 +31,15 @@ SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
     'Note that the answer can only be "yes" or "no".'
 )
-"""What the authors trained with."""
+"""The system prompt with which the authors trained."""
 _PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
 _SURE = 3
-"""Answers of another shape or length, and none of the right one, after which the server is not set up for it."""
+"""Number of answers of a wrong shape or length, with no right one, that prove that the server is set up wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A question and what is seen of a page, for client processes."""
+    """A question and the seen parts of a page, for client processes."""
 
     id: str
     question: str
@@ -58,7 +58,7 @@ class Relevance:
 
 @dataclass(frozen=True, slots=True)
 class PairSettings:
-    """The instruction, and limits in tokens: of a whole prompt, and of its picture."""
+    """The instruction, and the limits in tokens of a whole prompt and of its picture."""
 
     instruction: str
     max_tokens: int
@@ -67,7 +67,7 @@ class PairSettings:
 
 @dataclass(slots=True)
 class PreparedPair:
-    """A pair with its picture, page text and the prompt's tokens."""
+    """A pair with its picture, its page text and its prompt's number of tokens."""
 
     pair: Pair
     question: str = ""
@@ -79,10 +79,10 @@ class PreparedPair:
 
 
 class PairHandler:
-    """The `Handler` of pairs, each in a request of its own; see `resources.vllm.client.worker_pool`.
+    """The `Handler` of pairs, each in its own request; see `resources.vllm.client.worker_pool`.
 
-    The score of a prompt does not depend on what else the server reads then. An answer about another number of tokens
-    than the authors' template has for this pair is no score: the server has another template, or cuts or resizes.
+    The score of a prompt does not depend on other requests. An answer with a number of tokens that differs from the
+    authors' template for the pair is not accepted: the server then has another template, or cuts or resizes.
     """
 
     def __init__(self, settings: PairSettings, tokenizer: Path) -> None:
@@ -92,10 +92,10 @@ class PairHandler:
         check_resizer()
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing, because there is nothing to release."""
 
     def prepare(self, job: Pair) -> PreparedPair:
-        """Bring the picture to the model's size, and cut a text that is too long."""
+        """Resize the picture for the model, and cut off a text that is too long."""
         started = time.perf_counter()
         ready = PreparedPair(job, harmless(job.question))
         if job.picture is not None:
@@ -130,7 +130,7 @@ class PairHandler:
     async def _score(self, ready: PreparedPair, client: Client) -> float:
         """Return the score of a pair.
 
-        Raises `ValueError` where the answer is none, and `EngineError` when the server gives no right ones.
+        Raises `ValueError` if the answer is not a score, and `EngineError` if no answer ever is.
         """
         ready.figures["requests"] += 1
         body = pair_request(await client.model(), self._settings.instruction, ready)
@@ -153,7 +153,7 @@ class PairHandler:
         raise ValueError(problem)
 
     def _prompt(self, ready: PreparedPair) -> str:
-        """Return the prompt that the server should make, with one token for the picture."""
+        """Return the prompt that the server should build, with one token for the picture."""
         before, after = pair_texts(self._settings.instruction, ready)
         turn = f"{before}{_PICTURE if ready.image else ''}{after}"
         start, end = "<|im_start|>", "<|im_end|>\n"
@@ -163,13 +163,13 @@ class PairHandler:
         return len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
 
     def _beginning(self, text: str, most: int) -> str:
-        """Return the first characters of a text within `most` tokens, and room for its seam."""
+        """Return the first characters of a text within `most` tokens, less room for its seam."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return text if len(encoded.ids) <= most - 2 else text[: encoded.offsets[max(0, most - 2)][0]]
 
 
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:
-    """Return a turn's texts before and after the picture; without one all is before."""
+    """Return a turn's texts before and after the picture; without one, all text is before."""
     before = f"<Instruct>: {instruction}<Query>:{ready.question}\n<Document>:"
     said = ready.text or ("" if ready.image else "NULL")
     return (before, said) if ready.image else (before + said, "")
@@ -189,7 +189,7 @@ def pair_request(model: str, instruction: str, ready: PreparedPair) -> bytes:
             {"role": "system", "content": [{"type": "text", "text": SYSTEM}]},
             {"role": "user", "content": parts},
         ],
-        # The score is read at the opening of the answer.
+        # The score is taken at the opening of the answer.
         "add_generation_prompt": True,
         "add_special_tokens": False,
     }
@@ -197,7 +197,7 @@ def pair_request(model: str, instruction: str, ready: PreparedPair) -> bytes:
 
 
 def read_scores(answer: Any) -> tuple[Sequence[float], int]:
-    """Read the scores of one prompt, and its tokens.
+    """Read the scores of one prompt, and its number of tokens.
 
     Raises `LookupError`, `TypeError` or `ValueError` for other JSON.
     """

@@ -14,13 +14,13 @@ from resources.reranking.pairs import Pair, PairHandler, PairSettings, Relevance
 from resources.vllm.served_engine import ModelMemory
 
 _PROMPT_TOKENS = 1024
-"""Template, instruction and question beside a page."""
+"""Tokens reserved for template, instruction and question beside a page."""
 
 
 class Qwen3VLReranker(TokenizedEngine, Reranker):
     """Scores pages with Qwen3-VL-Reranker: how much likelier its answer is yes than no.
 
-    Li et al., 2026, arXiv 2601.04720. Template, instruction and sizes are the authors'. Each pair is a request.
+    See Li et al., 2026, arXiv 2601.04720. Template, instruction and sizes are the authors'. Each pair is one request.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("reranking.qwen3_vl", {1: "the first release"})

@@ -12,16 +12,16 @@ from resources.search.pages import PageView, RegionView
 
 
 class CannotSearch(KopubError):
-    """The question cannot be answered, or cannot be compared with the tables."""
+    """The error that a question cannot be answered, or cannot be compared with the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The pages found, best first, with how they were ranked.
+    """The pages found, best first, and how they were ranked.
 
-    `mode` is how they were ranked, never `auto`; `chosen` says why it was taken, where nobody asked for one.
-    `matches_well` is False where no page reaches the floor, and None where that cannot be judged. `searched` counts the
-    pages that could have been found. `notes` say what was not searched, or could not be kept for the next search.
+    `mode` is how they were ranked, never `auto`; `chosen` says why the mode was taken, if nobody asked for one.
+    `matches_well` is False if no page reaches the floor, and None if that cannot be judged. `searched` counts the pages
+    that could have been found. `notes` say what was not searched, or could not be cached for the next search.
     """
 
     query: str
@@ -37,10 +37,10 @@ class Answer:
 class Hit:
     """A page that was found.
 
-    `score` is of the mode: of BM25 the sum over the question's words, of vectors their dot product, of a fusion the sum
-    of reciprocal ranks. Scores of two modes cannot be compared. `also` are the pages with the same picture, byte for
-    byte, that were found behind it. `figure` is the figure of the page that was found, if one was; it is among the
-    regions of `match` too.
+    `score` depends on the mode: for BM25 it is the sum over the question's words, for vectors their dot product, for a
+    fusion the sum of reciprocal ranks. Scores of different modes cannot be compared. `also` are the pages with the same
+    picture, byte for byte, that were found after it. `figure` is the figure that was found on the page, if any; it is
+    also among the regions of `match`.
     """
 
     rank: int
@@ -90,7 +90,7 @@ def _region_json(region: RegionView) -> Mapping[str, Any]:
 
 
 LONGEST = 240
-"""Characters of a passage: some four lines."""
+"""Most characters of a passage: some four lines."""
 Span = tuple[int, int]
 """(start, end) in characters."""
 
@@ -99,7 +99,7 @@ Span = tuple[int, int]
 class Passage:
     """A piece of a page's text.
 
-    `marks` are the spans of it that stand for words of the query.
+    `marks` are the spans that match words of the query.
     """
 
     text: str
@@ -110,8 +110,8 @@ class Passage:
 class Match:
     """The best passage of a page, and the regions with words of the query.
 
-    Regions are named by their place in the given list. `best` is the region that the passage is of; None where no
-    region has a word.
+    Regions are given by their position in the list. `best` is the region of the passage, or None if no region has a
+    word.
     """
 
     passage: Passage
@@ -122,9 +122,9 @@ class Match:
 _WORD = re.compile(r"[^\W_]+")
 _HANGUL = re.compile("[가-힣]")
 _STEM = 2
-"""The beginning of a Korean word counts from two syllables and half of the word on."""
+"""Fewest syllables for the beginning of a Korean word to count; it must also be half of the word."""
 _MATCHING = 0.5
-"""A region matches when it has at least this share of what the best one has."""
+"""A region matches if it has at least this share of the best region's weight."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ class QueryWords:
     """The words of a query, and the beginnings that find them on a page."""
 
     stems: dict[str, str] = field(default_factory=dict)
-    """Every beginning that counts as a word of the query, with that word; all in lower case.
+    """Every beginning that counts as a word of the query, with that word, in lower case.
 
-    None is longer than a passage: the beginnings of one word of 20,000 syllables would take 300 MB.
+    None is longer than a passage, because the beginnings of a single word of 20,000 syllables would take 300 MB.
     """
 
     @classmethod
@@ -171,9 +171,9 @@ class QueryWords:
 
 
 def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
-    """Return the best passage of a page whose regions have these texts.
+    """Return the best passage of a page whose regions have these texts, in NFC.
 
-    The texts are in NFC. It is the beginning of the page when no word is on it.
+    It is the beginning of the page if no word of the query is on it.
     """
     marks = [words.marks(text) for text in texts]
     weights = [_weight(each) for each in marks]
@@ -186,15 +186,12 @@ def best_passage(words: QueryWords, texts: Sequence[str]) -> Match:
 
 
 def shortened(text: str) -> str:
-    """Return the beginning of a text, as long as a passage."""
+    """Return the beginning of a text, at most as long as a passage."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
-    """Return the weight of the marks: the matched characters, summed over the query's words.
-
-    The longest match of each word counts.
-    """
+    """Return the weight of the marks: the sum of each query word's longest match."""
     most: dict[str, int] = {}
     for start, end, word in marks:
         most[word] = max(most.get(word, 0), end - start)
@@ -202,7 +199,7 @@ def _weight(marks: Sequence[tuple[int, int, str]]) -> int:
 
 
 def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
-    """Return the stretch of the text with most of the query.
+    """Return the stretch of the text that matches most of the query.
 
     It begins at one of the marks, with some text before it.
     """
@@ -220,16 +217,13 @@ def _window(text: str, marks: Sequence[tuple[int, int, str]]) -> Passage:
     before, after = "… " if left else "", " …" if right < len(text) else ""
     shift = len(before) - left
     inside = tuple((a + shift, b + shift) for a, b, _ in marks if left <= a and b <= right)
-    # White space becomes blanks one for one, so that marks stay where they are.
+    # Each white space character becomes one blank, so that marks keep their places.
     shown = re.sub(r"\s", " ", text[left:right])
     return Passage(f"{before}{shown}{after}", inside)
 
 
 def _to_blank(text: str, at: int, bound: int, step: int) -> int:
-    """Return the nearest word boundary from `at` towards `bound`.
-
-    `at` when there is none.
-    """
+    """Return the nearest word boundary from `at` towards `bound`, else `at`."""
     if at in (0, len(text)):
         return at
     for place in range(at, bound, -step):
@@ -239,9 +233,9 @@ def _to_blank(text: str, at: int, bound: int, step: int) -> int:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Return whether a match is a word of its own.
+    """Return whether a match counts as a word of its own.
 
-    Hangul may stand inside a word, where blanks were lost or nouns joined; other words are whole.
+    Hangul may be inside a word, because blanks are lost or nouns joined; other words must be whole.
     """
     if _HANGUL.match(text[start]):
         return end - start >= _STEM or not _is_hangul_at(text, start - 1)
@@ -253,15 +247,15 @@ def _is_hangul_at(text: str, at: int) -> bool:
 
 
 def _is_plain(text: str, at: int) -> bool:
-    """Return whether the character is a letter or digit that is not Hangul.
+    """Return whether a character is a letter or digit but not Hangul.
 
-    A Latin word must not be glued to one.
+    A Latin word must not be next to one.
     """
     return 0 <= at < len(text) and text[at].isalnum() and not _HANGUL.match(text[at])
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case, with each character at its place."""
+    """Return the text in lower case, with every character at the same position."""
     lowered = text.lower()
     if len(lowered) == len(text):
         return lowered

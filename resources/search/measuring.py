@@ -1,4 +1,4 @@
-"""Measures retrieval on the stored vectors, texts and queries, once for each input."""
+"""The measurement of retrieval on stored vectors, texts and queries, once per input."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -32,7 +32,7 @@ VERSION = CodeVersion("retrieval_scores", {1: "the first release"})
 class Measurement:
     """The result of a measurement: the table RETRIEVAL_SCORES and the comparison.
 
-    `computed` says whether it was computed just now.
+    `computed` says whether it was computed just now, not read.
     """
 
     scores: pa.Table
@@ -42,7 +42,7 @@ class Measurement:
 
     @property
     def questions(self) -> int:
-        """The number of queries that were measured."""
+        """The number of measured queries."""
         return max(self.scores["queries"].to_pylist(), default=0)
 
 
@@ -53,12 +53,12 @@ def measure(
     log: Callable[[str], None] = lambda line: None,
     reranking: Reranking | None = None,
 ) -> Measurement:
-    """Score the corpus and write the result, unless these inputs are scored already.
+    """Score the corpus and write the result, unless these inputs are already scored.
 
-    `accept` lets later runs be compared with this one even if it dropped. Without a query that can
-    be measured the table is empty, and the runs before are left for later ones. With `reranking`, the fusion is
-    measured with it and without. Raises `ConfigError` where a library is missing, `StoreError`, and `EngineError` where
-    the reranker cannot run.
+    With `accept`, later runs are compared with this one even if its scores dropped. Without any measurable query, the
+    table is empty, and the previous runs are kept for later ones. With `reranking`, the fusion is measured both with
+    and without it. Raises `ConfigError` if a library is missing, `StoreError`, and `EngineError` if the reranker cannot
+    run.
     """
     inputs = inputs_of(corpus, reranking)
     todo = not HISTORY.is_scored(store, inputs)
@@ -79,13 +79,13 @@ def measure(
 
 
 def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> str:
-    """Return the fingerprint of everything that decides the scores of a corpus."""
+    """Return the fingerprint of everything that determines the scores of a corpus."""
     reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
     return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), _libraries(), *reranker])
 
 
 _Rerank = Callable[[np.ndarray], np.ndarray]
-"""A function that puts the first pages of rankings (queries, pages) in another order."""
+"""A function that reorders the first pages of rankings (queries, pages)."""
 
 
 def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking | None) -> _Rerank | None:
@@ -116,7 +116,7 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "missing"  # whoever needs it says so
+        return "missing"  # the code that needs it reports the error
 
 
 def evaluate(
@@ -124,8 +124,8 @@ def evaluate(
 ) -> pa.Table:
     """Return the scores of each question by retriever and convention.
 
-    The table has the schema `RUN`. A question whose first ground truth is not in the corpus is measured by the
-    convention `any` alone. Raises `ConfigError` where a library is missing, `StoreError`.
+    The table has the schema `RUN`. A question whose first ground-truth page is not in the corpus is measured only by
+    the convention `any`. Raises `ConfigError` if a library is missing, and `StoreError`.
     """
     parts = [RUN.empty_table()]
     for retriever, ranking in _rankings(corpus, log, rerank):
@@ -147,9 +147,9 @@ def evaluate(
 def _rankings(
     corpus: "SearchedCorpus", log: Callable[[str], None], rerank: _Rerank | None
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield (retriever, ranking) with the questions in their order.
+    """Yield (retriever, ranking), with the questions in order.
 
-    The fusion of all others comes after them, and the same reranked where it is.
+    The fusion of all others comes after them, followed by its reranked form, if any.
     """
     if not corpus.questions:
         return
@@ -181,7 +181,7 @@ def _rankings(
 class JudgedQuestion:
     """A query with a vector, and the pages of the corpus that answer it.
 
-    The first ground truth comes first.
+    The first ground-truth page comes first.
     """
 
     query_id: str
@@ -190,13 +190,13 @@ class JudgedQuestion:
     vector: np.ndarray
     pages: Sequence[int]
     has_first: bool
-    """Return whether the first of `pages` is the source's first ground truth."""
+    """Whether the first of `pages` is the source's first ground-truth page."""
 
 
 IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
 QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
 VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
-"""The asset of each kind of vector, in the order of the scores; a page has one "figure" vector for each figure."""
+"""The asset of each kind of vector, in the order of the scores; a page has a "figure" vector for each figure."""
 _READ = {
     IMAGES: ("page_id", "vector", "state"),
     TEXTS: ("page_id", "vector", "state"),
@@ -204,17 +204,16 @@ _READ = {
     PARSED: ("page_id", "text", "state"),
     QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
 }
-"""The columns of each asset that decide a score."""
+"""The columns of each asset that determine a score."""
 _NOTHING: Contents = {}
 
 
 class SearchedCorpus:
     """The tables that are searched: shards `keys`, with vectors of some `kinds`.
 
-    The vectors are of width `dim`; the tables are read a shard at a time. `measured` is what the scores in the store
-    are of: those tables fitted together, and are not opened again to see it. `left_out` maps the other shards of the
-    corpus to the reason. Tables that `corpus_check` finds to be of another corpus are such a reason; without it, all
-    are used.
+    The vectors have width `dim`; the tables are read one shard at a time. `measured` are the contents behind the stored
+    scores: those tables are known to be consistent, and are not opened again to check. `left_out` maps unused shards to
+    the reason, for instance that `corpus_check` finds tables of another corpus; without it, all tables are used.
     """
 
     def __init__(
@@ -240,54 +239,51 @@ class SearchedCorpus:
 
     @cached_property
     def inputs(self) -> str:
-        """The fingerprint of every value that decides a score."""
+        """The fingerprint of every value that determines a score."""
         return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
 
     @cached_property
     def contents(self) -> dict[str, dict[str, str]]:
-        """The fingerprint of the rows that decide a score, by shard and asset."""
+        """The fingerprint of the rows that determine a score, by shard and asset."""
         return {shard: self._contents(shard) for shard in self.shards}
 
     @cached_property
     def page_ids(self) -> list[str]:
-        """All page ids in any state, sorted; a page's number is its place here."""
+        """All page ids in any state, sorted; a page's number is its position here."""
         return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
 
     @property
     def pages(self) -> int:
-        """The number of `page_ids`; no table is read."""
+        """The number of `page_ids`, found without reading a table."""
         return sum(self._tables[PARSED][shard].rows for shard in self.shards)
 
     @property
     def rows(self) -> int:
-        """The number of queries of the shards, measured or not."""
+        """The number of queries in the shards, measured or not."""
         return sum(self._tables[QUERIES][shard].rows for shard in self.shards)
 
     @cached_property
     def questions(self) -> list[JudgedQuestion]:
-        """The queries that can be measured.
-
-        They have a vector, and a page of this corpus that answers them.
-        """
+        """The measurable queries, with a vector and an answering page in this corpus."""
         return [question for shard in self.shards for question in self._questions(shard)]
 
     def page(self, position: int) -> tuple[str, str]:
-        """Return the shard and the id of a page by its number."""
+        """Return the shard and id of a page, given its number."""
         page_id = self.page_ids[position]
         return self._shard_of[page_id], page_id
 
     def mixed(self) -> list[str]:
         """Return the assets whose shards were made with different engines.
 
-        There are some while an upgrade is half done.
+        This happens while an upgrade is half done.
         """
         assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
         return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]
 
     def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (pages, float16 vectors) of the pages that have one, by shard.
+        """Yield (pages, float16 vectors) of the pages with vectors, by shard.
 
-        Vectors of one page follow each other.
+        The vectors of a page are adjacent.
         """
         for shard in self.shards:
             table = self._made(VECTORS[kind], shard)
@@ -298,7 +294,7 @@ class SearchedCorpus:
     def tokens(self) -> Iterator[tuple[int, list[str]]]:
         """Yield (page, tokens) of every page with text.
 
-        They are stored by shard and made again when its texts change.
+        Tokens are stored by shard, and made again if the shard's texts change.
         """
         for shard in self.shards:
             table = self._shard_tokens(shard)
@@ -316,10 +312,7 @@ class SearchedCorpus:
         return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
 
     def _contents(self, shard: str) -> dict[str, str]:
-        """Return the fingerprint of each table's rows, by asset.
-
-        The table is stamped with it.
-        """
+        """Return the fingerprint of each table's rows, with which it is stamped, by asset."""
         return {asset: self._tables[asset][shard].content for asset in self._assets}
 
     def _made(self, asset: str, shard: str) -> pa.Table:
@@ -346,10 +339,7 @@ class SearchedCorpus:
         return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
 
     def _width(self, asset: str, shard: str, is_measured: bool) -> int:
-        """Return the width of the vectors of a table.
-
-        All that were measured together have one width.
-        """
+        """Return the width of a table's vectors, which all tables measured together share."""
         if is_measured and asset in self._widths:
             return self._widths[asset]
         width = vector_width(self._store.arrow_schema(asset, shard))

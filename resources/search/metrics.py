@@ -1,6 +1,6 @@
-"""Retrieval metrics by query, by trec_eval's definitions, and their comparison.
+"""Retrieval metrics by query, as defined by trec_eval, and their comparison.
 
-Pure; ir-measures.
+Pure; uses ir-measures.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -28,16 +28,16 @@ METRICS = {
     "ndcg@10": "nDCG@10",
     "mrr": "RR",
 }
-"""Measures of ir-measures by our names. recall@k is 1 when one of the first k pages answers (mteb's hit rate)."""
+"""Measures of ir-measures by our names. recall@k is 1 if one of the first k pages answers (mteb's hit rate)."""
 RUN = retrieval_runs(METRICS)
 CONVENTIONS = ("first", "any")
-"""One page answers, the first ground truth, as mteb has it; or each ground-truth page does, as the benchmark has it."""
+"""Which pages answer: only the first ground-truth page, as in mteb, or any ground-truth page, as in the benchmark."""
 
 
 def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarray:
     """Return the scores of a ranking as float64 (queries, METRICS).
 
-    `relevant` has the pages that answer each query, at least one each. Raises `ConfigError` where ir-measures is not
+    `relevant` has the pages that answer each query, at least one each. Raises `ConfigError` if ir-measures is not
     installed.
     """
     try:
@@ -49,7 +49,7 @@ def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarra
         ) from None
     measures = [ir_measures.parse_measure(name) for name in METRICS.values()]
     qrels = {str(query): {str(page): 1 for page in pages} for query, pages in enumerate(relevant)}
-    # The order is decided already: the score of a page is its place from the end, so that nothing ties.
+    # The order is already decided, so the score of a page is its place from the end, which never ties.
     run = {
         str(query): {str(page): float(len(pages) - rank) for rank, page in enumerate(pages) if page != NO_PAGE}
         for query, pages in enumerate(ranking.tolist())
@@ -64,23 +64,20 @@ ALL_TYPES = "all"
 MAIN = "ndcg@10"
 """The main score of mteb's tasks on this corpus."""
 _FLOOR = 0.01
-"""A smaller drop is no loss to a reader, and changing a hundredth of the pages can make it."""
+"""Smallest drop that counts: a smaller one does not hurt users, and may come from changing a hundredth of the pages."""
 
 
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
     """Return the table RETRIEVAL_SCORES of a run, compared with `previous`.
 
-    Compared query by query, where `previous` has the query.
+    The comparison is query by query, for the queries that `previous` has.
     """
     rows = [row for part in _parts(run) for row in _rows(part, previous)]
     return pa.Table.from_pylist(rows, RETRIEVAL_SCORES)
 
 
 def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
-    """Yield the run by retriever, convention and query type.
-
-    The type `all` is all of them.
-    """
+    """Yield the run by retriever, convention and query type, including type `all`."""
     for retriever in run["retriever"].unique().to_pylist():
         for convention in CONVENTIONS:
             of = {"retriever": retriever, "convention": convention}
@@ -139,8 +136,8 @@ def _values(run: pa.Table) -> np.ndarray:
 def significant_drops(table: pa.Table) -> list[str]:
     """Return a sentence for every retriever whose main score dropped significantly.
 
-    `table` is RETRIEVAL_SCORES; the score is that over all queries. Only the main score by the convention of mteb
-    closes a gate: of the table's hundreds of intervals some are below zero by chance.
+    `table` is RETRIEVAL_SCORES; the score is over all queries. Only the main score by mteb's convention closes a gate,
+    because some of the table's hundreds of intervals are below zero by chance.
     """
     return [
         f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
@@ -153,7 +150,7 @@ def significant_drops(table: pa.Table) -> list[str]:
 def headline(table: pa.Table) -> dict[str, dict[str, float]]:
     """Return the mean scores by retriever and metric over all queries.
 
-    They are by the convention in which one page answers.
+    They follow the convention in which one page answers.
     """
     found: dict[str, dict[str, float]] = {}
     for row in _of_all(table):
@@ -162,7 +159,7 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
 
 
 def headline_changes(table: pa.Table) -> list[ScoreChange]:
-    """Return the change of each retriever's main score over all queries since the run before."""
+    """Return each retriever's change of the main score over all queries since the last run."""
     return [
         ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
     ]
@@ -171,7 +168,7 @@ def headline_changes(table: pa.Table) -> list[ScoreChange]:
 def _of_all(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows over all queries by the convention in which one page answers.
 
-    The rows are chosen in Python, because an expression of Arrow would load pandas.
+    They are selected in Python, because an Arrow expression would load pandas.
     """
     return [row for row in table.to_pylist() if (row["query_type"], row["convention"]) == (ALL_TYPES, "first")]
 
@@ -188,23 +185,20 @@ HISTORY = History(
     drops=significant_drops,
     member="pages",
 )
-"""A run is compared query by query, with one that searched the same pages."""
+"""The history of runs; a run is compared, query by query, with one that searched the same pages."""
 _MEASURED = (TABLES.texts.name, TABLES.text_vectors.name, TABLES.image_vectors.name, TABLES.query_vectors.name)
-"""The tables that decide a score."""
+"""The tables that determine the scores."""
 
 
 class MeasuredScores:
-    """The scores of a corpus, read again when one of its tables was replaced."""
+    """The scores of a corpus, read again whenever one of its tables is replaced."""
 
     def __init__(self, store: ShardStore, shards: Sequence[str], corpus_check: CorpusCheck) -> None:
         self._store, self._shards, self._corpus_check = store, shards, corpus_check
         self._known: tuple[object, ModeScores] | None = None
 
     def __call__(self) -> ModeScores:
-        """Return the scores, if they are of the rows that the tables hold now.
-
-        Raises `StoreError`.
-        """
+        """Return the scores if they belong to the tables' present rows. Raises `StoreError`."""
         versions = [self._store.published(asset) for asset in (SCORES, *_MEASURED)]
         if self._known is None or self._known[0] != versions:
             self._known = versions, self._read()

@@ -1,6 +1,6 @@
 """The options of a search, and the default mode.
 
-Standard library only, for the command line.
+This uses only the standard library, for the command line.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -11,9 +11,9 @@ from enum import StrEnum
 class Mode(StrEnum):
     """A way of ranking pages.
 
-    `retrieval_scores` measures all but the first under these names. `vectors` is all kinds of vectors that a query can
-    be compared with, of pages and of their figures, `fusion` is BM25 and all of them, `reranked` is a fusion whose
-    first pages a reranker put in order.
+    `retrieval_scores` measures all except the first under these names. `vectors` means all kinds of vectors that a
+    query can be compared with, of pages and of their figures; `fusion` is BM25 and all of these, and `reranked` a
+    fusion whose first pages a reranker has reordered.
     """
 
     AUTO = "auto"
@@ -30,8 +30,8 @@ class Mode(StrEnum):
 class Where:
     """The filter of pages by documents, shards and scripts.
 
-    A page is of any of the `documents`, in any of the `shards`, mainly in any of the `scripts`. All where none is
-    named.
+    A page must belong to any of the `documents`, be in any of the `shards`, and be mainly in any of the `scripts`. An
+    empty set means no restriction.
     """
 
     documents: frozenset[str] = frozenset()
@@ -42,23 +42,20 @@ class Where:
 
     @property
     def looks_at_pages(self) -> bool:
-        """Return whether the filter depends on more than the shard of a page."""
+        """Whether the filter depends on more than the shard of a page."""
         return bool(self.documents or self.scripts) or self.has_table or self.has_figure
 
 
 MOST = 100
-"""Pages that can be asked for: more than anybody looks through."""
+"""Most pages that can be requested, more than anybody looks through."""
 FLOOR = 0.12
-"""The best page's BM25 score, as a share of what a page could have at most for the question, under which nothing
-matches well. By `benchmarks/finding/search_floor.py`: docs/benchmarks/search.md has the figures."""
+"""The best page's BM25 score, as a share of the highest possible score for the question, below which nothing matches
+well. It comes from `benchmarks/finding/search_floor.py`; docs/benchmarks/search.md has the figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeScores:
-    """The mean nDCG@10 by retriever over a number of questions.
-
-    Empty where nothing was measured.
-    """
+    """The mean nDCG@10 by retriever over a number of questions; empty if not measured."""
 
     ndcg: Mapping[str, float]
     questions: int
@@ -72,8 +69,8 @@ Scores = Callable[[], "ModeScores"]
 def best_mode(measured: ModeScores, choices: Collection[Mode]) -> tuple[Mode, str]:
     """Return the best measured mode of `choices`, and the reason.
 
-    The order of `choices` decides between equals. Where nothing was measured it is the first of them: a fusion was
-    never the worst of those that were compared.
+    Among equals, the order of `choices` decides. If nothing was measured, the first choice is taken: a fusion was never
+    the worst in any comparison.
     """
     scored = [mode for mode in choices if mode in measured.ndcg]
     if not scored:

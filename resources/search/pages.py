@@ -1,7 +1,4 @@
-"""Pages as a search shows them, the tables they come from, and the cache.
-
-The cache holds Arrow files that are made from the tables.
-"""
+"""Pages as a search shows them, their tables, and a cache of Arrow files."""
 
 import unicodedata
 import zlib
@@ -27,23 +24,20 @@ from resources.store.table_source import IsOfCorpus
 from resources.texts.markdown import page_text
 
 FORMAT = 3
-"""The format of the files. Raise it with their schemas: files of another format are made again."""
+"""The format of the files. Increase it when their schemas change: files of another format are made again."""
 
 
 class SearchedTables(Protocol):
-    """The tables of a corpus; `ShardStore` is one.
-
-    Each method raises `StoreError`.
-    """
+    """The tables of a corpus, such as a `ShardStore`; each method raises `StoreError`."""
 
     def has(self, asset: str, shard: str) -> bool:
         """Return whether a table has been made."""
         ...
 
     def published(self, asset: str) -> Mapping[str, str]:
-        """Return the shards of an asset's tables, each with a mark of its file.
+        """Return the shards of an asset's tables, each with a mark that identifies its file.
 
-        The mark differs from that of the file it replaced.
+        A file that replaces another has a different mark.
         """
         ...
 
@@ -52,15 +46,14 @@ class SearchedTables(Protocol):
         ...
 
     def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
-        """Return the metadata that a table was written with."""
+        """Return the metadata with which a table was written."""
         ...
 
 
 class ArrowCache:
-    """A folder of Arrow files, made when they are missing.
+    """A folder of Arrow files, made when they are missing; processes may share it.
 
-    Several processes may share it. Where the folder cannot be written, what was made is not kept, and `problem` says
-    why.
+    If the folder cannot be written, the files are not kept, and `problem` says why.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,9 +61,9 @@ class ArrowCache:
         self.problem: str | None = None
 
     def get(self, kind: str, shard: str, version: str, make: Callable[[], pa.Table]) -> pa.Table:
-        """Return the table that `make` makes, memory-mapped when it was made before.
+        """Return the table that `make` makes, memory-mapped if it was made before.
 
-        `version` names what it is made from. Raises what `make` raises.
+        `version` identifies its inputs. Raises what `make` raises.
         """
         folder = self.folder / kind
         stem = f"{shard}.{FORMAT}-{version}"
@@ -79,7 +72,7 @@ class ArrowCache:
             if table is not None:
                 return table
         content = _encode(make())
-        # The rows were Python objects on the way, of all shards one after the other.
+        # The rows were temporarily Python objects, shard after shard, so their memory is given back.
         give_back()
         path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
         try:
@@ -88,23 +81,20 @@ class ArrowCache:
                 if other != path:
                     other.unlink(missing_ok=True)
         except (StoreError, OSError) as error:
-            # The home may be read-only: the caller has the table in memory, and a later search makes it again.
+            # The home may be read-only: the caller gets the table in memory, and a later search makes it again.
             self.problem = str(error)
             return pa.ipc.open_file(content).read_all()
         mapped = _map(path)
-        # The system may drop pages of memory that are mapped.
+        # A mapped file is preferred, because the system can drop its pages from memory.
         return pa.ipc.open_file(content).read_all() if mapped is None else mapped
 
 
 def _map(path: Path) -> pa.Table | None:
-    """Return the table in a file, without a copy.
-
-    None when its bytes are not those that were written.
-    """
+    """Return the table in a file, without copying; None if its bytes were changed."""
     try:
         content = pa.memory_map(str(path)).read_buffer()
     except (OSError, pa.ArrowInvalid):
-        # Another process replaced it just now, or it is empty, which cannot be mapped.
+        # Another process has just replaced it, or it is empty and cannot be mapped.
         return None
     if f"{zlib.crc32(content):08x}" != path.suffixes[-2].removeprefix("."):
         return None
@@ -114,7 +104,7 @@ def _map(path: Path) -> pa.Table | None:
 def _encode(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
-        # In one batch, so that vectors are one matrix.
+        # It is written in one batch, so that vectors are one matrix.
         writer.write_table(table.combine_chunks())
     return sink.getvalue()
 
@@ -139,7 +129,7 @@ _PAGES = pa.schema(
 )
 _PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
 _TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
-"""The names of a table and a figure in a filter."""
+"""The kinds of a table and a figure in a filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +147,7 @@ class RegionView:
 
 @dataclass(frozen=True, slots=True)
 class PageView:
-    """A page as the store knows it.
-
-    What the store has no table for is None or empty.
-    """
+    """A page as the store knows it; fields without a table are None or empty."""
 
     shard: str
     page_id: str
@@ -174,17 +161,17 @@ class PageView:
 
 
 class PageLookup:
-    """Looks up the current pages of the tables."""
+    """The lookup of the tables' current pages."""
 
     def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
         self._store, self._cache = store, cache
         self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
 
     def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
-        """Return the current pages of the tables, without those of another corpus."""
+        """Return the tables' current pages, without those of another corpus."""
         published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
 
-        @cache  # a search asks for each page that it ranked
+        @cache  # a search calls this for each page that it ranked
         def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
             used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
             version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
@@ -207,23 +194,20 @@ class PageLookup:
 class PageViews:
     """The pages of a corpus at one time.
 
-    `opened` gives the table of a shard's pages, and the row of each.
+    `opened` returns the table of a shard's pages, and the row of each.
     """
 
     opened: Callable[[str], tuple[pa.Table, dict[str, int]]]
 
     def page(self, shard: str, page_id: str) -> PageView:
-        """Return a page by its shard and id.
-
-        One that is not known has neither number nor regions.
-        """
+        """Return a page by shard and id; an unknown one has neither number nor regions."""
         table, rows = self.opened(shard)
         if page_id not in rows:
             return PageView(shard, page_id)
         return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
 
     def picture(self, shard: str, page_id: str) -> str | None:
-        """Return the SHA-256 of a page's encoded picture; None where the tables have none."""
+        """Return the SHA-256 of a page's encoded picture, or None if the tables lack it."""
         table, rows = self.opened(shard)
         return table["sha256"][rows[page_id]].as_py() if page_id in rows else None
 
@@ -242,7 +226,7 @@ class PageViews:
         return table.select(columns).filter(wanted)["page_id"].combine_chunks()
 
     def values(self, shard: str, column: str) -> list[str]:
-        """Return a column of a shard's pages, such as their documents."""
+        """Return the distinct values of a column of a shard's pages, such as its documents."""
         return self.opened(shard)[0][column].drop_null().unique().to_pylist()
 
 
@@ -267,9 +251,9 @@ def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table
 
 
 def _rows(store: SearchedTables, table: Table, shard: str, columns: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table with these columns.
+    """Return a table's rows with these columns.
 
-    Raises `StoreError`, also for a table that lacks a column or a field of one.
+    Raises `StoreError`, also if the table lacks a column or a field of one.
     """
     read = store.read(table.name, shard, columns)
     if lost := lacking(read.schema, columns, table.schema if isinstance(table.schema, pa.Schema) else None):

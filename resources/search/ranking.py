@@ -1,7 +1,7 @@
-"""The best pages for each query, exactly and in bounded memory.
+"""The best pages for each query, exact and in bounded memory.
 
-A page is its position among the ids of the corpus in their order. A ranking is int64 of shape
-(queries, at most depth): pages best first, `NO_PAGE` where fewer were found.
+A page is given by its position among the sorted ids of the corpus. A ranking is int64 of shape (queries, at most
+depth): pages best first, and `NO_PAGE` if fewer were found.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 DEPTH = 1000
-"""Pages kept for a query, as TREC runs and mteb have them: a reciprocal rank below it would be under 0.001."""
+"""Most pages kept for a query, as in TREC runs and mteb: a reciprocal rank beyond it would be under 0.001."""
 NO_PAGE = -1
 _BLOCK = 2048
 """Pages compared at once: 33 MB of float64 at 2048 dimensions."""
@@ -24,9 +24,9 @@ _SIGN = np.uint32(1 << 31)
 class BestPages:
     """The best `depth` pages of each query among those added so far.
 
-    Pages are added in any order and in any portions. Of pages with the same score the one with the greater id comes
-    first, as in trec_eval. A score and its page make one integer, so ties fall the same way however the pages were
-    portioned.
+    Pages are added in any order and in any portions. Of pages with equal scores, the one with the greater id comes
+    first, as in trec_eval. A score and its page make one integer, so ties are resolved the same way however the pages
+    are portioned.
     """
 
     def __init__(self, queries: int, depth: int = DEPTH) -> None:
@@ -36,7 +36,7 @@ class BestPages:
     def add(self, pages: np.ndarray, scores: np.ndarray) -> None:
         """Add pages with their `scores` of shape (queries, pages).
 
-        Scores are compared as float32; a page at -inf is not found by that query.
+        Scores are compared as float32; a page at -inf is not found for that query.
         """
         keys = np.where(np.isneginf(scores), np.uint64(0), _keys(pages, scores.astype(np.float32)))
         keys = np.concatenate([self._keys, keys], axis=1)
@@ -47,13 +47,13 @@ class BestPages:
     def add_vectors(self, pages: np.ndarray, vectors: np.ndarray, queries: np.ndarray) -> None:
         """Add pages by the dot products of their vectors with the queries.
 
-        `vectors` is float16 (pages, dim), `queries` float64 (queries, dim). In float64, and rounded afterwards: equal
-        vectors score equally wherever they lie in a block. Of several vectors of one page, which follow each other, the
-        best counts.
+        `vectors` is float16 (pages, dim), `queries` float64 (queries, dim). Products are computed in float64 and then
+        rounded, so that equal vectors score equally wherever they are in a block. If a page has several vectors, which
+        must be adjacent, the best one counts.
         """
         firsts = np.flatnonzero(np.diff(pages, prepend=NO_PAGE))
         while len(firsts):
-            # As many whole pages as a block holds, one at least.
+            # Take as many whole pages as a block holds, but at least one.
             held = max(1, int(np.searchsorted(firsts, firsts[0] + _BLOCK)))
             start, end = firsts[0], firsts[held] if held < len(firsts) else len(pages)
             scores = queries @ vectors[start:end].astype(np.float64).T
@@ -69,20 +69,20 @@ class BestPages:
 
 def _keys(pages: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return uint64 keys that sort by score, then by page; never 0."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # adding 0 makes one zero of the two
+    bits = (scores + np.float32(0)).view(np.uint32)  # adding 0 turns -0 into +0
     ordered = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     return (ordered.astype(np.uint64) << _PAGE_BITS) | pages.astype(np.uint64)
 
 
 RRF_K = 60
-"""The constant of the original paper, which found that the result depends little on it."""
+"""The constant of the original paper, which found that results depend little on it."""
 
 
 def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the pages of one query's rankings, with their reciprocal rank sums.
 
-    Pages are ascending; the sum is of 1 / (60 + rank). A ranking is int64 (pages,), best first, rank 1; `NO_PAGE` is
-    left out.
+    Pages are in ascending order; the sum is over 1 / (60 + rank). A ranking is int64 (pages,), starting with the best
+    at rank 1; `NO_PAGE` is left out.
     """
     pages = np.concatenate(rankings)
     weights = np.concatenate([1 / (RRF_K + 1 + np.arange(len(ranking))) for ranking in rankings])
@@ -94,8 +94,8 @@ def reciprocal_ranks(rankings: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nda
 def fuse(rankings: Sequence[np.ndarray]) -> np.ndarray:
     """Return the reciprocal rank fusion of rankings (queries, pages).
 
-    Cormack, Clarke and Büttcher, SIGIR 2009. It needs no scores, so rankings whose scores cannot be compared may be
-    fused.
+    See Cormack, Clarke and Büttcher, SIGIR 2009. It needs no scores, so it can fuse rankings whose scores cannot be
+    compared.
     """
     width = max(ranking.shape[1] for ranking in rankings)
     fused = np.full((len(rankings[0]), DEPTH), NO_PAGE)
@@ -109,7 +109,7 @@ def fuse(rankings: Sequence[np.ndarray]) -> np.ndarray:
 
 
 _K1, _B = 1.2, 0.75
-"""The values of Lucene and Elasticsearch."""
+"""The parameters used by Lucene and Elasticsearch."""
 _INDEX = pa.schema(
     [
         ("terms", pa.list_(pa.large_binary())),
@@ -122,9 +122,9 @@ _INDEX = pa.schema(
 
 
 class Bm25:
-    """BM25 in Lucene's form, over pages added in turn.
+    """BM25 in Lucene's form, over pages added one by one.
 
-    Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?"
+    See Kamphuis et al., ECIR 2020: "Which BM25 Do You Mean?"
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Bm25:
         self._tokens.append(np.fromiter((known.setdefault(token, len(known)) for token in tokens), np.int32))
 
     def index(self) -> "Bm25Index":
-        """Return the index of the pages that were added, in their order."""
+        """Return the index of the pages, in the order in which they were added."""
         import bm25s
 
         terms = sorted(self._vocabulary, key=str.encode)
@@ -183,9 +183,9 @@ class Bm25:
 class Bm25Index:
     """An index of what each word adds to the score of each page.
 
-    A page is its place among those that were added. `table` has one row: the words as UTF-8, ascending; where the pages
-    of each begin, and the end of the last; the pages; what the word adds to each; how many pages there are. It may be
-    memory-mapped.
+    A page is given by its place in the order of adding. `table` has one row: the words as UTF-8, ascending; where each
+    word's pages begin, and the end of the last; the pages; what the word adds to each; and the number of pages. It may
+    be memory-mapped.
     """
 
     table: pa.Table
@@ -193,7 +193,7 @@ class Bm25Index:
     def scores(self, words: Sequence[str]) -> np.ndarray:
         """Return the score of each page for a query, as float32 (pages,).
 
-        0 for a page that has none of its words.
+        A page without any of the words has 0.
         """
         if not len(self._starts) or not self.count:
             return np.zeros(self.count, np.float32)
@@ -212,7 +212,7 @@ class Bm25Index:
     def most(self, words: Sequence[str]) -> float:
         """Return the highest score that a page could have for a query.
 
-        It is the sum of the words' idf; a word that no page has counts with the highest idf.
+        It is the sum of the words' idf; a word on no page counts with the highest idf.
         """
         most = 0.0
         for word in words:
@@ -238,7 +238,7 @@ class Bm25Index:
         return self.table[name].chunk(0).flatten().to_numpy()
 
     def _place(self, word: str) -> int | None:
-        """Return the place of a word among the terms; None when no page has it."""
+        """Return the place of a word among the terms, if a page has it."""
         wanted, low, high = word.encode(), 0, len(self._terms)
         while low < high:
             middle = (low + high) // 2

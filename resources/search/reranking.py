@@ -1,4 +1,4 @@
-"""Puts the first pages of a search into the order of a reranker.
+"""The reordering of a search's first pages by a reranker.
 
 A reranker reads question and page together.
 """
@@ -22,21 +22,21 @@ from resources.store.corpus_tables import TABLES
 from resources.store.table_store import TableStore
 
 PageKey = tuple[str, str]
-"""A page by shard and id."""
+"""The shard and id of a page."""
 _PAGES, _TEXTS = TABLES.pages.name, TABLES.texts.name
 _KEPT = "reranked_pairs"
-"""The table of the scores that were measured."""
+"""The table of stored scores."""
 _KEPT_SCHEMA = pa.schema([("pair", pa.string()), ("score", pa.float32())])
 _MOST_KNOWN = 200_000
-"""Scores that a process keeps: some 40 MB."""
+"""Most scores that a process keeps: some 40 MB."""
 _STARTS = 3
-"""Times that a start of the server may take what the last one took, before a search goes on without it."""
+"""Multiple of the last start's time that the server's start may take before a search continues without it."""
 
 
 class SeenPages:
     """The pages of a corpus as a reranker sees them.
 
-    Pictures as they were read, texts from the tables.
+    They are pictures as they were read, and texts from the tables.
     """
 
     def __init__(self, store: SearchedTables, corpus: Corpus, sees: Seen) -> None:
@@ -46,13 +46,13 @@ class SeenPages:
     def keys(self, pages: Iterable[PageKey]) -> dict[PageKey, str]:
         """Return the fingerprint of what is seen of each page.
 
-        Pages of which nothing can be seen are left out. Raises `StoreError`.
+        Pages with nothing to see are left out. Raises `StoreError`.
         """
         found = {}
         for shard, page_id in pages:
             row = self._rows(shard).get(page_id)
             if row and (row.get("sha256") or row.get("text")):
-                # Tables of the time before pages were set upright have no such column.
+                # Tables from before pages were set upright lack the column `upright`.
                 found[shard, page_id] = fingerprint([row.get("sha256"), row.get("upright") or None, row.get("text")])
         return found
 
@@ -73,7 +73,7 @@ class SeenPages:
                     yield (shard, page_id), Pair("", question, row.get("text") or "", bytes(reader.page_of(row).data))
 
     def _rows(self, shard: str) -> dict[str, dict[str, Any]]:
-        """Return the rows of a shard's pages by id, with what is seen of each."""
+        """Return the rows of a shard's pages by id, with the columns that are seen."""
         assets = {"image": (_PAGES,), "text": (_TEXTS,), "both": (_PAGES, _TEXTS)}[self._sees]
         versions = [self._store.published(asset).get(shard) for asset in assets]
         if shard not in self._tables or self._tables[shard][0] != versions:
@@ -95,10 +95,9 @@ class RankedQuestion:
 
 
 class Reranking:
-    """Puts the first pages of questions into a reranker's order.
+    """The reordering of questions' first pages by a reranker; threads may share it.
 
-    Threads may share it. What has no score, as a page that cannot be decoded, keeps its place behind those that have
-    one.
+    A page without a score, such as one that cannot be decoded, comes after those with one, in its original order.
     """
 
     def __init__(self, engine: Reranker, pages: SeenPages) -> None:
@@ -109,14 +108,14 @@ class Reranking:
 
     @property
     def recipe(self) -> str:
-        """The fingerprint of everything that decides a score, besides question and page."""
+        """The fingerprint of everything that determines a score besides question and page."""
         return fingerprint(self.engine.recipe())
 
     def reordered(self, question: str, pages: Sequence[PageKey]) -> tuple[Sequence[PageKey], dict[PageKey, float]]:
-        """Return the pages in their order, with the scores of the first of them.
+        """Return the reordered pages, with the scores of the first ones.
 
-        Raises `EngineError` where the server is gone, hangs or gives no scores, or scoring fails in any other way: one
-        line, after at most `engine.search_seconds` and what a start takes.
+        Raises a one-line `EngineError` if the server is gone, hangs or gives no scores, or if scoring fails in any
+        other way, after at most `engine.search_seconds` and the time of a start.
         """
         asked = RankedQuestion(question, pages[: self.engine.depth])
         if not self._busy.acquire(blocking=False):
@@ -161,11 +160,11 @@ class Reranking:
 
     @property
     def known(self) -> Mapping[str, float]:
-        """The scores that were made or learnt, by question and page."""
+        """The scores that were computed or learnt, by the key of question and page."""
         return self._known
 
     def learn(self, scores: Mapping[str, float]) -> None:
-        """Take over scores that were made with this recipe."""
+        """Adopt scores that were made with this recipe."""
         self._known.update(scores)
 
     def _pair_keys(self, question: RankedQuestion) -> dict[PageKey, str]:
@@ -175,10 +174,10 @@ class Reranking:
         self._asked += 1
         try:
             put(next(self.scores([asked])))
-            # Who asks twice asks again: client processes take two seconds to start, a third of them for PyTorch.
+            # After two questions more will follow, and client processes take two seconds to start, a third for PyTorch.
             if self._asked > 1:
                 self.engine.boot()
-        # A connection that is refused, a process that was killed, a fault of a library: a search goes on without.
+        # A refused connection, a killed process, a library's fault: whatever it is, the search continues without.
         except Exception as error:
             put(error)
         finally:
@@ -186,24 +185,21 @@ class Reranking:
 
 
 def reranking_of(engine: Reranker, store: SearchedTables, corpus: Corpus) -> Reranking | None:
-    """Return what reranks the pages of a corpus; None where the engine is off."""
+    """Return the reranking of a corpus's pages, or None if the engine is off."""
     return None if engine.off else Reranking(engine, SeenPages(store, corpus, engine.sees))
 
 
 def order(pages: Sequence[PageKey], scores: Mapping[PageKey, float]) -> list[PageKey]:
-    """Return the pages by their scores, the best first.
-
-    Those without one follow as they were.
-    """
+    """Return the pages by score, best first; those without a score follow in their order."""
     return sorted(pages, key=lambda page: -scores.get(page, -1.0))
 
 
 def kept_scores(
     store: TableStore, reranking: Reranking, questions: Sequence[RankedQuestion]
 ) -> list[dict[PageKey, float]]:
-    """Return the scores of questions, and keep them in the store: measuring again computes nothing.
+    """Return the scores of questions, and store them, so that measuring again computes nothing.
 
-    A run that is killed between loses what it scored; one that fails keeps it. Raises as `Reranking.scores`.
+    A run that is killed loses its scores, but one that fails keeps them. Raises as `Reranking.scores` does.
     """
     found = store.find(_KEPT, ALL)
     if found and found[1].get("recipe") == reranking.recipe:

@@ -1,4 +1,4 @@
-"""Answers a question: ranks pages by words, by vectors or by both."""
+"""The search for a question's answer: pages ranked by words, by vectors or by both."""
 
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ EVERYWHERE = Where()
 
 @dataclass
 class _Found:
-    """The rankings of a question, and the verdict of each on its best match.
+    """The rankings of a question, and each ranking's verdict on its best match.
 
-    None where a ranking cannot tell whether a page matches well.
+    The verdict is None if a ranking cannot tell whether a page matches well.
     """
 
     rankings: list[list[Neighbour]] = field(default_factory=list)
@@ -42,13 +42,13 @@ class _Found:
 
 
 class Searcher:
-    """Searches the shards of a corpus; threads may share it.
+    """The search over the shards of a corpus; threads may share it.
 
-    Every answer is from the tables as they are at the time. `folder` caches what a search reads of them. Without an
-    `embedding`, words alone are searched. Tables that `corpus_check` finds to be of another corpus are left out;
-    without it, all are used. With `notes`, words of the notes on figures count too. `scores` tells what was measured,
-    `mode` is what a search takes that asks for none, and `floor` the match under which nothing matches well; `say` is
-    told what takes long. Without `reranking`, no search is reranked.
+    Every answer comes from the tables as they are at the time. `folder` caches what a search reads from them. Without
+    an `embedding`, only words are searched. Tables that `corpus_check` finds to be of another corpus are left out;
+    without it, all are used. With `notes`, words of the notes on figures count too. `scores` returns measured scores,
+    `mode` is the default mode, and `floor` the match below which nothing matches well; `say` is called about work that
+    takes long. Without `reranking`, no search is reranked.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class Searcher:
     def search(self, query: str, top: int = 10, mode: Mode | None = None, where: Where = EVERYWHERE) -> Answer:
         """Return the best `top` pages that `where` selects, ranked by `mode`.
 
-        The searcher's own mode when it is left out. Pages with the same picture, byte for byte, are one hit. Raises
+        Without `mode`, the searcher's own is used. Pages with the same picture, byte for byte, are one hit. Raises
         `CannotSearch`, and what the engine and the store raise.
         """
         if not query.strip():
             raise CannotSearch("the query is empty: type a question")
         if any("\ud800" <= char <= "\udfff" for char in query):
-            # So Python has bytes of an argument that are not UTF-8; nothing can analyse or print them.
+            # Bytes of an argument that are not UTF-8 become surrogates, which nothing can analyse or print.
             raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
-        # Some systems type Hangul as letters (NFD), which a model reads as other words.
+        # Some systems enter Hangul as single letters (NFD), which a model reads as different words.
         query = unicodedata.normalize("NFC", query)
         with self._lock:
             is_of_corpus = self._look()
@@ -107,7 +107,7 @@ class Searcher:
             self._reranking.engine.boot()
         found = _Found()
         if kinds:
-            # A model server may have to start for it; views of pages do not wait for that.
+            # This is done without the lock, because a model server may have to start, and page views must not wait.
             vector = self._embed(query)
             for kind, (vectors, _) in searched.items():
                 self._compare(found, kind, vectors, vector, pages, is_of_corpus)
@@ -138,77 +138,56 @@ class Searcher:
 
     @property
     def choices(self) -> tuple[Mode, ...]:
-        """The modes to choose from, besides `auto`.
-
-        The first is taken where nothing was measured.
-        """
+        """The modes to choose from, besides `auto`; the first is used if nothing was measured."""
         matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
-        # Figures have vectors only where somebody had them made.
+        # Figures have vectors only if somebody had them made.
         kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
         every = (Mode.VECTORS,) if len(kinds) > 1 else ()
-        # After the fusion, which is taken where nothing was measured and where both are as good.
+        # Reranking comes after the fusion, which is used if nothing was measured or if both are equally good.
         reranked = (Mode.RERANKED,) if self._reranking else ()
         return (Mode.FUSION, *reranked, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25, *reranked)
 
     @property
     def documents(self) -> list[str]:
-        """The documents of the corpus, in its order."""
+        """The documents of the corpus, in corpus order."""
         with self._lock:
             return _values(self._pages.refreshed(self._look()), self._shards, "doc_id")
 
     def page(self, shard: str, page_id: str) -> PageView:
-        """Return a page by its shard and id.
-
-        One that is not known has neither number nor regions.
-        """
+        """Return a page by shard and id; an unknown one has neither number nor regions."""
         if shard not in self._shards:
             return PageView(shard, page_id)
         with self._lock:
             return self._pages.refreshed(self._look()).page(shard, page_id)
 
     def vectors(self, kind: Mode) -> Vectors:
-        """Return the current vectors of one kind.
-
-        Raises `CannotSearch`.
-        """
+        """Return the current vectors of one kind. Raises `CannotSearch`."""
         with self._lock:
             return self._lookup.refreshed(kind, self._look())[0]
 
     def asks_words(self, mode: Mode | None = None) -> bool:
-        """Return whether a search by `mode` ranks by words.
-
-        Raises `CannotSearch`.
-        """
+        """Return whether a search by `mode` ranks by words. Raises `CannotSearch`."""
         with self._lock:
             return self._chosen(mode or self._mode)[0] in _WITH_WORDS
 
     def words_are_known(self) -> bool:
-        """Return whether the words of the current texts are all known.
-
-        Raises `CannotSearch`.
-        """
+        """Return whether all words of the current texts are known. Raises `CannotSearch`."""
         return self._words.is_open(self._texts_now(self._look())[0])
 
     @property
     def words_found(self) -> tuple[int, int] | None:
-        """The numbers of shards whose words are known, and of all shards.
+        """The numbers of shards with known words, and of all shards.
 
-        None while no words of many pages are being found.
+        None unless the words of many pages are being found.
         """
         return self._words.found
 
     def end(self) -> None:
-        """Stop work that takes long, in whichever thread it goes on.
-
-        A searcher that was ended finds no new words.
-        """
+        """Stop long work in any thread; afterwards, the searcher finds no new words."""
         self._words.end()
 
     def words(self) -> Words:
-        """Return the words of the current texts.
-
-        Raises `CannotSearch`.
-        """
+        """Return the words of the current texts. Raises `CannotSearch`."""
         with self._words_lock:
             return self._words_now(self._look())[0]
 
@@ -222,7 +201,7 @@ class Searcher:
         return self._vectors
 
     def _chosen(self, mode: Mode) -> tuple[Mode, str]:
-        """Return the mode to use, and the reason where nobody asked for it."""
+        """Return the mode to use, and the reason if nobody asked for it."""
         if mode is Mode.AUTO:
             return best_mode(self._scores(), self._usable())
         if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self.choices]) == 1:
@@ -232,9 +211,9 @@ class Searcher:
         return mode, ""
 
     def _usable(self) -> list[Mode]:
-        """Return the choices whose tables are made.
+        """Return the choices whose tables exist.
 
-        All of them where none is, for the one that says what is missing.
+        If none do, all choices are returned, so that using one reports what is missing.
         """
         has_texts = bool(self._store.published(TEXTS))
         usable = [
@@ -245,17 +224,14 @@ class Searcher:
         return usable or list(self.choices)
 
     def _kinds(self, mode: Mode) -> list[Mode]:
-        """Return the kinds of vectors that a mode compares.
-
-        A fusion compares those that are made, if there are any.
-        """
+        """Return the kinds of vectors that a mode compares; a fusion uses existing ones."""
         if mode not in (*_FUSED, Mode.VECTORS):
             return [kind for kind in VECTORS if kind is mode]
         kinds = [kind for kind in VECTORS if kind in self.choices]
         return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
 
     def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
-        """Return the pages in the reranker's order, or as they are with the reason."""
+        """Return the pages in the reranker's order, or unchanged with the reason."""
         assert self._reranking is not None
         by_page = {(near.shard, near.page_id): near for near in ranked}
         try:
@@ -278,7 +254,7 @@ class Searcher:
     ) -> None:
         ranking = vectors.nearest(query, DEPTH, pages)
         if kind is Mode.FIGURE:
-            # There is no known floor for figures: most questions are answered by a text.
+            # Figures have no known floor, because most questions are answered by text.
             found.rankings.append(ranking)
             found.pages = max(found.pages, vectors.pages)
             return
@@ -292,7 +268,7 @@ class Searcher:
             found.verdicts.append(None)
 
     def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
-        """Return the words of the current texts, and notes of what is left out.
+        """Return the words of the current texts, and notes on what is left out.
 
         Raises `CannotSearch`.
         """
@@ -301,9 +277,9 @@ class Searcher:
         return words, [*notes, "the words of a model's notes on figures are searched too"] if words.of_notes else notes
 
     def _texts_now(self, is_of_corpus: IsOfCorpus) -> tuple[dict[str, str], list[str]]:
-        """Return the versions of the tables of texts by shard, with notes.
+        """Return the versions of the text tables by shard, and notes on left-out ones.
 
-        The notes name what is left out. Raises `CannotSearch`.
+        Raises `CannotSearch`.
         """
         published = self._store.published(TEXTS)
         made = [shard for shard in self._shards if shard in published]
@@ -316,10 +292,7 @@ class Searcher:
         return versions, left_out("texts", self._shards, made, of_corpus)
 
     def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
-        """Return the filter of the searched page ids by shard.
-
-        None where all pages of all shards are searched.
-        """
+        """Return the filter of searched page ids by shard, or None if all are searched."""
         if unknown := sorted(where.shards - set(self._shards)):
             raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
         for asked, column, what in (
@@ -338,7 +311,7 @@ class Searcher:
         return ids.__getitem__
 
     def _cache_notes(self) -> list[str]:
-        """Return why nothing is kept for the next search; only the first time."""
+        """Return why nothing is cached for the next search, but only the first time."""
         if self._cache.problem is None or self._told_problem:
             return []
         self._told_problem = True
@@ -362,9 +335,9 @@ def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
 
 
 def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
-    """Return the pages of all rankings by their reciprocal ranks.
+    """Return the pages of all rankings, sorted by their reciprocal rank sums.
 
-    Among equals, the one that a ranking names first comes first.
+    Equal pages keep the order in which the rankings name them.
     """
     pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
     numbers = {page: number for number, page in enumerate(pages)}
@@ -378,10 +351,7 @@ def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
 
 
 def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
-    """Return the pages, those of one picture together.
-
-    They are at the place of the first of them.
-    """
+    """Group the pages with the same picture, at the place of the first of them."""
     found: dict[object, list[Neighbour]] = {}
     for near in ranked:
         page = (near.shard, near.page_id)
@@ -390,7 +360,7 @@ def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neig
 
 
 def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], asked: QueryWords) -> Hit:
-    """Return the hit of a page; the others of `pages` have its picture."""
+    """Return the hit of the first of `pages`; the others have the same picture."""
     page, *also = pages
     match = best_passage(asked, [region.text for region in page.regions])
     at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)

@@ -19,12 +19,12 @@ from resources.store.rows import MADE_WITH, with_vector
 from resources.store.table_source import IsOfCorpus
 
 VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
-"""The name of the table of each kind of vector."""
+"""The table name of each kind of vector."""
 _ENGINES = b"engines"
 
 
 class VectorLookup:
-    """Looks up the vectors of a corpus for the engine of a profile."""
+    """The lookup of a corpus's vectors for the engine of a profile."""
 
     def __init__(
         self, store: SearchedTables, shards: Sequence[str], embedding: Embedder, profile: str, cache: ArrowCache
@@ -36,13 +36,13 @@ class VectorLookup:
         self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
 
     def is_of_engine(self, asset: str, shard: str) -> bool:
-        """Return whether a table was made with this engine, as it is now."""
+        """Return whether a table was made with the present engine."""
         return json.loads(self._store.metadata(asset, shard)[MADE_WITH])["engines"] == self._engine
 
     def refreshed(self, kind: Mode, is_of_corpus: IsOfCorpus) -> "tuple[Vectors, list[str]]":
-        """Return the current vectors, and notes of what is left out.
+        """Return the current vectors, and notes on what is left out.
 
-        Raises `CannotSearch` when none can be used.
+        Raises `CannotSearch` if none can be used.
         """
         asset = VECTORS[kind]
         published = self._store.published(asset)
@@ -82,10 +82,7 @@ class VectorLookup:
         return loaded
 
     def _with_vector(self, asset: str, shard: str) -> pa.Table:
-        """Return the rows of a table that have a vector.
-
-        The metadata names the engines that it was made with.
-        """
+        """Return a table's rows with a vector; its metadata names the engines that made it."""
         columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
         table = self._store.read(asset, shard, columns)
         made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
@@ -95,7 +92,7 @@ class VectorLookup:
         return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
 
     def _problem(self, vectors: "ShardVectors") -> str | None:
-        """Return why the vectors do not suit this engine's queries; None when they do."""
+        """Return why the vectors do not suit this engine's queries, or None if they do."""
         width = vectors.table.schema.field("vector").type.list_size
         if width != self._embedding.dim:
             return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
@@ -105,7 +102,7 @@ class VectorLookup:
 
 
 def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str]) -> list[str]:
-    """Return notes of the shards whose tables are missing, or of another corpus."""
+    """Return notes on shards whose tables are missing or of another corpus."""
     notes = []
     if other := len(made) - len(of_corpus):
         notes.append(f"{other} of {len(shards)} shards have {what} of another corpus only")
@@ -115,7 +112,7 @@ def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: S
 
 
 PageFilter = Callable[[str], "pa.Array | None"]
-"""The ids of the pages of a shard that are searched; None for all of them."""
+"""A function that returns the ids of a shard's searched pages, or None for all of them."""
 
 
 class Vectors:
@@ -133,17 +130,17 @@ class Vectors:
         return sum(pc.call_function("count_distinct", [shard.table["page_id"]]).as_py() for shard in self.shards)
 
     def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
-        """Return at most `count` pages, the nearest first, equal ones in corpus order.
+        """Return at most `count` pages, nearest first, and equal ones in corpus order.
 
-        `query` is of shape (dim,). `pages` names those of a shard that are searched. Of more equal pages than `count`
-        has room for, any are found.
+        `query` has shape (dim,). `pages` returns a shard's searched pages. If there are more equal pages than fit in
+        `count`, an arbitrary selection is returned.
         """
         largest, most = max((shard.table.num_rows for shard in self.shards), default=0), count
         while True:
             best = _once(self._nearest_vectors(query, most, pages))
             if len(best) >= count or most >= largest:
                 return best[:count]
-            most *= 4  # several of them were figures of one page
+            most *= 4  # several of the vectors were figures of the same page
 
     def _nearest_vectors(self, query: np.ndarray, count: int, pages: PageFilter | None) -> "list[Neighbour]":
         half = query.astype(np.float16)
@@ -152,7 +149,7 @@ class Vectors:
             return []
         rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
         shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
-        # usearch leaves equal ones in any order.
+        # usearch returns equal vectors in arbitrary order.
         best = np.lexsort((rows, shards, -scores))[:count]
         return [
             Neighbour(part.shard, part.table["page_id"][row].as_py(), score, _figure(part.table, row))
@@ -166,8 +163,8 @@ class Vectors:
 class ShardVectors:
     """The vectors of one shard: a table of `page_id` and `vector`.
 
-    It has the version of what it was made from. A table of the vectors of figures has the column `index` too, and may
-    have several rows of a page.
+    `version` identifies the table from which it was made. A table of figure vectors also has the column `index`, and
+    may have several rows per page.
     """
 
     shard: str
@@ -176,7 +173,7 @@ class ShardVectors:
 
     @cached_property
     def matrix(self) -> np.ndarray:
-        """The vectors as float16 of shape (rows, dim), without a copy."""
+        """The vectors as float16 of shape (rows, dim), without copying."""
         column = self.table["vector"]
         width = column.type.list_size
         if not self.table.num_rows:
@@ -184,9 +181,9 @@ class ShardVectors:
         return column.chunk(0).flatten().to_numpy().reshape(-1, width)
 
     def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return (rows, scores) of at most `count` vectors, the nearest first.
+        """Return (rows, scores) of at most `count` vectors, nearest first.
 
-        Only `rows` are searched where they are given. `query` is float16 of shape (dim,).
+        If `rows` is given, only these are searched. `query` is float16 of shape (dim,).
         """
         from usearch.compiled import MetricKind
         from usearch.index import search
@@ -194,7 +191,7 @@ class ShardVectors:
         matrix = self.matrix if rows is None else self.matrix[rows]
         if not len(matrix):
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        # One thread: starting others for each shard costs more than they save.
+        # One thread is used, because starting more for each shard costs more than they save.
         found = search(matrix, query, min(count, len(matrix)), MetricKind.IP, exact=True, threads=1)
         keys = found.keys.astype(np.int64)
         return keys if rows is None else rows[keys], 1 - found.distances
@@ -202,9 +199,9 @@ class ShardVectors:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A page by shard and id, and the dot product with the query's vector.
+    """A page by shard and id, and its dot product with the query's vector.
 
-    `figure` is the region whose vector it is, where it is none of the whole page.
+    `figure` is the index of the region to which the vector belongs, if it is not the whole page's.
     """
 
     shard: str
@@ -214,19 +211,19 @@ class Neighbour:
 
 
 def rows_of(table: pa.Table, shard: str, pages: PageFilter | None) -> np.ndarray | None:
-    """Return the searched rows of a table of `page_id`; None for all of them."""
+    """Return the searched rows of a table with `page_id`, or None for all of them."""
     ids = None if pages is None else pages(shard)
     return None if ids is None else rows_with(table, ids)
 
 
 def rows_with(table: pa.Table, ids: pa.Array) -> np.ndarray:
-    """Return the rows of a table of `page_id` that are of these pages."""
+    """Return the rows of a table with `page_id` that belong to these pages."""
     found = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
     return np.flatnonzero(found.to_numpy())
 
 
 def _once(ranked: Iterable[Neighbour]) -> list[Neighbour]:
-    """Return each page once, at its first place."""
+    """Keep only the first occurrence of each page."""
     first: dict[tuple[str, str], Neighbour] = {}
     for neighbour in ranked:
         first.setdefault((neighbour.shard, neighbour.page_id), neighbour)
@@ -238,7 +235,7 @@ def _figure(table: pa.Table, row: int) -> int | None:
 
 
 _FEWEST = 20
-"""Questions below which a twentieth of them is less than one."""
+"""Fewest questions of which a twentieth is at least one."""
 _TWENTIETH = 0.05
 _QUERIES = TABLES.query_vectors.name
 
@@ -260,8 +257,8 @@ class KnownQuestions:
     ) -> float | None:
         """Return the score that all but a twentieth of the questions reach.
 
-        It is that of the page that answers; None for too few questions. The best page of a question is at least as near
-        as the one that answers it, so at most a twentieth of such questions are taken for questions without an answer.
+        It is that of the page that answers, or None if there are too few questions. A question's best page is at
+        least as near, so at most a twentieth of such questions are mistaken for questions without an answer.
         """
         published = self._store.published(_QUERIES)
         versions = [published, [(part.shard, part.version) for part in vectors.shards]]
@@ -281,7 +278,7 @@ class KnownQuestions:
 def known_floor(questions: Iterable[tuple[np.ndarray, str]], vectors: Vectors) -> float | None:
     """Return the dot product that all but a twentieth of `questions` reach.
 
-    A question is (vector of shape (dim,), id of its page).
+    A question is (vector of shape (dim,), id of the page that answers it).
     """
     wanted: dict[str, list[np.ndarray]] = {}
     for vector, page_id in questions:

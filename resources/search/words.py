@@ -1,6 +1,6 @@
 """Search by words: Korean tokens, the BM25 index of a corpus, and its lookup.
 
-The index is over the texts of all shards, in one file that is memory-mapped.
+The index covers the texts of all shards, in one memory-mapped file.
 """
 
 import ctypes
@@ -37,34 +37,31 @@ if TYPE_CHECKING:
 TEXTS = TABLES.texts.name
 """The table whose words are searched."""
 _ALL = "all"
-"""The index is of all shards: how rare a word is depends on each of them."""
+"""The index covers all shards, because the rarity of a word depends on each of them."""
 _MANY = 500
-"""Pages whose words take some seconds to find: a person is told."""
+"""Number of pages whose words take some seconds to find, which is reported to the user."""
 _AT_ONCE = 64
-"""Pages whose words are found without looking whether anybody still wants them."""
+"""Pages whose words are found between two checks whether the result is still wanted."""
 _SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
 
 
 @dataclass(frozen=True)
 class Words:
-    """The index of the words, and the pages that it numbers.
-
-    These are the pages with text, in corpus order.
-    """
+    """The index of the words, and its pages: those with text, in corpus order."""
 
     table: pa.Table
 
     of_notes: bool = False
-    """True when words of notes on figures are indexed."""
+    """Whether words of notes on figures are indexed too."""
 
     def __len__(self) -> int:
         return self._index.count
 
     def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
-        """Return at most `count` pages with a word of the query, and their match.
+        """Return at most `count` pages with a word of the query, and the match.
 
-        The best page comes first, equal ones in corpus order. The match is the best page's score as a share of what a
-        page could have at most, from 0 to 1. `pages` names those of a shard that are searched.
+        The best page comes first, and equal ones are in corpus order. The match is the best page's score as a share of
+        the highest possible one, from 0 to 1. `pages` returns a shard's searched pages.
         """
         scores = self._index.scores(words)
         for shard, ids, start in self._parts() if pages is not None else ():
@@ -77,7 +74,7 @@ class Words:
         match = float(scores.max(initial=0.0)) / most if most else 0.0
         found = np.flatnonzero(scores)
         if len(found) > count:
-            # Of equal pages at the end of the ranking any are found.
+            # Of equal pages at the end of the ranking, an arbitrary selection is returned.
             found = found[np.argpartition(-scores[found], count - 1)[:count]]
         best = found[np.lexsort((found, -scores[found]))]
         shards = np.searchsorted(self._ends, best, side="right").tolist()
@@ -102,17 +99,18 @@ class Words:
         return self.table["page_ids"].chunk(0).flatten()
 
     def _parts(self) -> Iterator[tuple[str, pa.Table, int]]:
-        """Yield (shard, its pages as a table of `page_id`, the number of the first)."""
+        """Yield (shard, its pages as a table with `page_id`, the number of its first page)."""
         for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
             start = end - shard["pages"]
             yield shard["shard"], pa.table({"page_id": self._ids.slice(start, shard["pages"])}), start
 
 
 class WordLookup:
-    """Looks up the words of the current tables.
+    """The lookup of the current tables' words.
 
-    `say` is told what takes long. With `notes`, the words of those that a model made on the figures of a page are words
-    of the page too. `found` are the shards whose words are known and all of them, while those of many pages are found.
+    `say` is called about work that takes long. With `notes`, words of a model's notes on the figures of a page count as
+    words of the page. While the words of many pages are being found, `found` holds the number of shards with known
+    words and of all shards.
     """
 
     def __init__(
@@ -125,10 +123,7 @@ class WordLookup:
         self._ended = Event()
 
     def end(self) -> None:
-        """Stop finding words, in whichever thread does it.
-
-        Python cannot end while one is in the analyser.
-        """
+        """Stop finding words in any thread, because Python cannot exit during an analysis."""
         self._ended.set()
 
     def is_open(self, versions: Mapping[str, str]) -> bool:
@@ -136,10 +131,7 @@ class WordLookup:
         return self._open is not None and self._open[0] == _version(versions, self._noted())
 
     def refreshed(self, versions: Mapping[str, str]) -> Words:
-        """Return the words of the tables of texts of these versions, in their order.
-
-        The versions are by shard.
-        """
+        """Return the words of the text tables with these versions by shard, in order."""
         noted = self._noted()
         version = _version(versions, noted)
         if self._open is None or self._open[0] != version:
@@ -151,7 +143,7 @@ class WordLookup:
         return self._open[1]
 
     def _noted(self) -> Mapping[str, str]:
-        """Return the versions of the tables of notes, by shard."""
+        """Return the versions of the note tables, by shard."""
         return self._store.published(FIGURE_NOTES.name) if self._notes else {}
 
     def _made(self, versions: Mapping[str, str], noted: Mapping[str, str]) -> pa.Table:
@@ -180,7 +172,7 @@ class WordLookup:
     def _with_notes(self, shard: str, tokens: pa.Table) -> pa.Table:
         """Return the words of a shard's pages and of the notes on their figures.
 
-        A page without text may have notes alone.
+        A page without text may have only notes.
         """
         rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
         said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
@@ -195,7 +187,7 @@ class WordLookup:
     def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
         """Return the words of a shard's pages.
 
-        Those that `retrieval_scores` found are taken where they are of these texts. `at` is the number of the shard
+        Words that `retrieval_scores` stored are reused if they belong to these texts. `at` is the number of the shard,
         from 0, of all `shards`.
         """
         texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
@@ -214,7 +206,7 @@ class WordLookup:
 
 
 def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
-    """Identify the words of tables of texts and of notes of these versions."""
+    """Return an identifier of the words of text and note tables with these versions."""
     notes = [(shard, noted[shard]) for shard in versions if shard in noted]
     return fingerprint([list(versions.items()), _tokenizer(), *([notes] if notes else [])])
 
@@ -225,7 +217,8 @@ def _tokenizer() -> list[object]:
 
 VERSION = CodeVersion("retrieval.morphemes", {1: "the first release"})
 _CONTENT = re.compile(r"N[NR]|V[VA]|XR|MM|MAG|S[LHN]|W_")
-"""Nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers, addresses: no particles, no endings."""
+"""Tags of nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers and addresses, without particles
+and endings."""
 _VERB = re.compile(r"V[VA]")
 
 
@@ -238,7 +231,7 @@ def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
 def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
     """Yield the content morphemes of each query.
 
-    Of a verb made a noun (`밝` + `기`) the noun too: in a sentence such a noun is one morpheme, and by itself,
+    For a verb turned into a noun (`밝` + `기`), the noun is included too: in a sentence it is one morpheme, but alone,
     as people type it, it is analysed as two.
     """
     for morphemes in _analyse(queries):
@@ -257,7 +250,7 @@ def _analyse(texts: Iterable[str]) -> "Iterator[list[Token]]":
 
 @cache
 def tokenizer() -> dict[str, str]:
-    """Return the versions and settings that decide the tokens besides this code."""
+    """Return the versions and settings that determine the tokens, besides this code."""
     packages = {package: metadata.version(package) for package in ("kiwipiepy", "kiwipiepy_model")}
     return packages | {"dictionary": "single words"}
 
@@ -267,45 +260,45 @@ TOKENS = "retrieval_tokens"
 
 
 def made_from(texts: pa.Table) -> dict[str, str]:
-    """Return everything that decides the words of these texts, as table metadata.
+    """Return everything that determines the words of these texts, as table metadata.
 
-    `texts` is a table of `page_id` and `text`.
+    `texts` is a table with `page_id` and `text`.
     """
     return {"texts": table_fingerprint(texts), "version": str(VERSION.number), **tokenizer()}
 
 
 def tokenise(texts: pa.Table) -> pa.Table:
-    """Return the table of the words of these texts, in their order."""
+    """Return the table of the words of these texts, in order."""
     words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
     return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)
 
 
 @cache
 def korean_analyser() -> "Kiwi":
-    """Load the morphological analyser of Korean, once for search and documents.
+    """Load the Korean morphological analyser, once for search and documents.
 
-    Takes about a second, 330 MB on the way and 250 MB for good. The dictionary of typing errors is not asked. The one
-    of names of several words would take another second and 190 MB, and would hide `스토리` in `토이 스토리`; the scores
-    are the same with and without it.
+    This takes about a second, and 330 MB temporarily and 250 MB permanently. The dictionary of typing errors is not
+    used. The dictionary of multi-word names would take another second and 190 MB, and would hide `스토리` in
+    `토이 스토리`; the scores are the same with and without it.
     """
-    # Its allocator reads this when it is loaded, and keeps 50 MB of what is freed otherwise.
+    # Its allocator reads this when it is loaded, and would otherwise keep 50 MB of freed memory.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
     from kiwipiepy import Kiwi
 
     kiwi = Kiwi(load_typo_dict=False, load_multi_dict=False)
-    # It is built to its end at the first text.
+    # The analyser is fully built only at the first text.
     kiwi.tokenize("")
     give_back()
     return kiwi
 
 
 def _forget_analyser() -> None:
-    """Let a forked process load an analyser of its own, where this one has threads."""
+    """Let a forked process load its own analyser if this one has threads."""
     if korean_analyser.cache_info().currsize and korean_analyser().num_workers:
-        # Its end would wait for threads that the fork left behind, so it is kept for as long as the process lives.
+        # Its destructor would wait for threads that do not exist in the fork, so it is kept while the process lives.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(korean_analyser()))
         korean_analyser.cache_clear()
 
 
-# A text given to threads that are not there is waited for without end; multiprocessing forks unless told otherwise.
+# A text given to missing threads would be waited for forever, and multiprocessing forks unless told otherwise.
 os.register_at_fork(after_in_child=_forget_analyser)
