@@ -48,10 +48,7 @@ def png(pixels: np.ndarray) -> bytes:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """One page as it is, upside down, and in a photo: read as they came first, as by an older release, then upright."""
     home = tmp_path_factory.mktemp("upright") / "home"
-    (data,) = (
-        each.picture.read() for each in load_texts(SAMPLES).samples if each.id == "install.ko_19" and each.picture
-    )
-    page = np.asarray(cv2.resize(decode(data), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
+    page = np.asarray(cv2.resize(_sample(), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
     rng = np.random.default_rng(1)
     shard = [("a_1", page), ("a_2", turned(2, page, rng)), ("a_3", photographed(False, 0, page, rng))]
     platform = Platform.of(home, [[(id, png(pixels)) for id, pixels in shard]])
@@ -80,6 +77,14 @@ def test_the_table_keeps_what_was_done_and_the_size_of_the_upright_page(platform
         assert (row["width"], row["height"]) == Image.fromarray(_read(platform, row["page_id"])).size
 
 
+def _sample() -> np.ndarray:
+    """An upright page of the samples."""
+    (data,) = (
+        each.picture.read() for each in load_texts(SAMPLES).samples if each.picture and each.id == "install.ko_19"
+    )
+    return decode(data)
+
+
 def _read(platform: Platform, page_id: str) -> np.ndarray:
     """The page as engines see it."""
     row = platform.rows("raw_pages")[page_id]
@@ -88,8 +93,7 @@ def _read(platform: Platform, page_id: str) -> np.ndarray:
 
 
 def test_a_scan_is_set_upright_under_the_text_that_another_program_laid_over_it(tmp_path: Path):
-    (data,) = (each.picture.read() for each in load_texts(SAMPLES).samples if each.id == "install.ko_19")
-    picture = Image.fromarray(np.rot90(decode(data), 2)).convert("L").reduce(2)
+    picture = Image.fromarray(np.rot90(_sample(), 2)).convert("L").reduce(2)
     encoded, (width, height) = io.BytesIO(), picture.size
     picture.save(encoded, "JPEG")
     kind = f"/Subtype /Image /Width {width} /Height {height} /ColorSpace /DeviceGray /BitsPerComponent 8"

@@ -87,7 +87,7 @@ class TextLayer:
 
     @property
     def is_of_scan(self) -> bool:
-        """Whether most of it is invisible, like the text that an OCR program lays over a scan."""
+        """Whether most of it is invisible, as text that OCR lays over a scan is."""
         invisible = sum(len(word.text) for word in self.words if word.marks & Mark.INVISIBLE)
         return invisible >= max(_FEWEST_INVISIBLE, _MOST_INVISIBLE * self.characters)
 
