@@ -18,7 +18,7 @@ from resources.documents.tables import (
 from resources.texts.markdown import defuse
 
 MAX_TOKENS = 512
-"""The size of a chunk that embedding models and readers of answers are commonly given."""
+"""The chunk size commonly used for embedding models and for models that answer from chunks."""
 CountTokens = Callable[[str], int]
 
 
@@ -26,10 +26,10 @@ CountTokens = Callable[[str], int]
 class Chunk:
     """A piece of a document.
 
-    `headings` are the titles above all of it, the uppermost first; a title that the chunk begins with stands in its
-    `text`. The first `repeated` characters of the text are the caption and heading rows of a table that an earlier
-    chunk has too; all others are in this chunk alone. `kinds` are those of its blocks. `index` counts from 0 in the
-    document.
+    `headings` are the titles above the whole chunk, the uppermost first; a title at the start of the chunk is part of
+    its `text`. The first `repeated` characters of the text are the caption and heading rows of a table that an earlier
+    chunk contains too; all others are in this chunk only. `kinds` are the kinds of its blocks. `index` counts from 0
+    in the document.
     """
 
     doc_id: str
@@ -43,10 +43,7 @@ class Chunk:
 
     @property
     def text_with_headings(self) -> str:
-        """The headings, a line each, and the text.
-
-        It is what a model needs that sees nothing else of the document.
-        """
+        """The headings, one per line, and the text, for a model that sees nothing else."""
         return "\n".join((*self.headings, self.text))
 
 
@@ -54,7 +51,7 @@ def estimate_tokens(text: str) -> int:
     """Return a quarter of the bytes of a text in UTF-8, rounded up.
 
     Byte-pair encodings of multilingual models make about as many tokens: one for four Latin letters, three for four
-    Hangul syllables. Pass the tokenizer of your model where its limit must hold exactly.
+    Hangul syllables. Where a model's limit must be kept exactly, pass its own tokenizer.
     """
     return -(-len(text.encode("utf-8", "backslashreplace")) // 4)
 
@@ -67,10 +64,10 @@ def chunk_document(
 ) -> Iterator[Chunk]:
     """Cut a document into chunks of at most `max_tokens`, by its structure.
 
-    A title begins a chunk, unless the one before it is still small. Paragraphs that go on over a page are whole. A
-    longer paragraph is cut between sentences, else between words; a longer table between rows, and its caption and
-    heading rows stand in each piece. Only a table's row that is longer by itself makes a chunk longer. Running heads,
-    page numbers and pictures are in no chunk. `blocks` are those of `structure_document`.
+    A title begins a chunk, unless the present chunk is still small. A paragraph that spans pages is treated as one. A
+    paragraph that is too long is cut between sentences, or else between words; a table is cut between rows, and each
+    piece repeats its caption and heading rows. Only a table row that is too long on its own makes a chunk longer.
+    Running heads, page numbers and pictures are in no chunk. `blocks` come from `structure_document`.
     """
     packer = _Packer(max_tokens, count_tokens)
     for index, packed in enumerate(packer.pack(_pieces(blocks, packer))):
@@ -89,7 +86,7 @@ def chunk_document(
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Text that is not cut any more, with its titles and regions."""
+    """Text that is not cut any further, with its titles and regions."""
 
     kind: BlockKind
     text: str
@@ -125,19 +122,19 @@ class _PieceGroup:
 
 
 class _Packer:
-    """Puts pieces together to chunks, and cuts what is too long for one."""
+    """A packer that combines pieces into chunks and cuts text too long for one."""
 
     def __init__(self, max_tokens: int, count_tokens: CountTokens) -> None:
         self.max_tokens, self.count = max_tokens, count_tokens
         self._small = max_tokens // 4
-        """A chunk of fewer tokens takes the next section too."""
+        """A chunk of fewer tokens also takes in the next section."""
 
     def pack(self, pieces: Iterable[_Piece]) -> Iterator[_PieceGroup]:
         packed = _PieceGroup()
         for piece in pieces:
             tokens = self.count(piece.text) + 1
             if packed.pieces and not self._takes(packed, piece, tokens):
-                # Titles at the end of a chunk belong to what follows.
+                # Titles at the end of a chunk belong to the text that follows.
                 titles = _pop_titles(packed)
                 yield packed
                 packed = _PieceGroup(titles, sum(self.count(title.text) + 1 for title in titles))
@@ -156,9 +153,9 @@ class _Packer:
         return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
 
     def cut(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of the pieces of a text that fit.
+        """Yield (start, end) of as few pieces as possible, each small enough.
 
-        One, or as few as hold it between sentences, else words.
+        The text is cut between sentences, or else between words.
         """
         start = end = 0
         for stop in self._ends(text, 0, len(text), _BOUNDARIES):
@@ -224,14 +221,14 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
 def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
     """Yield a table as one piece, or cut between rows.
 
-    No cell spans the cut; caption and heading rows are in each piece.
+    No cell spans a cut; each piece has the caption and the heading rows.
     """
     rows = [
         (row, part)
         for part in block.parts
         for row in table_rows(without_first_row(part.text) if part.repeated else part.text)
     ]
-    # Where no row is marked as a heading, the first one is taken for it.
+    # If no row is marked as a heading, the first one is taken as the heading.
     heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)] or rows[:1]
     begin = f"<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
     # Rows that a cell spans stay together.
@@ -260,12 +257,12 @@ _END = "\n</table>"
 
 
 def _lines(rows: Sequence[tuple[TableRow, BlockPart]]) -> str:
-    """Return the rows of a table, a line each, as documents have them."""
+    """Return the rows of a table, one per line, as documents have them."""
     return "".join(f"\n{row.html}" for row, _ in rows)
 
 
 def _pop_titles(packed: _PieceGroup) -> list[_Piece]:
-    """Take the titles off the end of a chunk that has more than titles."""
+    """Remove the titles at the end of a chunk, unless it has only titles."""
     at = len(packed.pieces)
     while at and packed.pieces[at - 1].kind is BlockKind.TITLE:
         at -= 1

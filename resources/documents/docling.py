@@ -1,4 +1,4 @@
-"""A document as a DoclingDocument, which docling, LangChain, LlamaIndex and Haystack read."""
+"""Documents as DoclingDocuments, which docling, LangChain, LlamaIndex and Haystack read."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
 
 
-# docling-core offers its types in this package without listing them there.
+# docling-core exports its types from this package without listing them.
 # pyright: reportPrivateImportUsage=false
 
 
@@ -31,26 +31,26 @@ _LABELS = {
     "footer_image": "page_footer",
     "number": "page_footer",
 }
-"""Labels of docling by those of layout; any other text is `text`."""
+"""docling's label for each layout label; any other text is `text`."""
 _DPI = 72
-"""docling wants one; that of the page is not known."""
+"""docling requires a value, and the page's own is not known."""
 
 
 def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
     """Return the blocks as the JSON of a DoclingDocument.
 
-    Every item has the page and box of its region, in pixels from the upper left corner of the upright page; one that
-    goes on over a page has those of both. Tables are one item for each page. What a model noted about a picture or
+    Every item has the page and box of its region, in pixels from the upper left corner of the upright page; an item
+    that spans pages has the places of all its parts. A table is one item per page. A model's note on a picture or
     table is in its `meta`. A link in a text leads to the web, or its bracket is escaped. Running heads, feet and page
-    numbers are of the layer `furniture`, and what could not be read is said in the layer `notes`. The hash of the
-    origin is that of the pages' images.
+    numbers are in the layer `furniture`, and the layer `notes` says what could not be read. The hash of the origin is
+    that of the pages' images.
     """
     made = _Builder(document).build(blocks)
     return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
 
 
 class _Builder:
-    """Adds the blocks of a document to a DoclingDocument, one after the other."""
+    """A builder that adds a document's blocks to a DoclingDocument one by one."""
 
     def __init__(self, document: Document) -> None:
         from docling_core.types.doc import DoclingDocument, DocumentOrigin, ImageRef, Size
@@ -93,7 +93,7 @@ class _Builder:
         return self._made
 
     def _add(self, block: DocumentBlock) -> "list[FloatingItem]":
-        """Add a block; what a caption may belong to is returned."""
+        """Add a block, and return the items that a caption may belong to."""
         from docling_core.types.doc import ContentLayer, DocItemLabel
 
         made, text, prov = self._made, defuse(block.text), self._provs(block)
@@ -171,7 +171,7 @@ class _Builder:
         self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
 
     def _provs(self, block: DocumentBlock) -> "list[ProvenanceItem]":
-        """Return the place of each part of a block, and its characters in the text."""
+        """Return each part's place on its page and its span of the block's text."""
         provs, begin = [], 0
         for part in block.parts:
             begin += len(part.joint)
@@ -194,7 +194,7 @@ class _Builder:
 def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
     """Return the fields of docling's `meta` for a note.
 
-    Kind, data and molecule are fields of pictures alone.
+    Only pictures have the fields kind, data and molecule.
     """
     from docling_core.types.doc import (
         DescriptionMetaField,

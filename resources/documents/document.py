@@ -1,4 +1,4 @@
-"""A document as the tables hold it: its pages, and their blocks."""
+"""Documents as the tables hold them: their pages and blocks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from resources.states import State
 
 @dataclass(frozen=True, slots=True)
 class DocumentPicture:
-    """A picture of a page: its file beside the document, its pixels."""
+    """A picture on a page: its file beside the document and its size in pixels."""
 
     path: str
     width: int
@@ -22,9 +22,9 @@ class DocumentPicture:
 class DocumentPage:
     """A page with its regions in reading order.
 
-    Their pictures and notes are by index of the region. `number` is unique in the document; `width` and `height` are
-    pixels of the upright page, 0 where it has no image. A note is what a model made up about a picture or table, never
-    text of the page. `image` is the picture of the whole page, where those were asked for.
+    `pictures` and `notes` are keyed by the index of the region. `number` is unique in the document; `width` and
+    `height` are in pixels of the upright page, 0 if it has no image. A note is what a model wrote about a picture or
+    table, never text of the page. `image` is the picture of the whole page, if such pictures were requested.
     """
 
     number: int
@@ -43,8 +43,8 @@ class DocumentPage:
 class Document:
     """The pages of a document by number.
 
-    `name` is that of its files, `doc_id` what the corpus calls it. `fingerprint` is of the images of its pages, 64
-    bits.
+    `name` is the name of its files, `doc_id` its name in the corpus. `fingerprint` has 64 bits of the hashes of its
+    pages' images.
     """
 
     doc_id: str
@@ -59,9 +59,9 @@ class BlockKind(StrEnum):
     TITLE = "title"
     TEXT = "text"
     ITEM = "item"
-    """An entry of a list; its text is without the bullet."""
+    """An entry of a list; its text lacks the bullet."""
     CODE = "code"
-    """Its text is without fences."""
+    """Code; its text lacks the fences."""
     TABLE = "table"
     FORMULA = "formula"
     CAPTION = "caption"
@@ -75,11 +75,11 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """The part that one region gives to a block.
+    """The part that one region contributes to a block.
 
-    `joint` stands between the part before and this one. `refers` are the notes that the text refers to: (start and end
-    of what is printed there, mark of the note). The first row of a table is `repeated` where it is that of the part
-    before, printed again on the next page. `note` is what a model made up about its picture or table.
+    `joint` stands between the previous part and this one. `refers` lists the notes that the text refers to: (start
+    and end of the printed reference, mark of the note). `repeated` says that the first row of a table repeats the
+    heading of the previous part on a new page. `note` is what a model wrote about its picture or table.
     """
 
     page: int
@@ -93,11 +93,11 @@ class BlockPart:
 
 @dataclass(frozen=True, slots=True)
 class DocumentBlock:
-    """A title, paragraph, table, picture: of one region, or of several where it goes on.
+    """A title, paragraph, table or picture, from one region or several.
 
-    `level` of a title is 1 for the uppermost, `language` that of code, `number` that of a formula. `mark` of a footnote
-    is unique in the document, and tells where the text refers to it; the first `printed_mark` characters of the note
-    are the mark as it is printed.
+    `level` is that of a title, 1 for the uppermost, `language` that of code, `number` that of a formula. `mark` of a
+    footnote is unique in the document and identifies it where the text refers to it; the first `printed_mark`
+    characters of the note are the mark as printed.
     """
 
     kind: BlockKind
@@ -111,7 +111,7 @@ class DocumentBlock:
 
     @property
     def page(self) -> int:
-        """Number of the page that the block begins on."""
+        """Number of the page on which the block begins."""
         return self.parts[0].page
 
     @property

@@ -1,6 +1,6 @@
-"""The files of documents in a folder, replaced by the next export.
+"""Exports documents as files of a folder, which the next export replaces.
 
-They are written one after the other; an export of another kind replaces none.
+The files are written one by one; an export of another kind replaces none of them.
 """
 
 import json
@@ -23,16 +23,16 @@ from resources.files import cannot_write
 from resources.release.base import OpenImages, TableReader
 
 MARKER = ".kopub-documents.json"
-"""Says which files of a folder are of an export, which the next one may replace. No document's name begins so."""
+"""Lists the files of a folder that the next export may replace. No document's name begins like this."""
 _TEMPORARY = ".kopub-documents.tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class _FileFormat:
-    """The suffix of a document's file and what makes its content.
+    """The suffix of a document's file and the function that makes its content.
 
-    `files` lie in a folder of that suffix beside it. A format that `shows_pictures` names the files of the document's
-    pictures.
+    `files` go into a folder beside it whose suffix is `folder`. A format that `shows_pictures` refers to the files of
+    the document's pictures.
     """
 
     suffix: str
@@ -49,10 +49,7 @@ def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: Markdow
 
 
 def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
-    """Return a line for each table, and the files with rows.
-
-    The line has all but the rows.
-    """
+    """Return a JSON line for each table, which names the files with its rows."""
     return "".join(
         _json_line({
             **{key: value for key, value in asdict(table).items() if key != "rows"},
@@ -74,7 +71,7 @@ def _json_line(values: dict[str, Any]) -> str:
 
 
 TABLES = ".tables"
-"""Ends the name of the folder with the data of a document's tables."""
+"""The suffix of the folder with the data of a document's tables."""
 FORMATS = {
     "markdown": _FileFormat(".md", document_markdown, shows_pictures=True),
     "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks), shows_pictures=True),
@@ -85,7 +82,7 @@ FORMATS = {
 
 @dataclass
 class DocumentExport:
-    """The account of an export: pages by state, and regions by outcome; each counts once."""
+    """Counts of an export: pages by state, regions by outcome, each counted once."""
 
     documents: int = 0
     pages: Counter[str] = field(default_factory=Counter)
@@ -117,11 +114,11 @@ def write_documents(
 ) -> DocumentExport:
     """Write every document of `shards` into `out`, in each format.
 
-    `formats` are keys of `FORMATS`. A file is there whole or not at all, and one that comes out as it was is left
-    alone. Files of an earlier export in these formats that this one does not write are removed when it is complete,
-    unless it is to `keep_others`. `notes` are those of a model on pictures and tables; the pictures of whole pages are
-    written too where there are `images`. Raises `StoreError` when `out` holds anything else than exports of documents,
-    and writes nowhere else.
+    `formats` are keys of `FORMATS`. Each file is written whole or not at all, and left alone if it has not changed.
+    Files of an earlier export in these formats that this one does not write are removed when it is complete, unless
+    `keep_others` is set. `notes` are a model's notes on pictures and tables; with `images`, the pictures of whole
+    pages are written too. Raises `StoreError` if `out` holds anything other than exports of documents; nothing is
+    written anywhere else.
     """
     stream = DocumentStream(reader, shards, notes, images)
     with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
@@ -193,9 +190,9 @@ class _ExportFolder:
         return done
 
     def _claim(self) -> dict[str, list[str]]:
-        """Return the names of documents that an earlier export wrote, by format.
+        """Return the document names that an earlier export wrote, by format.
 
-        The folder is made where there is none.
+        Creates the folder if it is missing.
         """
         out, marker = self._out, self._out / MARKER
         require_own_folder(out)
@@ -215,7 +212,7 @@ class _ExportFolder:
         self._replace(MARKER, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _replace(self, name: str, content: bytes) -> None:
-        """Write a file; one that holds the same is left alone."""
+        """Write a file, unless it already has this content."""
         path = self._out / name
         if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
             return
@@ -227,7 +224,7 @@ class _ExportFolder:
     def _keep_files(self, name: str, paths: set[str]) -> None:
         """Remove the files of a document's folder that are not among `paths`.
 
-        The folder goes too where none is left.
+        A folder that becomes empty is removed too.
         """
         folder = self._out / name
         if not folder.is_dir():

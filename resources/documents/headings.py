@@ -16,7 +16,7 @@ _NUMERAL = r"[0-9IVXⅠ-ⅿ一二三四五六七八九十]+"
 
 
 class _Rank(IntEnum):
-    """Numbers of titles from the uppermost down, as Korean documents nest them."""
+    """Kinds of title numbers from the uppermost down, as Korean documents nest them."""
 
     PART = 0
     CHAPTER = 1
@@ -24,7 +24,7 @@ class _Rank(IntEnum):
     ARTICLE = 3
     ROMAN = 4
     DECIMAL = 5
-    """`1.`; `1.1` and what is below lie between it and the next."""
+    """`1.`; `1.1` and deeper numbers rank between it and the next kind."""
     LETTER = 20
     BRACKET = 21
     LETTER_BRACKET = 22
@@ -63,9 +63,9 @@ _ALONE = re.compile(
 def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
     """Return the blocks, each title with its level.
 
-    The first title is that of the document, level 1, when it has no number and stands on the first page. The kinds of
-    numbers that the document uses are its levels, in their usual order. A title without a number is below the numbered
-    one before it; one that layout calls a document's title begins a chapter.
+    The first title is the document's own, at level 1, if it has no number and stands on the first page. Each kind of
+    number that the document uses is a level, in the usual order. A title without a number is one level below the
+    numbered one before it; a title that layout calls a document's title begins a chapter.
     """
     titles = [block for block in blocks if block.kind is BlockKind.TITLE]
     ranks = _ranks([block.text for block in titles])
@@ -92,7 +92,7 @@ def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
 def _ranks(titles: Sequence[str]) -> list[int | None]:
     """Return the rank of each title by its number.
 
-    Where `1.1` goes on from no `1`, a single number is one that was misread.
+    If the document has numbers like `1.1` but no `1` above any of them, its single numbers were misread.
     """
     ranks = [rank_of(title) for title in titles]
     decimals = [
@@ -107,15 +107,12 @@ def _ranks(titles: Sequence[str]) -> list[int | None]:
 
 
 def is_named(blocks: Sequence[DocumentBlock], title: DocumentBlock) -> bool:
-    """Return whether a title, the first one, is that of the document."""
+    """Return whether `title`, the first one, is the title of the document."""
     return title.label == "doc_title" and title.page == blocks[0].page and rank_of(title.text) is None
 
 
 def rank_of(title: str) -> int | None:
-    """Return the kind of a title's number, None without.
-
-    It is smaller for the upper ones.
-    """
+    """Return the rank of a title's number, smaller for upper levels; None without one."""
     title = title.lstrip()
     for rank, pattern in _NUMBERS:
         if pattern.match(title):
@@ -127,7 +124,7 @@ def rank_of(title: str) -> int | None:
 def is_number_alone(title: str) -> bool:
     """Return whether a title is a number alone: `제 2 장`, `부록 B`, `Chapter 3`.
 
-    It is that of the title that follows. What stands between 제 and 장 is often misread, so any short word will do.
+    It then belongs to the title that follows. The part between 제 and 장 is often misread, so any short word will do.
     """
     return _ALONE.fullmatch("".join(one_line(title).split())) is not None
 
@@ -138,13 +135,13 @@ _PAGE_NUMBER = re.compile(
     r"[\W_]*(?:page|p\.)?[\W_]*(?:[0-9]{1,4}|[ivxlcdm]{1,8})(?:[\W_]*[0-9]{1,4})?\s*(?:쪽|페이지)?[\W_]*", re.IGNORECASE
 )
 _NEAR = 10
-"""Heights of two heads on their pages, in parts of 1,000: they are one where they differ by no more."""
+"""Heads on different pages are at one height if they differ by no more, in parts of 1,000 of the page."""
 _SAME_LEVEL = 4
-"""The same of lines that layout did not take for heads."""
+"""The same for lines that layout did not take for heads."""
 _SHARE = 0.1
-"""Share of a document's pages on which a head stands at one height, or says one thing; two pages at least."""
+"""Least share of a document's pages that have a head at one height or with one text; at least two pages."""
 _EDGE = 150
-"""Within this of the edge of a page, in parts of 1,000, stands a head that layout took for text."""
+"""A head that layout took for text is at most this far from the edge of its page, in parts of 1,000."""
 
 Place = tuple[int, int]
 """Number of a page and index of a region."""
@@ -153,10 +150,10 @@ Place = tuple[int, int]
 def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """Return the running heads, feet and page numbers of a document.
 
-    A page number is what layout calls so and looks so. A head or foot repeats: others stand at its height, or say the
-    same but for numbers. In a document of one page, layout is believed. The outermost line of a page that layout took
-    for text is a head too, where heads of other pages stand at its height, or others of its height are numbers alone
-    or say the same.
+    A page number is a region that layout labels as one and that looks like one. A head or foot repeats: others stand
+    at its height, or have the same text apart from numbers. In a document of one page, layout is believed. The
+    outermost line of a page that layout took for text is a head too if heads of other pages stand at its height, or
+    if other such lines at its height are only numbers or repeat one text.
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
     enough = max(2, _SHARE * len(pages))
@@ -187,7 +184,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
 
 
 class _Heights:
-    """The pages that have a head at a height."""
+    """The pages that have a head at each height."""
 
     def __init__(self) -> None:
         self.pages: dict[int, set[int]] = defaultdict(set)
@@ -215,7 +212,7 @@ def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict
 
 
 def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
-    """Return the uppermost and the lowest line of text at the edges of a page."""
+    """Return the uppermost and lowest lines of text at the edges of a page."""
     lines = [region for region in page.regions if (page.number, region.index) not in found]
     if not lines:
         return []

@@ -1,4 +1,4 @@
-"""Joins what print breaks: lines, and paragraphs and tables over pages."""
+"""Joins lines, and paragraphs and tables that are broken across pages."""
 
 import re
 import unicodedata
@@ -13,33 +13,33 @@ from resources.recognition.regions import RegionRecord
 from resources.search.words import korean_analyser
 
 ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
-"""The bullet of a list's entry. Tesseract reads `ㆍ` and `+` for `•`, `°` for `◦`."""
+"""The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
 NUMBERED = re.compile(r"\s*(?:\(?(?:\d{1,3}|[가나다라마바사아자차카타파하A-Za-z])[.)]|[①-⑳ⓐ-ⓩ㉮-㉻])\s*(?=\S)")
-"""The number of a list's entry: 1. 가. 1) (1) ①."""
+"""The number of a list entry: 1. 가. 1) (1) ①."""
 ENDED = re.compile(r"[.?!:;。…][\"'”’」』)\]]*$")
 """The end of a sentence."""
 _LEADER = re.compile(r"(?:[.·…‥]\s?){4,}\s*\S{0,6}$")
 """The end of a line in a table of contents."""
 _COMMAND = re.compile(r"\s*[$#>%]\s")
 _FULL = 0.78
-"""Share of the longest line from which a line is full: the next word, and no word is longer, had no room."""
+"""Share of the longest line from which a line counts as full: on a shorter one, even the longest word would fit."""
 _SHORT = 30
-"""Columns: text whose lines are all shorter is not running text."""
+"""Text whose lines all have fewer columns is not running text."""
 _PITCH = 2.6
-"""Distance of lines in heights of type. Of lines of print it is below; a line that is a paragraph seems far higher."""
+"""Printed lines are less than this far apart, in heights of type; a whole paragraph on one line seems far higher."""
 _CONTEXT = 12
-"""Characters on each side that tell whether a word goes on."""
+"""Characters on each side that are used to tell whether a word continues."""
 _DOUBT = 2.0
-"""Difference of log-likelihoods of two readings under which the words alone cannot tell."""
+"""If the log-likelihoods of the two readings differ by less, the two words alone cannot decide."""
 _KNOWN = 1 << 16
-"""Pairs of words whose joint is kept, some 20 MB: a document repeats its words."""
+"""Pairs of words whose joint is cached, some 20 MB: a document repeats its words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, an entry of a list without its `bullet`, or code.
+    """A paragraph, a list entry without its `bullet`, or code.
 
-    A line break in it is one of its content.
+    Its line breaks belong to the content.
     """
 
     text: str
@@ -51,8 +51,8 @@ class Paragraph:
 def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragraph]:
     """Return the content of a region as running text.
 
-    `width` and `height` are those of the region in pixels: lines that cannot be lines of its print were set by the
-    reader and stay. A line that no other continues ends a paragraph where it ends a sentence.
+    `width` and `height` are those of the region in pixels: line breaks that cannot be those of the print were set by
+    the reader and are kept. A line that is not continued ends a paragraph if it ends a sentence.
     """
     printed = are_print_lines([line for line in content.split("\n") if line.strip()], width, height)
     found: list[Paragraph] = []
@@ -75,16 +75,16 @@ def one_line(content: str) -> str:
 
 
 def glue_lines(left: str, right: str) -> str:
-    """Join two lines of one paragraph; a broken word is whole again."""
+    """Join two lines of one paragraph, and mend a broken word."""
     if is_broken_word(left, right):
         return left[:-1] + right
     return left + joint(left, right) + right
 
 
 def joint(left: str, right: str) -> str:
-    """Return what joins two lines: a blank, or nothing inside a word.
+    """Return the joint of two lines: a blank, or nothing inside a word.
 
-    Korean is broken between any two syllables, without a hyphen, so only the words can tell.
+    Korean is broken between any two syllables, without a hyphen, so only the words themselves can tell.
     """
     if not left or not right or left[-1].isspace() or right[0].isspace() or is_broken_word(left, right):
         return ""
@@ -95,7 +95,7 @@ def joint(left: str, right: str) -> str:
     if not (left[-1].isalnum() and right[0].isalnum()):
         return " " if _opens_or_closes(left[-1], right[0]) else ""
     first, _, more = right.partition(" ")
-    # One syllable may be a particle of the word before or a word of its own, which only what follows can tell.
+    # A single syllable may be a particle of the previous word or a word itself; only the next word can tell.
     begin = first if first[1:] else f"{first} {more.partition(' ')[0]}"
     gain = _gain_of_blank(left.rpartition(" ")[2][-_CONTEXT:], begin[:_CONTEXT].strip())
     if 0 < abs(gain) < _DOUBT:
@@ -105,11 +105,8 @@ def joint(left: str, right: str) -> str:
 
 @lru_cache(_KNOWN)
 def _gain_of_blank(left: str, right: str) -> float:
-    """Return how much likelier the words are with a blank between them.
-
-    It is a difference of log-likelihoods.
-    """
-    # An unknown word is as likely as its length says; a model of its syllables finds up to 1 % fewer joints.
+    """Return the log-likelihood gained by a blank between the words."""
+    # The likelihood of an unknown word follows its length; a model of its syllables finds up to 1 % fewer joints.
     analyse = partial(korean_analyser().analyze, oov_handling="rule")
     ((_, apart),), ((_, together),) = analyse(f"{left} {right}"), analyse(f"{left}{right}")
     return apart - together
@@ -121,7 +118,7 @@ def columns(line: str) -> int:
 
 
 class _Widths(dict[str, int]):
-    """The columns of each character that was met."""
+    """The columns of each character met so far."""
 
     def __missing__(self, char: str) -> int:
         self[char] = 2 if unicodedata.east_asian_width(char) in "WF" else 1
@@ -132,12 +129,12 @@ _WIDTHS = _Widths()
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line looks like one of a terminal, which no other line continues."""
+    """Return whether a line looks like a terminal command, which no other line continues."""
     return _COMMAND.match(line) is not None
 
 
 def are_print_lines(lines: list[str], width: float, height: float) -> bool:
-    """Return whether the lines are those of the print."""
+    """Return whether the line breaks are those of the print."""
     longest = max(map(columns, lines), default=0)
     if len(lines) < 2 or longest < _SHORT:
         return False
@@ -161,9 +158,9 @@ def _unwrap(text: str) -> list[str]:
 
 
 def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
-    """Return lines as paragraphs.
+    """Group lines into paragraphs.
 
-    An entry of a list is one, and so are the lines up to the end of a sentence or a gap.
+    A list entry is a paragraph, and so are the lines up to the end of a sentence or a gap.
     """
     found: list[Paragraph] = []
     loose: list[str] = []
@@ -187,20 +184,20 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
 
 
 def _begins_entry(before: str, line: str) -> bool:
-    """Return whether a line begins an entry of a list.
+    """Return whether a line begins a list entry.
 
-    `다.` is also the end of a sentence whose word was broken.
+    `다.` may also be the end of a sentence whose last word was broken.
     """
     return bool(ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before)))
 
 
 def is_broken_word(left: str, right: str) -> bool:
-    """Return a word of Latin letters with a hyphen at the end of the line."""
+    """Return whether a word of Latin letters is hyphenated at the end of the line."""
     return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
 
 
 def _opens_or_closes(left: str, right: str) -> bool:
-    """Return whether a blank belongs between two signs of which one is no letter."""
+    """Return whether a blank belongs between two characters of which one is no letter."""
     return unicodedata.category(left) not in ("Ps", "Pi") and unicodedata.category(right) not in ("Pe", "Pf", "Po")
 
 
@@ -214,26 +211,26 @@ def _is_cjk(char: str) -> bool:
 
 _RUNNING = frozenset({"text", "content", "abstract", "reference_content"})
 _FULL_LINE = 0.9
-"""Share of the longest line from which the last line of a paragraph is full: it may go on."""
+"""Share of the longest line from which a paragraph's last line is full, so that the paragraph may continue."""
 _LONG = 40
-"""Columns of a paragraph that a reader gave as one line, from which it may go on."""
+"""Columns from which a paragraph that the reader gave as one line may continue."""
 _ALIKE = 25
-"""Edges of a paragraph's parts differ by no more, in parts of 1,000 of the page; columns may be one of two."""
+"""Most that the left edges or widths of a paragraph's parts may differ, in parts of 1,000 of the page."""
 _FOOT, _HEAD = 80, 60
-"""The most space below the first part and above the second, in parts of 1,000."""
+"""Most space below the first part and above the second, in parts of 1,000."""
 _SAME_EDGES = 15
-"""Tolerance of edges, of the parts of a table and of one column, in parts of 1,000."""
+"""Most that the edges of a table's parts, or within one column, may differ, in parts of 1,000."""
 _NEXT_LINE = 15
-"""Between the lines of a paragraph, in parts of 1,000 of the page."""
+"""Most space between the lines of a paragraph, in parts of 1,000 of the page."""
 _SENTENCE_END = re.compile(r"(?:[다요죠까음함됨임것]|있음|없음|바람)$")
-"""Ends of sentences and of notes in keywords, which need no full stop."""
+"""Endings of sentences and of keyword notes, which need no full stop."""
 _GOES_ON = re.compile(r"[가-힣A-Za-z,]$")
 _BEGINS = re.compile(r"[가-힣a-z(“‘]")
 
 
 @dataclass(frozen=True, slots=True)
 class PrintExtent:
-    """The printed extent of most pages without heads and feet, in parts of 1,000."""
+    """The printed extent of most pages, without heads and feet, in parts of 1,000."""
 
     top: int
     bottom: int
@@ -260,11 +257,11 @@ def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
 
 
 def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[DocumentBlock]:
-    """Return the blocks, each paragraph and table that surely goes on as one.
+    """Join each paragraph and table that surely continues, and return the blocks.
 
-    It goes on on the next page, or below what layout took for its end. `whole` are the pages of which every region was
-    read; only they are joined. What stands between the parts (heads, feet and notes, on one page its pictures) comes
-    behind the region of the second part, so that regions stay whole.
+    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
+    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
+    pictures) are moved after the region of the second part, so that regions stay whole.
     """
     extent = extent_of(blocks)
     done: list[DocumentBlock] = []
@@ -287,9 +284,9 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
 
 
 def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | None:
-    """Return where the block stands that this one may continue.
+    """Return the position of the block that this one may continue.
 
-    That is the last one, but for what may stand between.
+    That is the last one, apart from blocks that may stand between.
     """
     if block.kind not in (BlockKind.TEXT, BlockKind.TABLE):
         return None
@@ -305,13 +302,13 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
 
 
 def _foot(between: Sequence[DocumentBlock], extent: PrintExtent) -> int:
-    """Return where the print of the page ends, above its notes."""
+    """Return where the print of the page ends above its notes."""
     notes = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.FOOTNOTE]
     return min([extent.bottom, *notes])
 
 
 def _as_one(first: DocumentBlock, second: DocumentBlock, extent: PrintExtent) -> DocumentBlock | None:
-    """Return the two blocks as one; None where it is not certain."""
+    """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
     if first.last_page == second.page:
         near = above is not below and _is_below(above, below)
@@ -348,7 +345,7 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
     end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
     if not _GOES_ON.search(end) or ENDED.search(end) or not _BEGINS.match(begin) or _SENTENCE_END.search(end):
         return False
-    # `다.` is the end of a sentence whose word was broken, for the other part lacks it.
+    # `다.` is the end of a sentence whose word was broken, since the first part lacks the ending.
     is_entry = ITEM.match(begin) or (NUMBERED.match(begin) and not "가" <= begin[0] <= "힣")
     if is_entry or is_command(end) or is_command(begin):
         return False
@@ -358,7 +355,7 @@ def _goes_on(first: BlockPart, second: BlockPart) -> bool:
 
 
 def _are_columns(first: RegionRecord, second: RegionRecord) -> bool:
-    """Return whether the parts stand in one column, or in two of one width."""
+    """Return whether the parts stand in one column, or in two columns of equal width."""
     (left, _, right, _), (x1, _, x2, _) = first.bbox_2d, second.bbox_2d
     return abs(left - x1) <= _ALIKE or abs((right - left) - (x2 - x1)) <= _ALIKE
 
@@ -373,7 +370,7 @@ def _is_full(region: RegionRecord, end: str) -> bool:
 
 
 def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
-    """Join two tables of equal columns and edges."""
+    """Join two tables that have equally many columns and the same edges."""
     upper, lower = tables_and_text(first.parts[-1].text), tables_and_text(second.parts[0].text)
     if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
         return None
@@ -390,10 +387,7 @@ def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | N
 
 
 def _heading(grid: TableGrid) -> tuple[str, ...] | None:
-    """Return the texts of the first row where they can head columns.
-
-    There is one for each column; None for another row.
-    """
+    """Return the texts of the first row, or None if they cannot head the columns."""
     cells = grid.row(0)
     if not all(cell.text and cell.rows == 1 for cell in cells):
         return None

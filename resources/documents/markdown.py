@@ -1,4 +1,4 @@
-"""A document as one markdown file. Pure."""
+"""Documents as markdown files, without reading or writing."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,10 @@ from resources.texts.markdown import defuse, formula_markdown, inline_markdown, 
 
 @dataclass(frozen=True, slots=True)
 class MarkdownOptions:
-    """The choices of a markdown file besides the text.
+    """The options of a markdown file.
 
-    `page_marks` adds the line `----- Page 3 -----` from the second page on, before the first block that begins on it or
-    after it. `notes` adds those of a model below their pictures and tables.
+    `page_marks` adds the line `----- Page 3 -----` from the second page on, before the first block that begins on that
+    page or later. `notes` adds a model's notes below their pictures and tables.
     """
 
     page_marks: bool = False
@@ -30,9 +30,9 @@ def document_markdown(
 ) -> str:
     """Return the blocks as markdown, without running heads, feet and page numbers.
 
-    `<!-- page 3 -->` stands before what page 3 begins with, in the middle of a paragraph or table that goes on there.
-    A page or region that could not be read is a quotation that says so. Footnotes are `[^1]`, or `[^3-1]` where the
-    document has several of that number; tables are HTML with a line for each row, pictures links, or words where they
+    `<!-- page 3 -->` stands before the beginning of page 3, even in the middle of a paragraph or table that continues
+    there. A page or region that could not be read is a quotation that says so. Footnotes are `[^1]`, or `[^3-1]` if the
+    document has several of that number; tables are HTML with one row per line; pictures are links, or words if they
     have no path. A link leads to the web, or it is text. `blocks` are those of the document, in its order.
     """
     options = options or MarkdownOptions()
@@ -51,9 +51,9 @@ def document_markdown(
 
 
 def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
-    """Yield the blocks, all of a page before one that continues on the next.
+    """Yield the blocks, those that continue on the next page last of their page.
 
-    Everything behind the mark of a page has to be of that page.
+    Everything after the mark of a page has to be on that page.
     """
     left = list(blocks)
     while left:
@@ -67,7 +67,7 @@ def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
 
 
 class _PageMarks:
-    """Marks of pages that are not marked yet; `visible` ones stand between blocks alone."""
+    """The marks of pages not marked yet; `visible` ones stand only between blocks."""
 
     def __init__(self, pages: Sequence[DocumentPage], visible: bool) -> None:
         self._left = list(pages)
@@ -76,10 +76,7 @@ class _PageMarks:
         self._pending: list[str] = []
 
     def before(self, number: int | None) -> list[str]:
-        """Return the marks before a block that begins on page `number`.
-
-        With None these are the marks of all pages that are left.
-        """
+        """Return the marks before a block on page `number`; None means all that remain."""
         waiting, self._pending = self._pending, []
         marks = [mark for page in self._up_to(number) for mark in (_comment_of(page), *self._shown(page), *_lost(page))]
         return [*waiting, *marks]
@@ -87,7 +84,7 @@ class _PageMarks:
     def within(self, number: int) -> list[str]:
         """Return the marks within a block that continues on page `number`.
 
-        The visible ones follow behind it.
+        The visible ones come after the block.
         """
         marks: list[str] = []
         for page in self._up_to(number):
@@ -118,7 +115,7 @@ def _why(reason: str | None) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return text that ends no comment."""
+    """Return the text so that it cannot end an HTML comment."""
     return visible(text).replace("--", "- -").replace(">", "&gt;")
 
 
@@ -141,7 +138,7 @@ def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
 
 
 def _before(block: DocumentBlock) -> str:
-    """Return what stands before a title, list entry or tied note."""
+    """Return the markdown prefix of a title, list entry or tied note."""
     if block.mark is not None:
         return f"[^{block.mark}]: "
     return {BlockKind.TITLE: "#" * block.level + " ", BlockKind.ITEM: "- "}.get(block.kind, "")
@@ -174,7 +171,7 @@ _IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
 
 
 def _running(block: DocumentBlock, marks: _PageMarks) -> str:
-    """Return a paragraph whose lines stay lines, by two blanks each."""
+    """Return a paragraph whose line breaks are kept by two blanks each."""
     text = ""
     parts = block.parts
     if block.mark is not None:
@@ -188,9 +185,9 @@ def _running(block: DocumentBlock, marks: _PageMarks) -> str:
 
 
 _RAISED = re.compile(r"&lt;(su[bp])>([^<>&]{1,40})&lt;/\1>")
-"""Tags of raised and lowered text: the two that a text keeps."""
+"""Tags of raised and lowered text, the only two that a text keeps."""
 _NOTE = re.compile("\ufdd0(.*?)\ufdd1")
-"""The mark of a note between two signs that no text has."""
+"""The mark of a note between two characters that occur in no text."""
 
 
 def _with_notes(part: BlockPart) -> str:

@@ -1,6 +1,6 @@
-"""Lines of text placed in the boxes of regions, and searchable PDFs of them. Pure.
+"""Places lines of text in the boxes of regions, and makes searchable PDFs. Pure.
 
-In a PDF they are invisible and can be selected, over the pictures of the pages.
+In a PDF the lines lie invisibly over the pictures of the pages and can be selected.
 """
 
 import math
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from resources.documents.joins import columns
 
 _LINE = 1.6
-"""Height of a line of print in sizes of its type."""
+"""Height of a printed line in sizes of its type."""
 _MOST = 300
-"""Lines of a box: no print has more."""
+"""Most lines in a box: no print has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedLine:
     """A line of text and its box: (x1, y1, x2, y2).
 
-    The unit is that of the box that it was placed in.
+    The unit is that of the surrounding box.
     """
 
     text: str
@@ -28,17 +28,17 @@ class PlacedLine:
 
 
 def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[PlacedLine]:
-    """Return the lines of a text from its box's top to bottom.
+    """Return the lines of a text, placed from its box's top to bottom.
 
-    They are as wide as their letters make them. The lines are those of the text; one that the reader gave whole is
-    wrapped as the shape of the box allows. No word is cut in two.
+    Their width follows from their letters. The text's own lines are kept; a text that the reader gave as one line is
+    wrapped to the shape of the box. No word is cut in two.
     """
     given = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
     if not given:
         return []
     x1, y1, x2, y2 = box
     width, height = max(x2 - x1, 1.0), max(y2 - y1, 1.0)
-    # Of `count` lines a type is height / (_LINE * count) high and, a column being half of that, so many columns fit.
+    # With `count` lines, type is height / (_LINE * count) high and a column half as wide: so many columns fit.
     fit = 2 * _LINE * width / height
     count = max(len(given), math.isqrt(int(sum(map(columns, given)) / fit)), 1)
     lines = [part for line in given for part in _wrapped(line, fit * count)]
@@ -53,9 +53,9 @@ def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[Plac
 
 
 def _wrapped(line: str, most: float) -> Iterator[str]:
-    """Yield a line in parts of at most so many columns.
+    """Yield a line in parts of at most `most` columns.
 
-    A longer word is a part.
+    A word that is longer is a part of its own.
     """
     words, length = [], 0
     for word in line.split(" "):
@@ -69,12 +69,12 @@ def _wrapped(line: str, most: float) -> Iterator[str]:
 
 
 _LONG_SIDE = 842
-"""Points of a page's longer side: that of A4. A picture does not say how large its paper was."""
+"""Points of a page's longer side, as for A4: a picture does not say how large its paper was."""
 _NARROW, _WIDE = 500, 1000
-"""Advance of a Latin letter and of any other, in thousandths of the size."""
+"""Advance widths of a Latin letter and of any other, in thousandths of the size."""
 _LATIN = 0xFF
 _HALVES = (0xD800, 0xDFFF)
-"""Codes that no character has: they stand for those above U+FFFF, in the order in which they come."""
+"""Codes of no character: they stand for the characters above U+FFFF, in order of occurrence."""
 _SIZE = 0.8
 """Size of the type in heights of a line."""
 
@@ -83,7 +83,7 @@ _SIZE = 0.8
 class PdfPicture:
     """A page of the PDF: its picture, size and text.
 
-    The picture is a JPEG in RGB, None where there is none; size and text are in pixels.
+    The picture is a JPEG in RGB or None; size and text are in pixels.
     """
 
     jpeg: bytes | None
@@ -95,7 +95,7 @@ class PdfPicture:
 def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
     """Return a PDF of the pages.
 
-    The text is in a font that is not embedded, for nothing of it is drawn; what its codes mean is in the file.
+    The text's font is not embedded, since nothing of it is drawn; the file has the meaning of its codes.
     """
     writer = _Writer()
     catalogue, tree, font, meaning = (writer.reserve() for _ in range(4))
@@ -149,25 +149,22 @@ def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int])
     size = max(_SIZE * (y2 - y1), 0.1)
     natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
     stretch = 100 * (x2 - x1) / max(natural, 0.1)
-    # PDFium takes the last letter of a line to have no width, and finds no letter that is alone.
+    # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
     told = "".join(f"{code:04x}" for code in [*coded, ord(" ")])
     at = f"1 0 0 1 {x1:.2f} {height - y1 - _SIZE * (y2 - y1):.2f} Tm"
     return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
 
 
 def _code(char: str, codes: dict[str, int]) -> int:
-    """Return the code of a character, its number in Unicode where that has two bytes."""
+    """Return the code of a character: its Unicode number, if that fits two bytes."""
     if ord(char) < _HALVES[0] or _HALVES[1] < ord(char) <= 0xFFFF:
         return ord(char)
-    # A document has no 2,048 such characters; half of a pair, which a hostile text may have, is one too.
+    # No document has 2,048 such characters; a lone surrogate, which a hostile text may have, is one of them.
     return codes.setdefault(char, min(_HALVES[0] + len(codes), _HALVES[1]))
 
 
 def _meaning(codes: dict[str, int]) -> bytes:
-    """Return the map from codes to Unicode in parts of a hundred.
-
-    Readers ask for such parts.
-    """
+    """Return the map from codes to Unicode, in parts of a hundred as readers require."""
     ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256) if not 0xD8 <= high <= 0xDF]
     singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
     parts = [*_parts("bfrange", ranges), *_parts("bfchar", singles)]
@@ -190,7 +187,7 @@ def _compressed(data: bytes) -> tuple[str, bytes]:
 
 
 class _Writer:
-    """Collects the objects of a PDF, each by its number."""
+    """A writer that collects the objects of a PDF by number."""
 
     def __init__(self) -> None:
         self._objects: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The documents of a corpus, made of its tables, and their file names."""
+"""Makes the documents of a corpus from its tables, and their file names."""
 
 import hashlib
 import pickle
@@ -25,10 +25,10 @@ from resources.store.corpus_tables import TABLES
 KeepPicture = Callable[[str, bytes], None]
 """Takes the relative path and the JPEG of a picture."""
 Notes = Callable[[str, int], FigureNote | None]
-"""The note on the picture or table of a region, by page id and index of the region; None for none."""
+"""Returns the note on a region's picture or table, by page id and index of the region, or None."""
 
 PICTURES = ".pictures"
-"""Ends the name of the folder with a document's pictures."""
+"""The suffix of the folder with a document's pictures."""
 _PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
 _READ = ["page_id", "regions", "image_crops", "state", "reason"]
 _PICTURE_BYTES = "crop_images"
@@ -38,7 +38,7 @@ _KNOWN = ["page_no", "width", "height", "sha256", "state", "reason"]
 class PlannedPage(NamedTuple):
     """A page before it is read, with its number in its document.
 
-    Pixels are of the upright page, 0 without an image. State and reason are those of `raw_pages`.
+    Pixels are those of the upright page, 0 without an image; state and reason are those of `raw_pages`.
     """
 
     page_id: str
@@ -54,7 +54,7 @@ class PlannedPage(NamedTuple):
 class PlannedDocument:
     """A document before its pages are read.
 
-    They are in the order of the corpus, whatever their numbers.
+    Its `pages` are in the order of the corpus, whatever their numbers.
     """
 
     doc_id: str
@@ -62,15 +62,15 @@ class PlannedDocument:
     fingerprint: int
     pages: tuple[PlannedPage, ...]
     shards: tuple[str, ...]
-    """Those that hold a page of it, in their order."""
+    """The shards that hold a page of it, in order."""
 
 
 class DocumentStream:
-    """The documents of `shards`, in the order in which their last pages stand.
+    """The documents of `shards`, in the order of their last pages.
 
-    A page without a document is one of its own. Pages are ordered by their numbers; where those are missing or occur
-    twice, the pages of the document are numbered from 1 in the order of the shards. Only the pages of documents that
-    are not complete are in memory, compressed where their document goes on in a later shard.
+    A page without a document is a document itself. Pages are ordered by number; if numbers are missing or occur twice,
+    the pages of the document are numbered from 1 in the order of the shards. Only the pages of incomplete documents are
+    in memory, compressed if the document continues in a later shard.
     """
 
     def __init__(
@@ -94,8 +94,8 @@ class DocumentStream:
     def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
         """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
 
-        Pictures are given to `keep` when they are read, those of whole pages too where there are `images`; without it
-        no picture is read, which takes most of the memory, and a page still says which ones it has.
+        Pictures are passed to `keep` as they are read; with `images`, those of whole pages too. Without `keep` no
+        picture is read, which saves most of the memory, and each page still lists its pictures.
         """
         return self._read(self._shards, range(len(self.documents)), keep)
 
@@ -137,7 +137,7 @@ class DocumentStream:
                 at, place = places[page_id]
                 if at not in wanted:
                     continue
-                # One row at a time is in Python's memory: pages carry their pictures.
+                # Only one row at a time becomes Python objects, since pages carry their pictures.
                 (read,) = readings.slice(row, 1).to_pylist()
                 page = self._page(at, place, read, layouts["regions"][row_of[page_id]].as_py(), keep)
                 if keep and (data := image_of(page_id)) is not None:
@@ -198,7 +198,7 @@ class _PageRow(NamedTuple):
 
 
 _Key = tuple[str, str]
-"""What tells documents apart: the id, and what tells those of one id apart."""
+"""The key of a document: its id, and a second part that tells documents of one id apart."""
 
 
 def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
@@ -208,7 +208,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
         table = reader.read(_PAGES, shard, ["page_id", "doc_id", *_KNOWN])
         doc_ids, *columns = (table[name].to_pylist() for name in ("doc_id", "page_id", *_KNOWN))
         for doc_id, page_id, *known in zip(doc_ids, *columns, strict=True):
-            # Names of documents come again on every page: one string holds them all.
+            # The id of a document recurs on every page: all of them share one string.
             key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
             rows[key].append(_PageRow(page_id, shard, *known))
     documents = [part for key, pages in rows.items() for part in _documents_of(key, pages)]
@@ -217,7 +217,7 @@ def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
         PlannedDocument(
             doc_id,
             name,
-            # 64 bits of the hashes of the pages' images.
+            # 64 bits of the hash over the pages' image hashes.
             int(fingerprint([page.sha256 for page in pages]), 16),
             tuple(
                 PlannedPage(
@@ -239,10 +239,10 @@ def _documents_of(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_Pa
 
 
 def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[int]]:
-    """Return the positions of each document's pages among those of one name.
+    """Return the positions of each document's pages among the pages of one name.
 
-    Pages are given by id and number. Two documents with the same page numbers are told apart by the ids of their pages,
-    up to the last underscore.
+    Pages are given by id and number. Documents with the same page numbers are told apart by the ids of their pages, up
+    to the last underscore.
     """
     every = {"": [*range(len(pages))]}
     if len({number for _, number in pages}) == len(pages):
@@ -258,7 +258,7 @@ def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[i
 def _names(keys: Sequence[_Key]) -> list[str]:
     """Return names for the files of documents.
 
-    A name is the document's, or where two share it, their page ids' stem.
+    A name is the document's id; if several share it, the stem of their page ids follows.
     """
     shared = Counter(doc_id for doc_id, _ in keys)
     return [doc_id if shared[doc_id] == 1 else f"{doc_id}/{stem}" for doc_id, stem in keys]
@@ -267,7 +267,7 @@ def _names(keys: Sequence[_Key]) -> list[str]:
 def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
     """Return the numbers of a document's pages, all different.
 
-    Their own, or from 1 where one is missing or occurs twice.
+    They are its own numbers, or count from 1 if one is missing or occurs twice.
     """
     if None in page_nos or len(set(page_nos)) < len(page_nos):
         return list(range(1, len(page_nos) + 1))
@@ -282,22 +282,21 @@ def _open_document(planned: PlannedDocument, pages: Sequence[DocumentPage | byte
 
 
 _SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif"})
-"""Suffixes of the files that a document is read from: its outputs have suffixes of their own."""
+"""Suffixes of the files that documents are read from; their outputs have suffixes of their own."""
 _UNSAFE = re.compile(r"[^\w.+~=@-]+")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
-"""Names that Windows keeps to itself."""
+"""Names that Windows reserves."""
 _LONGEST = 120
-"""Bytes of a name; suffixes and the names of pictures come to it."""
+"""Most bytes of a name, to which suffixes and the names of pictures are added."""
 _HASH = 8
-"""Hex digits that tell apart documents whose names would be one."""
+"""Hex digits that tell apart documents whose names would be the same."""
 
 
 def file_names(documents: Sequence[str]) -> list[str]:
     """Return a file name for each document, in their order.
 
-    No two are the same on any file system. Letters, digits and `. _ + ~ = @ -` stay. Documents whose names would differ
-    only by case, or as letters are composed, all have a hash of what tells them apart, so that none depends on the
-    order of the others.
+    No two are the same on any file system. Letters, digits and `. _ + ~ = @ -` are kept. Documents whose names would
+    differ only in case or Unicode composition all get a hash of their full names, so that no name depends on the order.
     """
     names = [_safe(document) for document in documents]
     groups: dict[str, list[int]] = defaultdict(list)
@@ -328,7 +327,7 @@ def _safe(document: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a form that is equal for names that some file system takes for one."""
+    """Return a form that is equal for names that some file system treats as one."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 

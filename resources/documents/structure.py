@@ -1,6 +1,6 @@
-"""Sets the blocks of a document in reading order, as a careful editor would.
+"""Puts the blocks of a document in reading order, as a careful editor would.
 
-Every letter of a region that was read is in exactly one block; what layout and reader were not sure of stays as it is.
+Every letter that was read is in exactly one block; anything that layout and reader were unsure of is left as it is.
 """
 
 import re
@@ -20,7 +20,7 @@ _TITLES = frozenset({"doc_title", "paragraph_title"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MISREAD_BULLET = re.compile(r"[>»]\s+(?=\S)")
 _SENTENCE = re.compile(r"(?<!\.)[.:]$")
-"""The end of a sentence, which a title has not."""
+"""The end of a sentence, which a title does not have."""
 _NAMED = re.compile(
     r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE
 )
@@ -33,8 +33,8 @@ _HASHES = re.compile(r"#{1,6}\s+(?=\S)")
 class DocumentStructure:
     """The blocks of a document, and what became of its regions: each is counted once.
 
-    `placed` are in the text; the others are `furniture`, `empty` (nothing is printed there, or it is not read) or
-    `lost` (could not be read). `joined` counts blocks that go on over a page, `tied` notes that are tied.
+    `placed` regions are in the text; the others are `furniture`, `empty` (nothing is printed there, or it is not read)
+    or `lost` (could not be read). `joined` counts blocks that span pages, `tied` the footnotes tied to the text.
     """
 
     blocks: tuple[DocumentBlock, ...]
@@ -50,7 +50,7 @@ class DocumentStructure:
 def structure_document(document: Document) -> DocumentStructure:
     """Return the document as blocks.
 
-    Running heads, feet and page numbers are blocks too, of their own kind.
+    Running heads, feet and page numbers are blocks of their own kind.
     """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
@@ -129,7 +129,7 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
         height = (y2 - y1) / len(text.split("\n"))
         for note in split_footnotes(text):
             for paragraph in paragraphs(note, x2 - x1, height * len(note.split("\n"))):
-                # A note may begin with what a list's entry begins with.
+                # A note may begin like a list entry, with a bullet or a number.
                 yield DocumentBlock(
                     BlockKind.FOOTNOTE, (replace(part, text=f"{paragraph.bullet} {paragraph.text}".lstrip()),)
                 )
@@ -144,10 +144,7 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 
 def _title(part: BlockPart) -> DocumentBlock:
-    """Return a title, or what layout took for one.
-
-    That is an entry of a list, a caption, a sentence.
-    """
+    """Return a title, or the list entry, caption or sentence that layout took for one."""
     title = _HASHES.sub("", one_line(strip_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
@@ -192,18 +189,18 @@ _REFERENCE = re.compile(
     r"|(?<=[가-힣A-Za-z.,”’\"'])(?P<plain>[0-9]{1,3})\)"
     r"|(?<=[가-힣A-Za-z.,”’\"')])(?P<sign>\*{1,3}|[†‡])(?![*†‡])"
 )
-"""References to notes in a text: a superscript, or a number with a bracket behind a letter."""
+"""References to notes in a text: a superscript, or a number and a bracket after a letter."""
 _BASE = re.compile(r"(?:[0-9]|(?<![A-Za-z])(?:[A-Za-z]|[cdkm]m))$")
-"""The signs before an exponent: a digit, a variable, a unit of length."""
+"""Text before an exponent: a digit, a variable or a unit of length."""
 _NUMBER = re.compile(r"[0-9]{1,3}|\*{1,3}|[†‡]")
 
 Place = tuple[int, str]
-"""Number of a page and the mark of a note as it is printed there."""
+"""Number of a page and the mark of a note as printed there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """A place of a block's text that refers to one note or several."""
+    """A place in a block's text that refers to one or more notes."""
 
     block: int
     start: int
@@ -214,7 +211,7 @@ class _Reference:
 def split_footnotes(text: str) -> list[str]:
     """Return the footnotes of a region.
 
-    One begins where a line has the mark that follows the last one.
+    A new one begins at a line whose mark follows the previous mark.
     """
     notes: list[str] = []
     before: re.Match[str] | None = None
@@ -230,12 +227,12 @@ def split_footnotes(text: str) -> list[str]:
 
 
 def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
-    """Return the blocks with their notes tied to the places of marks.
+    """Return the blocks with each footnote tied to the place that refers to it.
 
-    A note is tied where one place of its page alone has its mark. The mark is the printed one where no other note of
-    the document has it, else with the number of the page before it. A superscript that names several notes is tied when
-    all of them are. What is not referred to exactly once stays as it is printed: a superscript may be an exponent.
-    Blocks have one part each.
+    A note is tied if exactly one place on its page has its mark. The mark is the printed one, preceded by the page
+    number if another note of the document has the same. A superscript that names several notes is tied only if all of
+    them are. A note without exactly one reference stays as printed: a superscript may be an exponent. Blocks have one
+    part each.
     """
     done = list(blocks)
     notes: dict[Place, list[int]] = defaultdict(list)
@@ -260,7 +257,7 @@ def tie_footnotes(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
             at = notes[place][0]
             found = _MARK.match(done[at].text)
             done[at] = replace(done[at], mark=mark, printed_mark=found.end() if found else 0)
-            # The first mark stands for what is printed, the others behind it for nothing more.
+            # The first mark replaces the printed reference; the others follow it and replace nothing.
             refers = (*refers, (begin, reference.end, mark))
             begin = reference.end
         block = done[reference.block]

@@ -23,14 +23,14 @@ _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _ROWSPAN = re.compile(r'<t[dh] rowspan="(\d+)"')
 _CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
 _MOST_SPANNED = 100
-"""Rows or columns that a cell may take; a larger number is a loop's."""
+"""Most rows or columns that a cell may span; a larger number comes from a model caught in a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A cell by the row and column of its upper left corner.
+    """A cell, with the row and column of its upper left corner.
 
-    Both count from 0; what it takes beyond the table is left off.
+    Both count from 0; a span beyond the table is cut off.
     """
 
     row: int
@@ -45,7 +45,7 @@ class TableCell:
 class TableGrid:
     """A table of `rows` times `columns`.
 
-    A place that no cell takes is a gap: nothing is said of it.
+    A place that no cell covers is a gap.
     """
 
     rows: int
@@ -54,7 +54,7 @@ class TableGrid:
     caption: str
 
     def row(self, at: int) -> tuple[TableCell, ...]:
-        """Return the cells that begin in a row."""
+        """Return the cells whose first row this is."""
         return tuple(cell for cell in self.cells if cell.row == at)
 
 
@@ -77,13 +77,13 @@ class TableRow:
 
     html: str
     is_heading: bool
-    """True where all of its cells are headings."""
+    """True if all of its cells are headings."""
     is_spanned: bool
-    """True where a cell of a row above reaches into it."""
+    """True if a cell of a row above extends into it."""
 
 
 def table_rows(table: str) -> list[TableRow]:
-    """Return the rows of one of `tables_and_text`, from top to bottom."""
+    """Return the rows of one table from `tables_and_text`, from top to bottom."""
     rows: list[TableRow] = []
     reach = 0
     for at, row in enumerate(_ROW.findall(table)):
@@ -93,7 +93,7 @@ def table_rows(table: str) -> list[TableRow]:
 
 
 def rows_of(table: str) -> str:
-    """Return the rows of a table with their tags, without caption."""
+    """Return the rows of a table with their tags, without its caption."""
     return _CAPTION.sub("", table.removeprefix("<table>").removesuffix("</table>"))
 
 
@@ -104,15 +104,15 @@ def caption_of(table: str) -> str:
 
 
 def without_first_row(table: str) -> str:
-    """Return a table without its first row, whose cells take no other row."""
+    """Return a table without its first row, whose cells span no other row."""
     return _ROW.sub("", table, count=1)
 
 
 def grid_of(table: str) -> TableGrid:
-    """Return the cells of one of `tables_and_text`."""
+    """Return the grid of one table from `tables_and_text`."""
     from bs4 import BeautifulSoup
 
-    # Entities and spans as HTML has them; the form is that of `clean_tables`, so the plain parser reads it right.
+    # An HTML parser resolves entities and spans; the plain one is enough for the form that `clean_tables` writes.
     parsed = BeautifulSoup(table, "html.parser")
     rows = parsed.find_all("tr")
     caption = parsed.find("caption")
@@ -124,7 +124,7 @@ def grid_of(table: str) -> TableGrid:
             while (at, column) in taken:
                 column += 1
             high, wide = min(_span(cell, "rowspan"), len(rows) - at), _span(cell, "colspan")
-            # A cell from a row above may stand in the way of a wide one.
+            # A cell from a row above may block part of a wide one.
             wide = next((off for off in range(1, wide) if (at, column + off) in taken), wide)
             taken |= {(at + down, column + right) for down in range(high) for right in range(wide)}
             cells.append(TableCell(at, column, high, wide, _text(cell), cell.name == "th"))
@@ -148,9 +148,9 @@ def _span(cell: "Tag", name: str) -> int:
 class DocumentTable:
     """A table of a document as data, whole where it spans pages.
 
-    The text of a cell is in all places that it spans. `columns` are the texts of the heading rows, one name for each
-    column and no name twice; numbers from 1 where no row is marked as a heading. `number` counts from 1 in the
-    document, `headings` are the titles above, `places` the regions that it was read from, in their order.
+    A cell's text is in every place that it spans. `columns` are the texts of the heading rows, one unique name for each
+    column, or numbers from 1 if no row is marked as a heading. `number` counts from 1 in the document, `headings` are
+    the titles above, `places` the regions that it was read from, in order.
     """
 
     doc_id: str
@@ -162,16 +162,13 @@ class DocumentTable:
     places: tuple["RegionPlace", ...]
 
     def to_csv(self) -> str:
-        """Return the columns' names and the rows as CSV of RFC 4180.
-
-        Lines end in a line feed.
-        """
+        """Return the column names and rows as RFC 4180 CSV, but with line feeds."""
         lines = io.StringIO()
         csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
         return lines.getvalue()
 
     def to_parquet(self) -> bytes:
-        """Return a Parquet file of texts."""
+        """Return a Parquet file in which all values are texts."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -183,7 +180,7 @@ class DocumentTable:
         return file.getvalue()
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a DataFrame of texts."""
+        """Return a DataFrame in which all values are texts."""
         import pandas as pd
 
         return pd.DataFrame([list(row) for row in self.rows], columns=list(self.columns), dtype=str)
@@ -191,7 +188,7 @@ class DocumentTable:
 
 @dataclass(frozen=True, slots=True)
 class RegionPlace:
-    """A region that text is of: its page, index and box.
+    """A region that a text comes from: its page, index and box.
 
     The box is in parts of 1,000 of the upright page.
     """
@@ -203,7 +200,7 @@ class RegionPlace:
 
 
 def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPlace, ...]:
-    """Return the regions of the parts, each once, in their order."""
+    """Return the regions of the parts, each once, in order."""
     page_ids = {page.number: page.page_id for page in document.pages}
     regions = {(part.page, part.region.index): part for part in parts}.values()
     return tuple(
@@ -212,7 +209,7 @@ def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPla
 
 
 def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[DocumentTable]:
-    """Return the tables of a document in their order. `blocks` are those of `structure_document`."""
+    """Yield the tables of a document in order. `blocks` come from `structure_document`."""
     captions = captions_of(blocks)
     number = 0
     for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
@@ -245,7 +242,7 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
 
 
 def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
-    """Return a table's cells by row, how many rows are headings, its caption."""
+    """Return a table's cells by row, its number of heading rows, and its caption."""
     rows: list[list[str]] = []
     headings, caption = 0, ""
     for part in block.parts:
@@ -266,7 +263,7 @@ def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
 def _unique(names: Iterator[str]) -> tuple[str, ...]:
     """Return the names of columns, made unique.
 
-    An empty one becomes a number; one that is there already gets `(2)`.
+    An empty name becomes a number; a repeated one gets `(2)`.
     """
     seen: Counter[str] = Counter()
     unique: list[str] = []
@@ -281,15 +278,15 @@ def _unique(names: Iterator[str]) -> tuple[str, ...]:
 
 
 _REACH = 150
-"""Distance of a caption from its picture or table at most, in parts of 1,000 of the page."""
+"""Greatest distance of a caption from its picture or table, in parts of 1,000 of the page."""
 _NEIGHBOURS = 4
-"""Blocks between a caption and its picture or table at most."""
+"""Most blocks between a caption and its picture or table."""
 
 
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
-    """Return pictures and tables by position, with the position of their caption.
+    """Map the position of each picture and table to that of its caption.
 
-    It is the nearest one above or below.
+    The caption is the nearest one above or below.
     """
     near: list[tuple[int, int, int]] = []
     for at, block in enumerate(blocks):
@@ -307,10 +304,7 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
 
 
 def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
-    """Return the distance of a caption to a picture or table, if beside it.
-
-    It is in parts of 1,000.
-    """
+    """Return a caption's distance from a picture or table near it, in parts of 1,000."""
     if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
         return None
     x1, y1, x2, y2 = caption.region.bbox_2d
