@@ -1,6 +1,6 @@
 """Checks of a table before it is published.
 
-Each returns a problem for a person, or None.
+Each returns a problem in words, or None.
 """
 
 from collections import Counter
@@ -21,18 +21,18 @@ from resources.store.table_source import FooterCache
 from resources.store.table_store import ShardStore
 
 FEW = 3
-"""With fewer pages than this without regions a share says nothing."""
+"""With fewer pages than this without regions, their share means nothing."""
 NORM_TOLERANCE = 5e-3
-"""Rounding to float16 moves the norm of a 2048-dimensional unit vector by less than this."""
+"""Rounding to float16 changes the norm of a 2048-dimensional unit vector by less than this."""
 _NAMED = 5
-"""Lost rows, and shards, that a check names; the table has them all."""
+"""Most lost rows and shards that a check names; the table has them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """A check of an asset.
 
-    A table with a problem of a blocking check is not published, and the one before stays.
+    A table in which a blocking check finds a problem is not published, and the previous one stays.
     """
 
     name: str
@@ -54,7 +54,7 @@ NOTHING_LOST = Check(
 class Result:
     """The result of a check over all shards.
 
-    One that `stops` keeps this run from making the assets below.
+    If it `stops`, this run does not make the assets downstream.
     """
 
     check: str
@@ -67,8 +67,8 @@ class Result:
 class Problems:
     """The problems of an asset, by check and shard.
 
-    A result speaks for all shards of the corpus: the problem of a shard that this run does not make stays as
-    the last run found it.
+    A result covers all shards of the corpus: the problem of a shard that this run does not make stays as the last run
+    found it.
     """
 
     def __init__(self, checks: Iterable[Check], before: Mapping[str, Mapping[str, str]]) -> None:
@@ -79,14 +79,14 @@ class Problems:
         self._concluded: dict[str, tuple[bool, str]] = {}
 
     def note(self, check: str, shard: str, problem: str | None) -> None:
-        """Record what a check found in a shard, or that it found nothing."""
+        """Record the problem that a check found in a shard, or that it found none."""
         self._of_this_run.add(shard)
         self._found[check].pop(shard, None)
         if problem:
             self._found[check][shard] = problem
 
     def conclude(self, check: str, passed: bool, says: str) -> None:
-        """Give a check its one result over all shards, also where it passed."""
+        """Give a check a single result over all shards, even if it passed."""
         self._concluded[check] = passed, says
 
     def stop_at(self, shard: str) -> None:
@@ -98,7 +98,7 @@ class Problems:
             raise ClosedGate("; ".join(blocking))
 
     def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
-        """Count the published rows by state, and name what was lost.
+        """Count the published rows by state, and name the lost ones.
 
         Raises `StoreError`.
         """
@@ -142,15 +142,15 @@ class Problems:
     def _stops(self, check: str) -> bool:
         """Return whether a blocking check has a problem with this run's shards.
 
-        Shards of other runs are only told.
+        Problems with shards of other runs are only reported.
         """
         return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
 
 
 def unaccounted(made: ShardResult) -> str | None:
-    """Return what keeps the states from adding up to the rows.
+    """Return why the states do not add up to the rows, or None.
 
-    in = ok + partial + blank + failed + quarantined: every row of the specification once and no other.
+    in = ok + partial + blank + failed + quarantined: every specified row exactly once, and no other.
     """
     expected = Counter(spec.id for spec in made.specs)
     found = Counter(made.table[made.id_column].to_pylist())
@@ -165,7 +165,7 @@ def unaccounted(made: ShardResult) -> str | None:
 
 
 def losses(table: pa.Table, id_column: str) -> str | None:
-    """Return the rows that failed, are quarantined or lack something, with the first reasons."""
+    """Count the rows that failed, are quarantined or incomplete, with the first reasons."""
     lost = table.filter(pc.field("state").isin([*LOST, State.PARTIAL]))
     if not lost.num_rows:
         return None
@@ -175,9 +175,9 @@ def losses(table: pa.Table, id_column: str) -> str | None:
 
 
 def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | None:
-    """Return a jump in pages without regions.
+    """Report a jump in the share of pages without regions.
 
-    A broken detector looks like a pile of blank pages.
+    A broken detector looks like many blank pages.
     """
     readable = table.filter(pc.field("state") != State.QUARANTINED)
     inked = readable.filter(pc.field("state") != State.BLANK)
@@ -200,8 +200,7 @@ def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | 
 def unsound_vectors(table: pa.Table, dim: int) -> str | None:
     """Return what is wrong with the vectors.
 
-    That is a wrong width, NaN, a norm other than 1 where there is something to embed, or a vector where there is
-    nothing.
+    That is a wrong width, NaN, a norm other than 1, or a vector for a row with nothing to embed.
     """
     return _unsound(table, dim, MADE, "rows")
 

@@ -1,4 +1,4 @@
-"""The chunks of documents: a row each, in the shard that it begins in."""
+"""The chunks of documents: a row for each document, in the shard where it begins."""
 
 import pickle
 import zlib
@@ -27,16 +27,16 @@ from resources.store.corpus_tables import DOCUMENT_CHUNKS, Table
 from resources.store.table_source import Entry, FooterCache
 
 ELSEWHERE = "pages in other shards"
-"""What a table is made from besides its shard, by the name that a plan shows."""
+"""The name under which a plan shows a table's inputs from other shards."""
 _SECONDS = 0.2
-"""Seconds of a document of 100 pages."""
+"""Seconds for a document of 100 pages."""
 
 
 class DocumentChunks(RowTable):
     """The documents that begin in a shard, cut into chunks by their structure.
 
-    Chunks fit a model, and have their pages and boxes. Pages of a document in other shards count too. While those are
-    not read, the document is `failed`, and made when they are. Made where the profile sets `documents.chunks`.
+    Chunks fit a model, and carry their pages and boxes. A document may have pages in other shards: until those are
+    read, it is `failed`, and it is made afterwards. This table is made if the profile sets `documents.chunks`.
     """
 
     table: ClassVar[Table] = DOCUMENT_CHUNKS
@@ -76,10 +76,10 @@ class DocumentChunks(RowTable):
         return sorted({other for document in self._beginning_in(shard) for other in document.shards} - {shard})
 
     def extra_inputs(self, shard: str) -> dict[str, str]:
-        """Return what else decides the rows.
+        """Return what decides the rows besides this shard.
 
-        That is which pages are in other shards, and what was read there. Nothing where every document of the shard lies
-        in it alone. A change in another shard makes the table stale, and of its rows those whose pages changed.
+        That is which pages are in other shards, and what was read there; nothing if every document lies in this shard
+        alone. A change in another shard makes the table stale, and in it the rows whose pages changed.
         """
         inputs = super().extra_inputs(shard)
         across = [each for each in self._stream.of_shard(shard) if len(each.shards) > 1]
@@ -95,7 +95,7 @@ class DocumentChunks(RowTable):
         return {**inputs, ELSEWHERE: fingerprint([pages, read])}
 
     def provenance(self, shard: str) -> Provenance:
-        # A table is made from the others as they are now, not as they were when the run began.
+        # A table is made from the other tables as they are now, not as they were when the run began.
         before = vars(self).pop("_entries", {}).get(RawPages.table.name)
         if before != self._entries[RawPages.table.name]:
             vars(self).pop("_stream", None)
@@ -124,7 +124,7 @@ class DocumentChunks(RowTable):
             yield RowSpec(of["page_id"], [self.recipe_hash], of, predetermined=ended)
 
     def _spec(self, known: Row, document: Document) -> RowSpec:
-        # All documents of a shard wait for their turn: a tenth of the memory.
+        # All documents of a shard are held until they are cut; compressed, they take a tenth of the memory.
         given = zlib.compress(pickle.dumps(document), 1)
         spec = RowSpec(known["page_id"], [self.recipe_hash, *map(_content, document.pages)], known, given)
         incomplete = [page for page in document.pages if page.state in {State.PARTIAL, *LOST}]
@@ -152,7 +152,7 @@ class DocumentChunks(RowTable):
 
     @cached_property
     def _entries(self) -> dict[str, dict[str, Entry]]:
-        """The footers of what is read, by asset and shard."""
+        """The footers of the tables that are read, by asset and shard."""
         footers = FooterCache(self.store)
         return {parent.table.name: footers.tables(parent.table.name) for parent in self.parents}
 
@@ -170,7 +170,7 @@ class DocumentChunks(RowTable):
         return entry and entry.content
 
     def _lacking(self, shard: str) -> str | None:
-        """Return why nothing can be made of the pages of a shard."""
+        """Return why the pages of a shard cannot be used, or None if they can."""
         for parent in self.parents:
             entry = self._entries[parent.table.name].get(shard)
             if entry is None:
@@ -182,7 +182,7 @@ class DocumentChunks(RowTable):
 
 
 def _content(page: DocumentPage) -> list[Any]:
-    """Return what of a page decides the chunks of its document."""
+    """Return the parts of a page that decide the chunks of its document."""
     regions = [
         [region.index, region.label, region.bbox, region.bbox_2d, region.content, region.state]
         for region in page.regions

@@ -21,7 +21,7 @@ from resources.store.table_store import ShardStore
 from resources.texts.markdown import defuse
 
 _COSTLIEST = 5
-"""Costliest pages of a shard that the UI lists; `kopub costs` lists those of the whole corpus."""
+"""Number of a shard's costliest pages that the UI lists; `kopub costs` lists those of the whole corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Account:
     gpus: int
 
     def enter(self, shard: str, work: Work, first: bool = False) -> None:
-        """Add the work on a shard to the ledger, whatever becomes of its table.
+        """Add the work on a shard to the ledger, even without a published table.
 
         Raises `StoreError`.
         """
@@ -56,7 +56,7 @@ class Account:
         return ledger.entries(keys, seconds, self.gpus, self.run_id, self.own, figures)
 
     def metadata(self, work: Work) -> dict[str, Any]:
-        """Return what the UI plots and lists; nothing where nothing was computed."""
+        """Return the figures that the UI plots and lists; empty if nothing was computed."""
         if not work.made:
             return {}
         costs = list(work.made.values())
@@ -71,7 +71,7 @@ class Account:
             shown |= summary.figures()
             records = [{"id": row_id, "tokens": tokens} for row_id, tokens in summary.most_tokens]
             shown |= {"most_tokens": records} if records else {}
-        # Where the engine gives each row a cost of its own, the costliest rows.
+        # The costliest rows, if the engine gives each row its own cost.
         if len(set(costs)) > 1:
             ranked = sorted(zip(shares, work.made, strict=True), reverse=True)[:_COSTLIEST]
             records = [{"id": key[0], "seconds": round(share, 3)} for share, key in ranked]
@@ -112,7 +112,7 @@ def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layo
 
 
 def first_text(table: pa.Table, column: str) -> Markdown:
-    """Return the beginning of the first page that has text, as it is."""
+    """Return the beginning of the first page that has text, unrendered."""
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if text:
             return Markdown(_fence(f"{page_id}\n\n{text[:_PREVIEW_CHARACTERS]}"))
@@ -122,8 +122,8 @@ def first_text(table: pa.Table, column: str) -> Markdown:
 def first_markdown(table: pa.Table, column: str) -> Markdown:
     """Return the first blocks of the first page with any, rendered.
 
-    A picture is its label, since the UI has no crops. What a page says is escaped in `column` already. A first block
-    that is too long is cut and shown as it is.
+    A picture is shown as its label, since the UI has no crops. The text is already escaped in `column`. A first block
+    that is too long is cut and shown unrendered.
     """
     for page_id, text in zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True):
         if not text:
@@ -142,7 +142,7 @@ def first_markdown(table: pa.Table, column: str) -> Markdown:
 
 
 def _fence(text: str) -> str:
-    """Return markdown that shows `text` as it is, with nothing rendered."""
+    """Return markdown that shows `text` unrendered."""
     fence = "`" * 3
     while fence in text:
         fence += "`"
@@ -150,17 +150,17 @@ def _fence(text: str) -> str:
 
 
 _SECONDS = 0.2
-"""Between two readings of the cards: the shortest stage of a shard takes some seconds."""
+"""Seconds between two readings of the cards: the shortest stage of a shard takes some seconds."""
 
 
 @dataclass(frozen=True)
 class GpuWatch:
-    """Figures of the cards while a shard is made; none without a card."""
+    """Figures of the cards while a shard is made; empty without a card."""
 
     sampler: Sampler = field(default_factory=lambda: Sampler((), _SECONDS))
 
     def window(self) -> Callable[[], dict[str, float]]:
-        """Begin the time of a shard; call the result at its end for the figures."""
+        """Begin to measure a shard; call the result at its end for the figures."""
         start = self.sampler.take()
         return lambda: self.sampler.readings.figures(start, self.sampler.take())
 
@@ -169,7 +169,7 @@ class GpuWatch:
 def gpu_watch(engines: Sequence[Engine], warn: Callable[[str], None]) -> Iterator[GpuWatch]:
     """Watch the engines' cards until the context ends.
 
-    Without figures, it says why and goes on.
+    If there are no figures, it warns with the reason and goes on.
     """
     names = sorted({card for engine in engines for card in engine.cards})
     try:

@@ -1,4 +1,4 @@
-"""The base class of engines, each of which can say exactly what determines its results."""
+"""The base class of engines, which can state exactly what determines their results."""
 
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from resources.fingerprints import CodeVersion
 T = TypeVar("T")
 PROFILE_ONLY = "profile only"
 ProfileOnly = Annotated[T, PROFILE_ONLY]
-"""A field that the profile or the environment sets, and the Launchpad does not show: a command, a folder, a target."""
+"""A field that only the profile or the environment sets, not the Launchpad: a command, a folder, a target."""
 
 
 class Resource(BaseModel):
@@ -33,14 +33,14 @@ class Resource(BaseModel):
     )
 
     def teardown(self) -> None:
-        """Hold nothing after a run, whatever became of its steps."""
+        """Give back everything after a run, even if its steps failed."""
 
 
 _MEGABYTES = 2.0
-"""The largest picture whose size tells how much is on a page; beyond it there are only more pixels."""
+"""The largest picture whose size shows how much is on a page; a larger one only has more pixels."""
 
 INSTALL = "type `make setup GPU=1`, or pip install 'kopub[gpu]' where there is no checkout"
-"""The advice to install what the engines of the GPU profiles need."""
+"""How to install what the engines of the GPU profiles need."""
 
 
 class Engine(Resource, ABC):
@@ -53,25 +53,25 @@ class Engine(Resource, ABC):
     """Version of the code that shapes the results."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset()
-    """Fields that change how fast results come, or where they go, never what they are."""
+    """Fields that affect how fast results come, or where they go, but never the results themselves."""
 
     typical_seconds: ClassVar[float] = 0.01
-    """Seconds of a page or text on common hardware, for a forecast while nothing was measured here."""
+    """Seconds for a page or text on common hardware, for a forecast before anything was measured here."""
 
     typical_seconds_per_megabyte: ClassVar[float] = 0.0
-    """Seconds for each megabyte of a page's picture besides: a page with more on it is a larger file."""
+    """Additional seconds for each megabyte of a page's picture: a page with more on it is a larger file."""
 
     spans_shards: ClassVar[bool] = False
-    """True where one call may get the rows of several shards, so that no shard's tail idles the hardware.
+    """True if one call may get the rows of several shards, so that the hardware is not idle at the end of a shard.
 
-    Such an engine takes rows in the thread that takes its results, and tells by `take_figures` what each result took.
+    Such an engine takes rows in the thread that takes its results, and reports the cost of each by `take_figures`.
     """
 
     needs_server: ClassVar[bool] = False
-    """True where it waits for a model server: what needs none is done first, while the server starts."""
+    """True if it waits for a model server: work that needs none is done first, while the server starts."""
 
     limits: ClassVar[tuple[str, ...]] = ()
-    """Sentences that whoever uses the results must know; a release's card carries them."""
+    """Sentences that every user of the results must know; a release's card includes them."""
 
     def recipe(self) -> dict[str, Any]:
         """Return everything that determines a result, as JSON values.
@@ -87,68 +87,59 @@ class Engine(Resource, ABC):
         }
 
     def expected_seconds(self, megabytes: float) -> float:
-        """Return what a page is expected to take whose picture has so many megabytes."""
+        """Return the seconds expected for a page whose picture has `megabytes`."""
         return self.typical_seconds + self.typical_seconds_per_megabyte * min(megabytes, _MEGABYTES)
 
     def prepare(self) -> None:
-        """Begin in the background what takes long before a first result.
+        """Begin slow preparations for the first result in the background.
 
-        Returns at once, or after an import. Called once it is known that results are wanted, any number of times. What
-        goes wrong is told where the engine is used, once.
+        Returns at once, or after an import. Called as soon as it is known that results are wanted, any number of times.
+        An error is raised once, where the engine is used.
         """
 
     @property
     def gpus(self) -> int:
-        """GPUs that it holds while it works, for the account of what a page costs."""
+        """Number of GPUs that it holds while it works, for the cost of pages."""
         return 0
 
     @property
     def serves_beside_others(self) -> bool:
-        """Return whether its model server answers while those of other engines do."""
+        """Return whether its model server can answer while those of other engines do."""
         return False
 
     @property
     def gpu_memory(self) -> int:
-        """The bytes of GPU memory it takes, besides its model server's."""
+        """Bytes of GPU memory that it takes, without those of its model server."""
         return 0
 
     def lacks(self) -> list[str]:
-        """Return what it lacks on this machine, and what to do.
+        """Return a line for each thing missing on this machine, with the remedy.
 
-        A line each. A first run should not have to find it out: `kopub doctor` asks.
+        `kopub doctor` calls this, so that a first run does not have to find out.
         """
         missing = self.not_installed()
         return [f"{_missing(missing)}: {INSTALL}"] if missing else []
 
     def not_installed(self) -> list[str]:
-        """Return the modules and programs of extra `gpu` it lacks.
-
-        Imports none of them.
-        """
+        """Return the missing modules and programs of the extra `gpu`, without importing any."""
         return []
 
     @property
     def start_seconds(self) -> float:
-        """Return the seconds its server or model takes to start.
-
-        0 where it is ready.
-        """
+        """Return the seconds its server or model takes to start, 0 if it is ready."""
         return 0.0
 
     def take_figures(self) -> Mapping[str, float]:
-        """Return the sums over the results since the last call.
-
-        They are for the account of the shard that the results are of.
-        """
+        """Return sums over the results since the last call, for their shard's account."""
         return {}
 
     @property
     def cards(self) -> tuple[str, ...]:
-        """The GPUs it works on, by their names in CUDA_VISIBLE_DEVICES."""
+        """The GPUs it works on, as named in CUDA_VISIBLE_DEVICES."""
         return ()
 
     def release(self) -> None:
-        """Give back what it holds beyond one step, as a model in GPU memory.
+        """Give back what it holds beyond one step, such as a model in GPU memory.
 
         Called at the end of a step, unless a later step of the run needs the engine, and at the end of a run.
         """
@@ -157,18 +148,15 @@ class Engine(Resource, ABC):
         self.release()
 
     def weights(self) -> dict[str, str]:
-        """Return the identity of every model file and engine build.
-
-        It is a revision, hash or version.
-        """
+        """Return the revision, hash or version of every model file and engine build."""
         return {}
 
 
 def releases(*packages: str) -> dict[str, str]:
-    """Return each package's release, `missing` where it is not installed.
+    """Return each package's release, or `missing` if it is not installed.
 
-    They are those with which the engine computes by `weights`. Builds of one release for other hardware (2.13.0+cu130,
-    2.13.0+cpu) count as the same.
+    An engine's `weights` name the packages with which it computes. Builds of one release for different hardware
+    (2.13.0+cu130, 2.13.0+cpu) count as the same.
     """
     found = {}
     for package in packages:
@@ -180,14 +168,14 @@ def releases(*packages: str) -> dict[str, str]:
 
 
 def missing_modules(*modules: str) -> list[str]:
-    """Return those of the modules that are not installed. Imports none of them."""
+    """Return the modules that are not installed, without importing any."""
     return [module for module in modules if find_spec(module) is None]
 
 
 def require_installed(engines: Iterable[Engine], profile: str = "") -> None:
-    """Raise `EngineError` where something the engine needs is not installed.
+    """Raise `EngineError` if something that an engine needs is not installed.
 
-    It is one line with the command to type.
+    The message is one line with the command to type.
     """
     missing = list(dict.fromkeys(name for engine in engines for name in engine.not_installed()))
     if missing:

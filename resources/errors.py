@@ -10,20 +10,20 @@ from resources.states import State
 STOPPED = "stopped; finished pages are kept: run the same command again to go on"
 """The last line of a command that Ctrl-C ended."""
 STOPPED_BY_HAND = 130
-"""Its exit code, as shells have it: 128 and the number of the signal."""
+"""The exit code of such a command, as in shells: 128 plus the number of the signal."""
 
 _CV_NO_MEMORY = -4
 """`cv2.Error.StsNoMem`."""
 _ALIKE, _SUGGESTED = 0.6, 3
-"""A name with more than two of five characters wrong is another name; two that changed places count as one."""
+"""A name with more than two of five characters wrong is another name; two swapped characters count as one."""
 
 
 class KopubError(Exception):
-    """Something a person has to put right; its message is the whole report."""
+    """An error that a person has to put right; its message is the whole report."""
 
 
 class StoppedByHand(KopubError):
-    """Ctrl-C ended a command that kept a part of its work; the message says which."""
+    """The end by Ctrl-C of a command that kept the work its message names."""
 
 
 class ConfigError(KopubError):
@@ -35,13 +35,13 @@ class SourceError(KopubError):
 
 
 class StoreError(KopubError):
-    """A table that cannot be written or read; what was finished before is still there."""
+    """A table that cannot be written or read; work finished before is still there."""
 
 
 class StorageAway(StoreError):
     """A storage that does not answer, or a missing bucket.
 
-    Whatever else is asked of it fails too.
+    Every other request to it fails too.
     """
 
 
@@ -54,13 +54,13 @@ class DamagedTable(StoreError):
 
 
 class BusyTable(StoreError):
-    """A table that another process is making just now."""
+    """A table that another process is making at the moment."""
 
 
 class LockLost(StoreError):
-    """A lock that was lost, because this process was silent too long.
+    """A lock that was lost because this process was silent for too long.
 
-    Another one may make the table now.
+    Another process may be making the table now.
     """
 
 
@@ -74,14 +74,14 @@ class EngineError(KopubError):
 class UndecodableImage(KopubError):
     """Bytes that are not a page image, and never will be.
 
-    `state` is how their page ends.
+    `state` is the state in which their page ends.
     """
 
     state: ClassVar[State] = State.QUARANTINED
 
 
 class UnreadImage(UndecodableImage):
-    """Bytes that could not be decoded this time, as for lack of memory."""
+    """Bytes that could not be decoded this time, for example for lack of memory."""
 
     state: ClassVar[State] = State.FAILED
 
@@ -89,20 +89,20 @@ class UnreadImage(UndecodableImage):
 class HubError(KopubError):
     """A repository that cannot be read or written.
 
-    Nothing that is half there is ever tagged.
+    An incomplete upload is never tagged.
     """
 
 
 class ClosedGate(KopubError):
-    """A made table that must not be published; the one before stays in place."""
+    """A finished table that must not be published; the previous one stays in place."""
 
 
 def is_of_machine(error: Exception) -> bool:
-    """Return whether an error is of the machine, not of the bytes.
+    """Return whether the machine caused an error, not the bytes.
 
-    Memory ran out, or a file could not be read.
+    For example, memory ran out or a file could not be read.
     """
-    # Libraries raise OSError for damaged bytes too, without a number; OpenCV has an error and a code of its own.
+    # Libraries raise OSError for damaged bytes too, but without an errno; OpenCV has its own error and code.
     without_memory = isinstance(error, MemoryError) or getattr(error, "code", None) == _CV_NO_MEMORY
     return without_memory or (isinstance(error, OSError) and error.errno is not None)
 
@@ -119,7 +119,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean A or B?` for a name that does not exist.
 
-    Empty where no name is like it.
+    Empty if no name resembles it.
     """
     near = near_names(name, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -131,13 +131,13 @@ _PATH = re.compile(
     rf"""(?P<quote>['"`])(?P<quoted>{_ROOT}[^'"`]*[/\\][^'"`]*)(?P=quote)"""
     rf"""|(?<![\w/:.<~]){_ROOT}[^\s'"`,;:()\[\]<>]*[/\\][^\s'"`,;:()\[\]<>]*"""
 )
-"""An absolute path of two steps at least, in quotes or up to a blank; no part of a URL or a tag."""
+"""An absolute path of at least two parts, in quotes or up to a blank, outside URLs and tags."""
 _MODEL_MARK = re.compile(r"<(?=[|｜])|(?<=[|｜])>")
-"""Special tokens of chat models are `<|name|>`, of some with full-width bars: a blank makes text of them."""
+"""Special tokens of chat models are `<|name|>`, in some with full-width bars; a blank turns them into text."""
 
 
 def visible(text: str, most: int | None = None) -> str:
-    """Return `text` in one line, with all that does not print spelt out.
+    """Return `text` in one line, with unprintable characters spelt out.
 
     It has at most `most` characters.
     """
@@ -151,27 +151,21 @@ def shortened(line: str, most: int | None) -> str:
 
 
 def spelt(text: str) -> str:
-    """Return `text` with all that does not print spelt out.
-
-    Bytes that are no UTF-8 are among it.
-    """
+    """Return `text` with unprintable characters and invalid UTF-8 bytes spelt out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def quoted(text: str, most: int = 40) -> str:
-    """Return `text` in quotes, cut when it is long.
+    """Return `text` in quotes, cut if it is long.
 
-    One that does not print whole is spelt in ASCII.
+    A text with unprintable characters is spelt in ASCII.
     """
     whole = repr(text) if text.isprintable() else ascii(text)
     return whole if len(whole) <= most else f"{whole[:most]}{ELLIPSIS}"
 
 
 def blanked(text: str) -> str:
-    """Return `text` with blanks for all that does not print.
-
-    Its length and all places stay.
-    """
+    """Return `text` with unprintable characters replaced by blanks, so positions stay valid."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
@@ -186,10 +180,10 @@ def first_line(error: BaseException | str) -> str:
 
 
 def without_paths(text: str) -> str:
-    """Return `text` without folders: a file's name stands for its path.
+    """Return `text` without folders: the path of a file becomes its name.
 
-    An ellipsis stands for the path of a folder or program. What a library says of a file names the folders of whoever
-    ran it.
+    The path of a folder or program becomes an ellipsis. A library's message about a file would reveal the folders of
+    the person who ran it.
     """
 
     def named(path: re.Match[str]) -> str:
@@ -201,7 +195,7 @@ def without_paths(text: str) -> str:
 
 
 def harmless(text: str, most: int | None = None) -> str:
-    """Return `text` in one line without control and turn-ending marks.
+    """Return `text` in one line without control characters or turn-ending marks.
 
     It has at most `most` characters.
     """

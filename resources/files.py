@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files whole or not at all."""
 
 import errno
 import glob
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LEFT_OVER_SECONDS = 24 * 3600
-"""No file takes a day to write: an older temporary file was left by a writer that was killed."""
+"""No file takes a day to write, so an older temporary file was left by a writer that was killed."""
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
     """Let `write` make a file, then rename it over `path`.
 
-    Returns its SHA-256 and size. A file that comes out as it was is left alone. Raises `StoreError` when it cannot be
+    Returns its SHA-256 and size. A file that has not changed is left alone. Raises `StoreError` if it cannot be
     written; the old file is then untouched.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -44,7 +44,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
 
 
 def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tuple[str, int]:
-    """Do as `replace_file` with content in memory."""
+    """Do what `replace_file` does, with content in memory."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -54,7 +54,7 @@ def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tupl
 
 
 def write_new(path: Path, content: "pa.Buffer") -> None:
-    """Write a file, over the one of that name if there is one. Raises `StoreError`."""
+    """Write a file, overwriting any of that name. Raises `StoreError`."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
             os.fsync(file.fileno())
         temporary.rename(path)
     except OSError as error:
-        # Where nothing can be written, there is nothing to remove either.
+        # If nothing can be written, there may be nothing to remove either.
         with suppress(OSError):
             temporary.unlink()
         raise StoreError(cannot_write(path, error)) from error
@@ -84,14 +84,14 @@ def _sha256_of_flushed(path: Path) -> str:
 
 def _clear_left_overs(folder: Path, pattern: str) -> None:
     for left_over in folder.glob(pattern):
-        # One that is gone was renamed by its writer meanwhile.
+        # A missing one was renamed by its writer in the meantime.
         with suppress(FileNotFoundError):
             if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:
                 left_over.unlink()
 
 
 def cannot_write(path: Path | str, error: OSError) -> str:
-    """Return what to tell a person whose file could not be written.
+    """Return the message for a person whose file could not be written.
 
     `path` may be a URL.
     """
@@ -101,5 +101,5 @@ def cannot_write(path: Path | str, error: OSError) -> str:
 
 
 def is_url(text: str) -> bool:
-    """Return whether a person or a setting names a URL."""
+    """Return whether a text from a person or a setting is a URL."""
     return "://" in text

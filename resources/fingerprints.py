@@ -1,7 +1,7 @@
-"""Fingerprints and versions of what determines a result: code, parameters, weights and rows.
+"""Fingerprints and versions of everything that determines a result: code, parameters, weights, rows.
 
-`recipes.lock` holds the hash of everything that a versioned module imports; `make check` and a test compare the
-two, so that a change of that code is either a new version (results change) or locked again (they do not).
+`recipes.lock` holds the hash of everything that a versioned module imports. `make check` and a test compare the two,
+so that a change to that code gets either a new version (results change) or a new lock (they do not).
 """
 
 import hashlib
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """The version of the code behind `name`, with a reason for each.
+    """The version of the code behind `name`, with a reason for each version.
 
-    The first one is 1. `name` is unique in the project and stands in `recipes.lock`: the name of an asset, or section
-    and name of an engine (`recognition.tesseract`).
+    Versions count from 1. `name` is unique in the project and stands in `recipes.lock`: the name of an asset, or the
+    section and name of an engine (`recognition.tesseract`).
     """
 
     name: str
@@ -35,7 +35,7 @@ class CodeVersion:
 
     @property
     def bare_name(self) -> str:
-        """The name without the section of an engine."""
+        """The name without an engine's section."""
         return self.name.rpartition(".")[2]
 
     @property
@@ -43,7 +43,7 @@ class CodeVersion:
         return len(self.steps)
 
     def since(self, before: int | None) -> str:
-        """Return the reasons of the steps after version `before`, which may be unknown."""
+        """Return the reasons for the versions after `before`, which may be unknown."""
         return "; ".join(why for number, why in self.steps.items() if before is not None and number > before)
 
 
@@ -53,7 +53,7 @@ def fingerprint(value: Any) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """Return `value` as JSON in the one spelling that equal values share."""
+    """Return `value` as JSON in a form that is the same for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -75,12 +75,12 @@ def table_fingerprint(table: "pa.Table") -> str:
         store_schema=False,
     )
     content = memoryview(sink.getvalue())
-    # The file ends in its footer, the length of it in four bytes, and four bytes of magic.
+    # The file ends with its footer, the footer's length in four bytes, and four magic bytes.
     footer = int.from_bytes(content[-8:-4], "little") + 8
     return fingerprint([table.column_names, hashlib.sha256(content[:-footer]).hexdigest()])
 
 
 @cache
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a weights file, which is read once in a process."""
+    """Return the SHA-256 of a weights file, which is read once per process."""
     return files.file_sha256(path)

@@ -1,7 +1,4 @@
-"""Work in threads: over a stream, or for one value.
-
-A function over a stream has a bounded number in flight; one value is made meanwhile.
-"""
+"""Work in threads over a stream, a bounded number at once, or for one value."""
 
 import gc
 import os
@@ -22,9 +19,9 @@ Out = TypeVar("Out")
 
 
 def of_two_cores(threads: int) -> float:
-    """Return how long work takes on so many threads, relative to two.
+    """Return how long work takes on `threads` threads, relative to two.
 
-    0 `threads` are one for each core.
+    0 means one thread per core.
     """
     return 2 / (threads or os.cpu_count() or 1)
 
@@ -34,13 +31,13 @@ def bounded_map(
 ) -> Generator[Out, None, None]:
     """Yield `function(item)` for every item, in order of completion.
 
-    0 `threads` are one for each core. At most `2 * threads + ahead` items are taken that were not yielded, so a stream
-    of decoded pages never fills the memory; `ahead` are for a caller that comes back late. An exception of `function`
-    reaches the caller; when the caller stops early, nothing that has not started is run.
+    0 `threads` means one per core. At most `2 * threads + ahead` items are taken but not yet yielded, so a stream of
+    decoded pages never fills the memory; `ahead` is for a caller that comes back late. An exception of `function`
+    reaches the caller; if the caller stops early, no further items are started.
     """
     threads = threads or os.cpu_count() or 1
     stream = iter(items)
-    # A queue, since to wait for one of many futures costs each time for all of them.
+    # A queue, since each wait for one of many futures would cost time for all of them.
     done: SimpleQueue[Future[Out]] = SimpleQueue()
     running: set[Future[Out]] = set()
     with ThreadPoolExecutor(threads) as pool:
@@ -62,7 +59,7 @@ def bounded_map(
 
 
 def ordered_map(function: Callable[[In], Out], items: Iterable[In], threads: int = 0) -> Generator[Out, None, None]:
-    """Do as `bounded_map`, in the order of the items."""
+    """Do what `bounded_map` does, in the order of the items."""
     threads = threads or os.cpu_count() or 1
     stream = iter(items)
     with ThreadPoolExecutor(threads) as pool:
@@ -93,43 +90,37 @@ class BackgroundTask(Generic[Out]):
             self._value.set_exception(error)
 
     def result(self) -> Out:
-        """Return the value, waited for; raises what making it raised."""
+        """Wait for the value and return it; raises what making it raised."""
         return self._value.result()
 
     @property
     def done(self) -> bool:
-        """True once the value is there, or its making has failed."""
+        """True once the value has been made, or making it has failed."""
         return self._value.done()
 
     def when_done(self, function: Callable[[], object]) -> None:
-        """Call `function` when the value is there or failed.
-
-        It is called at once if so already.
-        """
+        """Call `function` once `done` is true, which may be at once."""
         self._value.add_done_callback(lambda _: function())
 
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds for which a thread that decodes waits for the interpreter while another runs Python. With Python's own 5 ms,
-half of one of 16 cores was idle for it."""
+"""Seconds for which a decoding thread waits for the interpreter while another thread runs Python. With Python's default
+of 5 ms, the waits left half of one of 16 cores idle."""
 
 
 @contextmanager
 def tuned_for_decoding() -> Iterator[None]:
-    """Prepare the process for threads that decode pages, then restore it.
-
-    There is one for each core.
-    """
+    """Prepare the process for one decoding thread per core, then restore it."""
     import cv2
     from threadpoolctl import threadpool_limits
 
-    # Three blocks as large as a page are freed for each page, by as many threads as there are cores.
+    # For each page three blocks of its size are freed, by as many threads as there are cores.
     keep_blocks()
-    # A collection of garbage would go through all that is imported, 550,000 objects with PyTorch: 0.3 s in which no
-    # thread decodes.
+    # A garbage collection would go through everything imported, 550,000 objects with PyTorch: 0.3 s in which no thread
+    # decodes.
     gc.freeze()
     threads, interval = cv2.getNumThreads(), sys.getswitchinterval()
-    # Threads of OpenCV and of BLAS would wait for work, at full load, beside those that decode.
+    # Threads of OpenCV and BLAS would busy-wait beside the decoding threads.
     cv2.setNumThreads(1)
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:

@@ -1,4 +1,4 @@
-"""Child processes at a pipe, and this process's caches and memory.
+"""Child processes on a pipe, and this process's caches and memory.
 
 Standard library only.
 """
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 STOP_SECONDS = 10.0
-"""For a process to end when it is told to; then it is killed."""
+"""Time for a process to end after it is told to; then it is killed."""
 _BOOT = (
     "import sys; from importlib import import_module; from multiprocessing.connection import Connection; "
     "main, pipe, further, *sys.path = sys.argv[1:]; module, _, name = main.partition(':'); "
@@ -28,12 +28,12 @@ def start_child(
 ) -> "tuple[Connection, subprocess.Popen[bytes]]":
     """Start `module:function` in a process at the other end of a pipe.
 
-    It is called with its end of the pipe and `descriptors`. Unlike one that `multiprocessing` spawns, it does not
-    import this process's main module: that of a Dagster run imports all of Dagster, and a script that reads a file may
-    have no guard. In a process `group` of its own (0), Ctrl-C does not reach it.
+    The function is called with its end of the pipe and `descriptors`. Unlike `multiprocessing`, this does not import
+    the main module again: that of a Dagster run imports all of Dagster, and a script that reads a file may have no
+    guard. In its own process `group` (0), Ctrl-C does not reach it.
     """
     ours, theirs = Pipe()
-    # Only the process holds its end after this block, so its death closes the pipe.
+    # After this block only the child holds its end, so its death closes the pipe.
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, main, str(theirs.fileno()), " ".join(map(str, descriptors)), *_path()],
@@ -46,10 +46,7 @@ def start_child(
 
 
 def end_child(process: "subprocess.Popen[bytes]") -> None:
-    """Wait until a process has ended; kill it after `STOP_SECONDS`.
-
-    It was told to end.
-    """
+    """Wait for a process that was told to end; kill it after `STOP_SECONDS`."""
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
@@ -58,14 +55,14 @@ def end_child(process: "subprocess.Popen[bytes]") -> None:
 
 
 def how_it_ended(code: int) -> str:
-    """Return the signal or the status with which a process ended, from `Popen.returncode`."""
+    """Return the signal or status with which a process ended, from `Popen.returncode`."""
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
 
 
 def _path() -> list[str]:
-    """Return where this process finds modules, but for folders of packages that it finds itself.
+    """Return this process's module path without the folders of packages found through it.
 
-    OpenCV has its folder there while another thread imports it, and a `typing` in it.
+    OpenCV adds its own folder, which has a `typing`, while another thread imports it.
     """
     path = list(sys.path)
     return [each for each in path if str(Path(each).parent) not in path or not Path(each, "__init__.py").exists()]
@@ -78,29 +75,28 @@ _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def lasting_caches(environ: Mapping[str, str], packages: Iterable[Path]) -> dict[str, str]:
-    """Return the variables for a process that imports `packages`.
+    """Return the additional variables for a process that imports `packages`.
 
-    Packages are given by their folders; variables come beside those that `environ` has. Without compiled Python files
-    (an image that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing) each import of PyTorch or vLLM
-    takes two to three times as long. Python writes them beside the sources, or into the user's cache folder where it
-    must not.
+    Packages are given by their folders; `environ` has the present variables. Without compiled Python files (an image
+    that sets PYTHONDONTWRITEBYTECODE, or an installer that compiles nothing) each import of PyTorch or vLLM takes two
+    to three times as long. Python writes them beside the sources, or into the user's cache folder if it must not.
     """
     given = {_WRITE_NO_BYTECODE: ""}
     if _BYTECODE not in environ and not all(map(_may_compile, packages)):
         given[_BYTECODE] = _folder("bytecode")
     if _INDUCTOR not in environ:
-        # The default is in /tmp, which a restart of the machine empties.
+        # The default is in /tmp, which is emptied when the machine restarts.
         given[_INDUCTOR] = _folder("inductor")
     return given
 
 
 def beside_program(program: Path, package: str) -> list[Path]:
-    """Return the folders of a package in the environment that a program is of."""
+    """Return the folders of a package in the environment of a program."""
     return [*program.parent.parent.glob(f"lib/python3*/site-packages/{package}")]
 
 
 def _may_compile(package: Path) -> bool:
-    """Return whether a package has compiled files, or may get them."""
+    """Return whether a package has compiled files or can get them."""
     return any(package.glob("__pycache__/*.pyc")) or os.access(package, os.W_OK)
 
 
@@ -109,23 +105,23 @@ def _folder(name: str) -> str:
 
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
-"""The names that glibc's malloc.h has for them."""
+"""Parameters of `mallopt`, as named in glibc's malloc.h."""
 ARENAS = 2
-"""Heaps that glibc shares among threads: by default 8 for each core, and each keeps what its threads once needed."""
+"""Heaps that glibc shares among threads: by default 8 per core, each of which keeps what its threads once needed."""
 _LARGE = 256 * 1024
-"""Bytes of a block that is mapped by itself, and given back when it is freed. By itself glibc raises it to 32 MB."""
+"""Bytes from which a block is mapped on its own and given back when freed. glibc would raise this to 32 MB."""
 
 _LARGEST_KEPT = 32 << 20
-"""Bytes of the largest block that glibc can keep: pixels of 11 million in colour; A4 at 300 dpi has 8.7 million."""
+"""Bytes of the largest block that glibc can keep: 11 million pixels in colour; A4 at 300 dpi has 8.7 million."""
 _HEAP = 64 << 20
-"""Bytes of a heap of a thread, which may have several."""
+"""Bytes of a thread's heap, of which it may have several."""
 
 
 def keep_little() -> None:
-    """Have this process's allocators keep little of what is freed.
+    """Make this process's allocators keep little freed memory.
 
-    Call it before Arrow is loaded. Arrow then allocates by the C library: mimalloc, which it brings along, keeps 40 MB.
-    The analyser of Korean has a mimalloc of its own. Both read the environment when they are loaded.
+    Call it before Arrow is loaded. Arrow then allocates with the C library: its own mimalloc keeps 40 MB. The analyser
+    of Korean has another mimalloc. Both read the environment when they are loaded.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
@@ -135,12 +131,13 @@ def keep_little() -> None:
 
 
 def keep_blocks() -> None:
-    """Have the allocator keep freed blocks of up to 32 MB.
+    """Make the allocator keep freed blocks of up to 32 MB.
 
-    They are for threads that soon want as much again. By itself glibc gives a thread's heap back once more is free in
-    it than twice the largest block, and each further heap once all of it is free. So it does for each page of which a
-    thread decodes 26 MB by way of as much again: the system clears up to 19,000 pieces of 4 KB for the next one, and
-    the threads wait for one another. What is kept, at most what was needed at once, is given back by `give_back`.
+    They are for threads that soon need as much again. Otherwise glibc returns memory of a thread's heap once more than
+    twice the largest block is free in it, and each further heap once all of it is free. This would happen for every
+    page, for which a thread decodes 26 MB and needs as much again on the way: the system would clear up to 19,000
+    pieces of 4 KB for the next page while the threads wait for one another. `give_back` returns the kept memory, which
+    is at most what was needed at once.
     """
     if (libc := _glibc()) is not None:
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
@@ -151,7 +148,7 @@ def keep_blocks() -> None:
 def give_back() -> None:
     """Give back the memory that is free between used blocks.
 
-    For after work that made many small ones. Takes some ms.
+    Call it after work that made many small blocks. It takes some ms.
     """
     if (libc := _glibc()) is not None:
         libc.malloc_trim(0)
