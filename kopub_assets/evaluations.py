@@ -1,6 +1,6 @@
-"""A benchmark that is read by a profile's assets, and scored.
+"""Reads a benchmark with a profile's assets, and scores it.
 
-Its home is not that of the corpus.
+A benchmark's home is not that of the corpus.
 """
 
 import logging
@@ -37,13 +37,13 @@ from resources.store.table_source import CorpusCheck, FooterCache
 from resources.store.table_store import ShardStore
 
 READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
-"""The tables that are made of a benchmark; nothing is embedded or released."""
+"""The tables made from a benchmark; nothing is embedded or released."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The evaluation of one benchmark: its scores, and the run that they are of."""
+    """The evaluation of one benchmark: its scores, and the run they belong to."""
 
     profile: str
     settings: Settings
@@ -62,8 +62,8 @@ def prepare_answers(
 def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
     """Return `settings` with the home of a prepared evaluation.
 
-    Its tables, ledger and release lie there too. Where the benchmark gives the regions, they are the layout. The
-    platform's own gates do not guard an evaluation.
+    Its tables, ledger and release lie there too. If the benchmark provides regions, they are the layout. The
+    platform's own benchmarks do not guard an evaluation.
     """
     home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
     gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
@@ -81,10 +81,10 @@ def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
 
 
 def evaluate(settings: Settings) -> Evaluation:
-    """Read what is left of an evaluation's home, and score it.
+    """Read the remaining pages of an evaluation with its profile's assets, and score it.
 
-    The assets of its profile read it. A page that cannot be read is scored as lost. Raises `KopubError` where an engine
-    cannot run at all; what was finished is kept for the next run.
+    A page that cannot be read is scored as lost. Raises `KopubError` if an engine cannot run at all; finished work is
+    kept for the next run.
     """
     assets = {table.name: GRAPH.by_name[table.name](settings.resources) for table in READING}
     shards = tuple(settings.corpus.manifest.keys)
@@ -110,7 +110,7 @@ def evaluate(settings: Settings) -> Evaluation:
 
 
 def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
-    """Make the tables of an asset, as many as can be.
+    """Make as many tables of an asset as possible.
 
     Raises `KopubError` for the first shard that failed.
     """
@@ -125,10 +125,10 @@ def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
 def score(
     store: ShardStore, corpus: Corpus, gates: Gates, log: Callable[[str], None]
 ) -> tuple[list[KnownAnswers], ReadingScores]:
-    """Score what was read of a corpus, and keep the scores.
+    """Score the readings of a corpus, and keep the scores.
 
-    The known answers are its gold. Raises `KopubError`. What people corrected is an answer where they checked it, and
-    no reading.
+    The known answers are its gold. Raises `KopubError`. A person's correction is an answer if the page was checked, but
+    never a reading.
     """
     watcher().began(OCR_SCORES.name)
     with store.exclusive(OCR_SCORES.name, ALL), store.fetched_once():
@@ -147,9 +147,9 @@ _READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING
 
 @dataclass(frozen=True, slots=True)
 class GuardStanding:
-    """The standing of one benchmark against the profile as it is now.
+    """The standing of one benchmark for the profile as it is now.
 
-    It says whether it must be read again, why and at what cost, and what its last scores forbid.
+    It says whether the benchmark must be read again, why and at what cost, and what its last scores forbid.
     """
 
     asked: EvaluationRequest
@@ -159,10 +159,7 @@ class GuardStanding:
 
     @property
     def why(self) -> list[str]:
-        """Return what is to be made again, one line each.
-
-        Nothing where the evaluation is that of the profile now.
-        """
+        """Return a line for each reason to read it again, none if it is current."""
         if not self.evaluated:
             return ["this profile has not been scored on it"]
         return [f"{plan.asset}: {line}" for plan in self.plans for line in plan.why]
@@ -176,12 +173,12 @@ class GuardStanding:
 
     @property
     def seconds(self) -> float | None:
-        """Return what reading it again will take at most; None where it was never read."""
+        """Return the most seconds that another reading takes; None if never read."""
         return sum(plan.seconds_at_most for plan in self.plans) if self.evaluated else None
 
     @property
     def pages(self) -> int:
-        """Pages of it that are read again at most."""
+        """Most of its pages that are read again."""
         return max((plan.pages_at_most for plan in self.plans), default=0)
 
 
@@ -208,7 +205,7 @@ def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
 
 
 def _is_scored(moved: Settings) -> bool:
-    """Return whether the scores are of today's tables, gold and scorers."""
+    """Return whether the scores are those of the present tables, gold and scorers."""
     store, corpus = moved.store, moved.corpus
     measured = contents(store, corpus.manifest.keys, store.has)
     return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))

@@ -1,4 +1,4 @@
-"""The assets of figures: rows of pages with a result for each figure."""
+"""The assets of figures: a row for each page, with a result for each figure."""
 
 from abc import abstractmethod
 from collections import Counter
@@ -34,7 +34,7 @@ _PICTURES = ["page_id", "image_crops", "crop_images"]
 
 @dataclass(slots=True)
 class PageResults:
-    """The results for the figures of a page, by the index of their regions."""
+    """The results for a page's figures, by the index of their regions."""
 
     page_id: str
     awaited: set[int]
@@ -44,7 +44,7 @@ class PageResults:
 class FigureTable(EngineTable):
     """An `EngineTable` of pages, with their figures listed in the column `listed`.
 
-    A page without a figure that is large enough is `blank`, and no engine sees it.
+    A page without a figure that is large enough is `blank`, and is not given to the engine.
     """
 
     parents = (RawPages, OcrResults)
@@ -52,9 +52,9 @@ class FigureTable(EngineTable):
     config: ClassVar[type[Resource] | None] = RetryPartial
     listed: ClassVar[str]
     counts_context: ClassVar[bool] = False
-    """True where the text around a figure decides what is made of it."""
+    """True if the text around a figure affects its result."""
     takes_tables: ClassVar[bool] = False
-    """True where tables count as figures if `figures.tables` says so."""
+    """True if tables count as figures when `figures.tables` is set."""
 
     @property
     def figures_wanted(self) -> Figures:
@@ -63,7 +63,7 @@ class FigureTable(EngineTable):
     @property
     def settings(self) -> Mapping[str, Any]:
         wanted = self.figures_wanted
-        # Named only where it is on: a table that was made before the setting was there is current without it.
+        # Named only if it is on, so that a table from before the setting existed stays current without it.
         tables = {"figures.tables": True} if self._with_tables else {}
         return {"figures.smallest": wanted.smallest, "figures.most_pixels": wanted.most_pixels, **tables}
 
@@ -83,7 +83,7 @@ class FigureTable(EngineTable):
 
     @abstractmethod
     def made_of(self, result: Any) -> Row:
-        """Return the fields of a figure that an engine made."""
+        """Return the fields of a figure that the engine made."""
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         pages = page_rows(self.store, RawPages.table, shard)
@@ -130,7 +130,7 @@ class FigureTable(EngineTable):
                 figures: list[Figure] = row.given
                 pages[row.id] = PageResults(row.id, {figure.index for figure in figures})
                 for figure in figures:
-                    # The id goes to other processes, which give it back: a page's id may hold any sign.
+                    # The id goes to other processes and comes back; a page's id may hold any character.
                     yield FigurePicture(f"{row.id}/{figure.index}", held[figure.index], figure.caption, figure.context)
 
         for result in self.of_figures(pictures()):
@@ -164,20 +164,17 @@ class FigureTable(EngineTable):
         return RowResult(spec.id, {self.listed: listed, "state": state, "reason": reason}, self.cost_of(result))
 
     def cost_of(self, result: PageResults) -> float:
-        """Return what the figures of a page cost, in any unit."""
+        """Return the cost of a page's figures, in any unit."""
         return 1.0
 
     def describe_figures(self, pages: Sequence[Sequence[Row] | None]) -> dict[str, Any]:
-        """Return what the UI plots of the lists of all pages."""
+        """Return what the UI plots about the figures of all pages."""
         states = Counter(figure["state"] for figures in pages for figure in figures or ())
         return {"figures": states.total(), **{f"figures_{state}": count for state, count in sorted(states.items())}}
 
 
 def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
-    """Return the state and reason of a page from those of its figures.
-
-    There is at least one.
-    """
+    """Return a page's state and reason from those of its figures, at least one."""
     lost = [figure for figure in figures if figure["state"] in LOST]
     made = sum(figure["state"] == State.OK for figure in figures)
     if not lost:
@@ -193,9 +190,9 @@ def page_end(figures: Sequence[Row]) -> tuple[State, str | None]:
 class FigureNotes(FigureTable):
     """The notes of a model on the figures of every page.
 
-    Figures are images, charts and, with `figures.tables`, tables. It sees the picture, the caption and the nearest
-    text. Made where the section `notes` of the profile names an engine. None of it was read: it is in no text of a
-    page, and in a vector only where `figures.embed_notes` says so.
+    Figures are images, charts and, with `figures.tables`, tables. The model sees the picture, the caption and the
+    nearest text. The table is made if the profile's section `notes` names an engine. Notes were generated, not read:
+    they are in no text of a page, and in its vector only if `figures.embed_notes` is set.
     """
 
     table: ClassVar[Table] = FIGURE_NOTES
@@ -242,8 +239,8 @@ FIGURE_VECTORS_ARE_SOUND = Check(
 class FigureEmbeddings(FigureTable):
     """The vectors of the images and charts of every page.
 
-    They are float16 of L2 norm 1, compared with query vectors. Made where the profile sets `figures.vectors`: it costs
-    up to half of what a page's picture does for each figure.
+    They are float16 with L2 norm 1 and are compared with query vectors. They are made if the profile sets
+    `figures.vectors`: each figure costs up to half as much as a page's picture.
     """
 
     table: ClassVar[Table] = FIGURE_VECTORS

@@ -1,4 +1,4 @@
-"""The dataset that others load: Parquet files by configuration, and a card."""
+"""The dataset for others to load: Parquet files by configuration, and a card."""
 
 import json
 import time
@@ -56,11 +56,11 @@ WHOLE = Check(
     blocking=False,
 )
 PUBLISH_TAG = "kopub/publish"
-"""Run tag that asks for a push, as the field `push` does; for backfills, whose runs share one configuration."""
+"""Run tag that requests a push like the field `push`; for backfills, whose runs share one configuration."""
 
 
 def _skip_check(folder: Path) -> None:
-    """Check nothing: a release is verified when it is in place."""
+    """Check nothing, since the release is verified once it is in place."""
 
 
 class Publishing(Resource):
@@ -73,9 +73,9 @@ class Publishing(Resource):
 class HfRelease(ShardAsset):
     """The released files of a shard, with their hashes.
 
-    The card is written last, from what the release holds. They are staged, and one run puts the release in place as a
-    whole, with the shards that other nodes released. `datasets.load_dataset(folder, config)` opens it. Nothing leaves
-    this machine unless the profile names a repository and the run asks for it: by `push`, or by the run tag
+    They are staged, and one run puts the release in place as a whole, with the shards that other nodes released. The
+    card is written last, from the contents of the release. `datasets.load_dataset(folder, config)` opens it. Nothing
+    leaves this machine unless the profile names a repository and the run requests a push, by `push` or by the run tag
     `kopub/publish`.
     """
 
@@ -108,7 +108,7 @@ class HfRelease(ShardAsset):
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources)
         self._made: dict[str, dict[str, str]] = {}
-        """By shard, the hashes of the files that this run released."""
+        """The hashes of the files that this run released, by shard."""
         self._is_placed = False
 
     def expected_rows(self, shard: str, made: int | None) -> int:
@@ -124,7 +124,7 @@ class HfRelease(ShardAsset):
         return {**settings, "corrections.released": log.marks([shard], checked=True).get(shard, "0")}
 
     def require_possible(self) -> None:
-        """Check once a run whether the release may be written there.
+        """Check once per run that the release may be written to its place.
 
         Raises `ConfigError`.
         """
@@ -179,7 +179,7 @@ class HfRelease(ShardAsset):
         return PublishedShard(stamp.recipe, _files(files, 0))
 
     def _corpus(self, shard: str) -> dict[str, str]:
-        """Return what of the corpus the released files hold besides the tables."""
+        """Return the facts of the corpus that released files hold besides the tables."""
         if self.store.local:
             return {}
         entry = self.corpus.manifest.shard(shard)
@@ -189,10 +189,10 @@ class HfRelease(ShardAsset):
         return {"corpus": fingerprint([entry.model_dump(mode="json"), sources, sorted(self.corpus.unknown_pages)])}
 
     def finish(self, run: RunContext, finished: Mapping[str, PublishedShard]) -> None:
-        """Put the verified release in place as one, publish it, and push it.
+        """Put the verified release in place as a whole, publish it, and push it.
 
-        It is published where it lies elsewhere, and pushed where that is asked for. What is said of a release depends
-        on what this run put into it, so the card comes last.
+        It is published if it belongs elsewhere, and pushed on request. The card depends on what this run put into the
+        release, so it is written last.
         """
         anew = any(made.metadata["computed"] for made in finished.values())
 
@@ -208,7 +208,7 @@ class HfRelease(ShardAsset):
         fit = fitness(inventory, about)
         for made in finished.values():
             made.metadata["keeps_it_off_the_hub"] = "; ".join(fit.closed) or "nothing"
-        # Who never publishes needs no licence to do it.
+        # Without a repository nothing is published, so gates about a licence do not apply.
         self._conclude(
             run, finished, inventory, about, fit.closed if self.resources["hub"].repo else fit.closed_by_quality
         )
@@ -233,7 +233,7 @@ class HfRelease(ShardAsset):
         about: ReleaseDescription,
         closed: Sequence[str],
     ) -> None:
-        """Report how the corpus stands at the end of a run, with a check."""
+        """Report the state of the corpus at the end of a run, with a check."""
         states: Counter[str] = Counter()
         for part in inventory["pages"]:
             states.update(part.summary["ended"])
@@ -252,14 +252,14 @@ class HfRelease(ShardAsset):
         watcher().judged(closed)
 
     def _advice(self, states: Mapping[str, int], doubtful: int, worse: bool) -> Iterator[str]:
-        """Yield what to do about what the corpus lacks, a line each."""
+        """Yield a line of advice for each kind of loss in the corpus."""
         if lost := sum(states.get(state, 0) for state in INCOMPLETE):
             again = "; the next run tries the failed ones again" if states.get(State.FAILED) else ""
             yield f"{counted(lost, 'page')} lost or read in part: `kopub status` names them{again}"
         if doubtful:
             yield "need review: `kopub doubts` lists them, worst first"
         place = self.corpus.place
-        # Elsewhere it would be a request for each run.
+        # On a remote place this would cost a request in each run.
         if not place.remote and place.has(LEFT_OUT):
             files = len(place.read(LEFT_OUT).splitlines())
             yield f"{counted(files, 'file')} left out: {place.location(LEFT_OUT)} says why"
@@ -271,9 +271,9 @@ class HfRelease(ShardAsset):
     ) -> ReleaseDescription:
         """Make the release of the shared tables, and put it in place.
 
-        `check` raises what forbids it. A shard that another node released is made
-        here from its tables, once all shards are released somewhere. Raises `ConfigError` where the release may not be
-        written, `StoreError`, and what `check` raises; the release before stays then.
+        `check` raises an error to forbid it. Once all shards are released somewhere, those that other nodes released
+        are made here from their tables. Raises `ConfigError` if the release may not be written there, `StoreError`, and
+        the errors of `check`; the previous release then stays.
         """
         self.require_possible()
         keys = self.corpus.manifest.keys
@@ -332,7 +332,7 @@ class HfRelease(ShardAsset):
             return self.engine.staged.publish(shard, tables, images)
 
     def _problem(self, shard: str, tables: ReleaseInput) -> str | None:
-        """Return why the tables of a shard are not those of the corpus."""
+        """Return why a shard's tables do not match the corpus, or None."""
         pages, known = self.corpus.manifest.shard(shard).rows, tables.raw_pages.num_rows
         if known != pages:
             return f"raw_pages has {known} pages, the corpus has {pages}: materialize it again"
@@ -346,9 +346,9 @@ class HfRelease(ShardAsset):
         return None
 
     def about(self, made_from: Mapping[str, dict[str, str]]) -> ReleaseDescription:
-        """Return what the release says of itself besides what its files tell. Raises `StoreError`.
+        """Return the description of the release beyond its files. Raises `StoreError`.
 
-        `made_from` are, by released shard and asset, the contents that its files were made from.
+        `made_from` has, by released shard and asset, the contents from which its files were made.
         """
         gates, profile = self.resources["gates"], self.resources["profile"]
         engines = self._engines_by_asset()

@@ -1,4 +1,4 @@
-"""The lineage of a page or a vector: its rows, and what made them."""
+"""The lineage of a page or vector: its rows, and how they were made."""
 
 import hashlib
 import json
@@ -29,24 +29,24 @@ from resources.store.schemas import OCR_RESULTS
 from resources.store.table_store import ShardStore
 
 Versions = dict[str, str | None]
-"""A version of each table of a shard: of what is kept by its recipe, None for the table now."""
+"""A version for each table of a shard: the recipe of a kept version, or None for the present table."""
 
 
 PAGE, QUERY = "page", "query"
 IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
-"""The table and column that list every id of a kind."""
+"""The table and column that list all ids of a kind."""
 
 _COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
-"""Columns to show of tables that hold more than a person reads."""
+"""The columns shown of tables that hold more than a person would read."""
 _OPTIONAL = {table.name for table in (*FIGURE_TABLES, DOCUMENT_CHUNKS)}
 _READERS = 8
-"""Tables looked into at once: on a disk one would do, object storage takes 50 ms to answer each."""
+"""Tables read at once: on a disk one would do, but object storage takes 50 ms to answer each."""
 
 
 def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
     """Return the shards of a page or query, by kind.
 
-    Both kinds are there when a page and a query have one id. Raises `KopubError`.
+    Both kinds are present if a page and a query have the same id. Raises `KopubError`.
     """
     places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
     if not places:
@@ -58,8 +58,8 @@ def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str
 def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
     """Return all that is known of a page or query, as JSON values.
 
-    With an `asset`, the row of that table and what exactly it was made from, also where those tables
-    have been replaced since; without, the rows of all tables as they are now.
+    With an `asset`, that is the row of its table and exactly what it was made from, even if those tables have been
+    replaced since; without, the rows of all tables as they are now.
     """
     shown = [name for name in GRAPH.names if holds(store, name, shard, kind)]
     versions: Versions = dict.fromkeys(shown) if asset is None else ancestry(store, asset, shard)
@@ -118,7 +118,7 @@ def _row(store: ShardStore, asset: str, shard: str, row_id: str, version: str | 
 
 
 def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Versions, row: pa.Table) -> None:
-    """Add to a step what its one row and its table say."""
+    """Add the facts from a step's row and table to it."""
     asset = step["asset"]
     step["parameters"], step["versions"] = (json.loads(step[name] or "{}") for name in ("parameters", "versions"))
     step["made_at"] = step["made_at"] and step["made_at"].isoformat()
@@ -142,7 +142,7 @@ def _vector(row: pa.Table) -> dict[str, Any] | None:
 
 
 def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the page's row of the source, with its bytes' hash now."""
+    """Return the page's row of the source, with the present hash of its bytes."""
     named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
     now, problem, origin = None, None, None
     file, manifest = raw["source"], corpus.manifest
@@ -167,13 +167,13 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
 
 
 def _path(manifest: Manifest, source: str, file: str) -> str:
-    """Return where the file of a source lies, for a person."""
+    """Return the place of a source's file, as a person would write it."""
     place = manifest.location_of(manifest.source(source))
     return place if place.rpartition("/")[2] == file else f"{place}/{file}"
 
 
 def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
-    """Return the page's regions in reading order, each with what was read from it."""
+    """Return the page's regions in reading order, each with its reading."""
     layout, readings = (
         next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
         for name in (TABLES.regions.name, TABLES.readings.name)
@@ -181,13 +181,13 @@ def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any
     try:
         regions = join_regions(page_id, layout, readings)
     except StoreError:
-        # The readings are of an older layout, which their step says: it is stale.
+        # The readings belong to an older layout; their step is shown as stale.
         regions = join_regions(page_id, layout, None)
     return [asdict(region) for region in regions]
 
 
 def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:
-    """Return what a table was made from that is not kept any more."""
+    """Return the tables that a table was made from and that are no longer kept."""
     if asset is None:
         return []
     needed = {asset}
@@ -200,7 +200,7 @@ def _missing(store: ShardStore, shard: str, asset: str | None, versions: Version
 def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> Iterator[str]:
     """Yield the parents that a table was made from.
 
-    Of a table that is not kept: those that it must have had.
+    For a table that is not kept, those that it must have had.
     """
     if asset in versions:
         yield from contents_of_parents(store, asset, shard, versions[asset])
@@ -210,26 +210,26 @@ def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> I
 
 CURRENT, PREVIOUS = "current", "previous"
 COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name)
-"""A release is files, whose own history is elsewhere."""
+"""The assets that are compared: a release consists of files with a history of their own."""
 
 
 def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = None) -> Versions:
-    """Return a table and all that it was made from, back to the source.
+    """Return a table and everything it was made from, back to the source.
 
-    What is not kept any more is left out.
+    Tables that are no longer kept are left out.
     """
     found: Versions = {asset: version}
     for parent, content in contents_of_parents(store, asset, shard, version).items():
         for kept in _versions(store, parent, shard):
             if content_of(store, parent, shard, kept) == content:
-                # What a table says of its parent goes before what another parent says of the same one.
+                # A table's own record of a parent takes precedence over that of another parent.
                 found = {**ancestry(store, parent, shard, kept), **found, parent: kept}
                 break
     return {name: found[name] for name in GRAPH.names if name in found}
 
 
 def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | None = None) -> list[str]:
-    """Return the parents that hold something else now than what the table was made from."""
+    """Return the parents whose content has changed since the table was made."""
     return [
         parent
         for parent, content in contents_of_parents(store, asset, shard, version).items()
@@ -238,11 +238,11 @@ def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | N
 
 
 def edition(store: ShardStore, shard: str, name: str) -> Versions:
-    """Return the tables of a shard as they were.
+    """Return the versions of a shard's tables that make up an edition.
 
-    `current`, `previous`, or those that belong to a table's recipe. `previous` is every table as it was before it was
-    last replaced, and what that was made from. A recipe may be cut short. Raises `StoreError` when there is no such
-    version, or more than one.
+    `name` is `current`, `previous`, or the recipe of a table, to which the others then belong; a recipe may be cut
+    short. `previous` is every table as it was before its last replacement, with what it was made from. Raises
+    `StoreError` if there is no such version, or more than one.
     """
     made = [asset for asset in COMPARED if store.has(asset, shard)]
     if not made:
@@ -260,7 +260,7 @@ def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
         if asset not in found:
             kept = store.versions(asset, shard)
             if replaced_parents(store, asset, shard):
-                # An upgrade is under way: this table is still the one from before it.
+                # An upgrade is under way, and this table is still the one from before.
                 found = {**ancestry(store, asset, shard), **found}
             elif kept:
                 found = {**ancestry(store, asset, shard, kept[0].recipe), **found}
@@ -289,7 +289,7 @@ def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tu
 
 
 def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
-    """Return a table with its ancestors and descendants, and the others as now."""
+    """Return a table with its ancestors and descendants, and the others as they are now."""
     found = ancestry(store, asset, shard, version)
     contents = {name: content_of(store, name, shard, kept) for name, kept in found.items()}
     for name in made:
@@ -304,7 +304,7 @@ def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, versi
 
 
 def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]:
-    """Yield the table now, then what is kept, newest first."""
+    """Yield the present version of a table, then the kept ones, newest first."""
     if store.has(asset, shard):
         yield None
         yield from (version.recipe for version in store.versions(asset, shard))
@@ -332,9 +332,9 @@ Tables = dict[str, pa.Table]
 def compared_tables(
     store: ShardStore, shard: str, old: Versions, new: Versions, page_id: str | None = None
 ) -> tuple[Tables, Tables]:
-    """Return what is compared of two versions of a shard, by asset.
+    """Return the rows to compare of two versions of a shard, by asset.
 
-    Of one page alone where `page_id` names it. Vectors that are the same table in both are left out. Raises
+    With `page_id`, only the rows of that page. Tables of vectors that are the same in both are left out. Raises
     `StoreError`.
     """
     same = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
@@ -356,19 +356,19 @@ def _read_compared(store: ShardStore, asset: str, shard: str, version: str | Non
     try:
         return store.read(asset, shard, [*columns, "upright"], version)
     except DamagedTable:
-        # One of before pages were set upright, where the column alone is missing.
+        # A table from before pages were set upright lacks only that column.
         return store.read(asset, shard, columns, version)
 
 
 def compare_versions(
     store: ShardStore, shard: str, old: Versions, new: Versions, page_id: str | None = None
 ) -> ShardDiff:
-    """Return what became of a shard, or of one of its pages. Raises `StoreError`."""
+    """Compare two versions of a shard or of one of its pages. Raises `StoreError`."""
     return compare(*compared_tables(store, shard, old, new, page_id))
 
 
 def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions) -> list[Upgrade]:
-    """Return the tables, and their settings, that differ between two versions."""
+    """Return the tables that differ between two versions, with their changed settings."""
     found = []
     for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
         before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))

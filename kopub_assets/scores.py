@@ -1,4 +1,4 @@
-"""The assets of scores: retrieval, readings and benchmarks, compared with the run before."""
+"""The assets of scores: retrieval, readings and benchmarks, each compared with the previous run."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -63,7 +63,7 @@ def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:
         kinds = embedding.queries_match - (frozenset() if figures.vectors else {"figure"})
 
         def sources(asset: str, shard: str) -> str:
-            """Return what an asset reads of the corpus itself: pages, or else queries."""
+            """Return the content that an asset reads from the corpus: pages or queries."""
             manifest = corpus.manifest
             is_pages = asset == TABLES.pages.name
             return shard_source(manifest.shard(shard)) if is_pages else queries_source(manifest, shard)
@@ -83,14 +83,14 @@ def _measure_retrieval(
     sources: Source,
     reranker: Reranker,
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Measure recall, nDCG and MRR of each way of search, over the shards.
+    """Measure recall, nDCG and MRR of each search method over all shards.
 
-    The ways are image vectors, text vectors, BM25 and their fusion. Vectors of figures are one more, where the profile
-    wants them; a page is as near as the nearest of its figures. With a reranker, the fusion is measured with it too.
+    The methods are image vectors, text vectors, BM25 and their fusion, and vectors of figures if the profile sets them;
+    a page is as near as the nearest of its figures. With a reranker, the fusion is also measured with it.
 
-    Compared with the last run of other vectors or texts, query by query. A release is pushed after
-    it, and not when it dropped, unless `gates.override` gives the reason: then later runs are
-    compared with this one.
+    The scores are compared, query by query, with the last run of other vectors or texts. A release is pushed after this
+    asset, but not if the scores dropped, unless `gates.override` gives the reason: then later runs are compared with
+    this one.
     """
     watcher().began(SCORES.name)
     try:
@@ -153,9 +153,9 @@ def _retrieval_metadata(searched: SearchedCorpus, measured: Measurement) -> Meta
 
 
 def ocr_scores() -> dg.AssetsDefinition:
-    """Return the asset of scores of the reading of known pages.
+    """Return the asset that scores the reading of known pages.
 
-    Those are of a corpus with known answers, or of pages that people checked.
+    These are pages of a corpus with known answers, or pages that people checked.
     """
 
     @score_asset(
@@ -181,12 +181,12 @@ def _measure_reading(
 ) -> Iterator[dg.MaterializeResult[Any]]:
     """Measure the reading of the pages whose answers are in `gold.parquet`.
 
-    That is error rates, tables, formulas, order and facts. So are those of pages that a person checked. All are of what
-    was read, whatever people corrected.
+    Error rates, tables, formulas, order and facts are measured, also for pages that a person checked. All scores are
+    those of the readings, without people's corrections.
 
-    Compared with the last run of other readings, sample by sample. A page that was not read has the worst value.
-    A release is pushed after it, and not when a headline metric dropped, unless `gates.override` gives the reason:
-    then later runs are compared with this one.
+    The scores are compared, sample by sample, with the last run of other readings. A page that was not read has the
+    worst value. A release is pushed after this asset, but not if a headline metric dropped, unless `gates.override`
+    gives the reason: then later runs are compared with this one.
     """
     try:
         with canceled_when_stopped(context):
@@ -229,7 +229,7 @@ def _reading_metadata(answers: Sequence[KnownAnswers], measured: ReadingScores) 
 
 
 def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
-    """Return the asset of a platform whose gates name benchmarks."""
+    """Return the asset that scores the benchmarks named by the gates."""
 
     @dg.asset(
         name=BENCHMARKS,
@@ -259,7 +259,7 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
 def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
     """Evaluate this profile on the benchmarks of `gates.benchmarks`.
 
-    Each has a home of its own. An upgrade at night is made after it, and not when a headline metric dropped
+    Each has its own home. A nightly upgrade is made after this asset, but not if a headline metric dropped
     significantly and by more than its margin, unless `gates.override` gives the reason: then later runs are compared
     with this one.
     """
@@ -308,14 +308,14 @@ def score_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Return an asset of scores over the tables `after`, with its check.
 
-    `says` is what the check holds.
+    `says` is the claim that the check makes.
     """
     assert isinstance(table.schema, pa.Schema)
     return dg.asset(
         name=table.name,
         description=description,
         deps=[dg.AssetDep(each.name, partition_mapping=dg.AllPartitionMapping()) for each in after],
-        # Not partitioned, so there is one run of it anyway; `--partition-range` asks it of every asset it is given.
+        # It has no partitions and thus a single run; `--partition-range` requires this of every asset it is given.
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=GROUP,
         kinds={"parquet", "metrics"},
@@ -327,7 +327,7 @@ def score_asset(
 
 
 class ScoreRun(Protocol):
-    """Scores, what they were measured on, and the run before."""
+    """Scores, what they were measured on, and the previous run."""
 
     @property
     def inputs(self) -> str: ...
@@ -345,7 +345,7 @@ def score_result(
 ) -> dg.MaterializeResult[Any]:
     """Return the result of an asset of scores.
 
-    `account` says what was measured, `drops` what is worse than before.
+    `account` says what was measured, `drops` what got worse.
     """
     for line in (*account, measured.compared, *drops):
         context.log.info(line)

@@ -1,7 +1,7 @@
-"""Upgrades at night: stale shards are made again, once a night each.
+"""Nightly upgrades: each stale shard is made again once a night.
 
-The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. All that leans on
-Dagster's internals is here.
+The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. All code that depends on Dagster's
+internals is here.
 """
 
 import os
@@ -40,7 +40,7 @@ def with_upgrades(
     assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph = GRAPH
 ) -> dg.Definitions:
     """Return `assets` with the conditions and the sensor of nightly upgrades."""
-    # Conditions of one's own are evaluated where their code is, which Dagster calls beta whenever it is loaded.
+    # Custom conditions are evaluated in the process of their code, which Dagster calls beta at every load.
     warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(use_user_code_server|include_sources)")
     upgrades = settings.upgrades
     sensor = dg.AutomationConditionSensorDefinition(
@@ -64,7 +64,7 @@ def with_upgrades(
 
 
 def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
-    """Return the freshness policy of release and scores that the profile sets."""
+    """Return the profile's freshness policy for release and scores."""
     if days is None or asset not in (RELEASE, *SCORES):
         return None
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(days=days))
@@ -73,25 +73,25 @@ def _freshness(asset: str, days: float | None) -> dg.FreshnessPolicy | None:
 def _condition(asset: str, upgrades: Upgrades, ticks: "_Ticks") -> dg.AutomationCondition[Any]:
     """Return the condition: nightly, unless requested or made by hand since.
 
-    A sensor that remembers nothing, because it is new or its daemon was killed, begins as with a new
-    night: asking twice for what failed is better than letting a night go by.
+    A sensor without memory, because it is new or its daemon was killed, behaves as at the beginning of a night:
+    requesting failed work twice is better than missing a night.
     """
     begins = AC.cron_tick_passed(upgrades.cron, upgrades.timezone) | AC.initial_evaluation()
     tonight = begins.since(AC.newly_requested() | AC.newly_updated())
     idle = ~AC.in_progress() & ~AC.any_deps_in_progress()
     if asset in (RELEASE, *SCORES):
-        # They follow whatever the night has made, also when that took until morning: they need no GPU.
+        # They follow the night's work even if it took until morning, since they need no GPU.
         return tonight & OutdatedCondition(ticks) & OthersDoneCondition(ticks) & idle
     waits = AC.any_deps_match(OutdatedCondition(ticks) & ~AC.will_be_requested())
     night = tonight & NightCondition(upgrades) & OutdatedCondition(ticks) & idle & ~waits
-    # What makes a text waits for the benchmarks: minutes tell what hours would have made worse.
+    # Assets that decide a text wait for the benchmarks: minutes show what hours would have made worse.
     return night & BenchmarksPassCondition(ticks) if asset in _READ else night
 
 
 class _Ticks:
     """The tables and scores of a store as a tick sees them.
 
-    All conditions of a tick see the same. Footers that were read once are kept by this process.
+    All conditions of a tick see the same. This process keeps the footers that it has read.
     """
 
     def __init__(self, settings: Settings, graph: Graph) -> None:
@@ -104,7 +104,7 @@ class _Ticks:
         return self._once(context, "scan", lambda: survey(self._settings.resources, self._footers, self._graph))
 
     def guards(self, context: Any) -> list[GuardStanding]:
-        """Return how the benchmarks that guard the corpus stand. Raises `KopubError`."""
+        """Return the standing of the benchmarks that guard the corpus. Raises `KopubError`."""
         return self._once(context, "guards", lambda: standings_of_guards(self._settings))
 
     def scores_are_stale(self, context: Any, scores: str) -> bool:
@@ -131,7 +131,7 @@ class _Ticks:
         return not SCORES[scores].is_of_tables_now(store, keys_now, check.look(self.scan(context).tables))
 
     def _once(self, context: Any, what: str, look: Callable[[], T]) -> T:
-        """Return what `look` saw at its first call in this tick."""
+        """Return what `look` returned at its first call in this tick."""
         seen = self._seen.setdefault(context.asset_graph_view, {})
         if what not in seen:
             seen[what] = look()
@@ -142,7 +142,7 @@ class _Condition(dg.AutomationCondition[Any]):
     """True for a part of an asset's partitions, or for an asset without partitions."""
 
     def true_for(self, context: Any) -> Iterable[str] | bool:
-        """Partition keys, or all or none of the asset."""
+        """Return partition keys, or whether it holds for the whole asset."""
         raise NotImplementedError
 
     def evaluate(self, context: Any) -> dg.AutomationResult[Any]:
@@ -157,7 +157,7 @@ class _Condition(dg.AutomationCondition[Any]):
 
 
 class _OfTheStore(_Condition):
-    """A condition that looks into the store."""
+    """A condition that depends on the store."""
 
     def __init__(self, ticks: _Ticks) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class _OfTheStore(_Condition):
 
 
 class OutdatedCondition(_OfTheStore):
-    """The table would come out otherwise now, or something above it would."""
+    """The table, or one upstream of it, would come out differently now."""
 
     @property
     def name(self) -> str:
@@ -183,7 +183,7 @@ class OutdatedCondition(_OfTheStore):
 class OthersDoneCondition(_OfTheStore):
     """No shard of the corpus waits for an upgrade.
 
-    A dataset of two models at once is not released.
+    A dataset that mixes two models is not released.
     """
 
     @property
@@ -208,7 +208,7 @@ class BenchmarksPassCondition(_OfTheStore):
 
 
 class NightCondition(_Condition):
-    """Work may be started now."""
+    """It is night: work may be started now."""
 
     def __init__(self, upgrades: Upgrades) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ _LOAD_SECONDS = 300
 def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefinition:
     """Return the sensor that reloads the definitions when profile or index change.
 
-    `load` tries whether what is written now can be loaded, and raises where it cannot: the definitions stay until then.
+    `load` raises if the present files cannot be loaded; the old definitions then stay.
     """
     loaded = _settings_fingerprint(settings)
 
@@ -246,9 +246,9 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
         if _settings_fingerprint(settings) == loaded:
             return dg.SkipReason("The definitions are those of the profile and the index.")
         load()
-        # Of the origins of code, a server that other processes ask has a client.
+        # Only an origin with a code server, which other processes query, has a client.
         if connect := getattr(context.code_location_origin, "create_client", None):
-            # The process of this tick ends when the definitions are loaded: the tick cannot wait for them.
+            # Loading the definitions ends the process of this tick, so the tick cannot wait for them.
             threading.Thread(target=connect().reload_code, args=(_LOAD_SECONDS,), daemon=True).start()
         return dg.SkipReason("The profile or the index changed: the definitions are loaded again.")
 
