@@ -1,4 +1,4 @@
-"""Texts of regions from a sound text layer, and its comparison with the reading."""
+"""Takes texts of regions from a sound text layer, and compares it with the reading."""
 
 import re
 import unicodedata
@@ -37,35 +37,34 @@ if TYPE_CHECKING:
     from resources.store.table_store import TableStore
 
 _BROKEN = frozenset({"Cc", "Co", "Cn", "Cs"})
-"""Unicode categories of characters that nobody prints: control, private, unassigned."""
+"""Unicode categories of characters that are never printed: control, private, unassigned."""
 _CID = re.compile(r"\(cid:\d+\)")
-"""Characters that some programs write for those that they could not map."""
+"""Written by some programs for characters that they could not map."""
 _MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE = 0.03, 0.1, 0.2
-"""Shares of the characters from which a layer is not believed: more than the bullets of symbol fonts come to."""
+"""Shares of the characters from which a layer is distrusted: more than the bullets of symbol fonts amount to."""
 _FEW = 3
-"""Fewer characters than this say nothing."""
+"""Fewer characters than this prove nothing."""
 _SCRIPTS = frozenset({"mojibake", "jamo", "script"})
-"""Kinds of doubt about a text that speak of its characters."""
+"""Kinds of doubt that concern the characters of a text."""
 _COMMON_LATIN = frozenset("etaoin")
-"""40 % and more of the small letters in English words, code and commands are one of these six, of 26 by chance 23 %."""
+"""These six are at least 40 % of the small letters in English words, code and commands; by chance 23 % of 26."""
 _WORD = re.compile("[a-z]{4,}")
 _LATIN, _LEAST_COMMON_LATIN = 120, 0.32
 _COMMON = frozenset("이다는의에을하고를가은로한지기어도사리시나자서일으인라대해그들수있정제아부전과주")
-"""A quarter to a half of the syllables on a page of Korean are among these 40."""
+"""A quarter to half of the syllables on a Korean page are among these 40."""
 _SYLLABLES, _LEAST_COMMON = 80, 0.08
 
 
 def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
-    """Return the plainest reason to distrust a page's text layer, None where there is none.
+    """Return the plainest reason to distrust a page's text layer, or None.
 
-    `scripts` are those that the page is expected to have. A sound layer may lack parts of its page, as that of a scan
-    with a printed stamp.
+    `scripts` are those expected on the page. A sound layer may lack parts of its page, for example a stamp on a scan.
     """
     return next(_reasons(layer, scripts), None)
 
 
 def is_broken(char: str) -> bool:
-    """Return whether a character stands for one that its font could not name."""
+    """Return whether a character stands for one that its font does not identify."""
     return char == "\ufffd" or unicodedata.category(char) in _BROKEN
 
 
@@ -100,8 +99,8 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
 
 
 def _implausible(text: str) -> Iterator[str]:
-    """Yield the signs that a font's characters were mapped by another font's map."""
-    # Each word once: a page may repeat one that is no word of any language.
+    """Yield the signs that a font's characters were mapped with another font's map."""
+    # Each word counts once, since a page may repeat one that is no word of any language.
     latin = list("".join(sorted(set(_WORD.findall(text)))))
     hangul = [char for char in text if "가" <= char <= "힣"]
     for alphabet, fewest, common, least, name in (
@@ -114,7 +113,7 @@ def _implausible(text: str) -> Iterator[str]:
 
 
 def _as_page(layer: TextLayer) -> str:
-    """Return the words with blanks, and line ends as in the PDF."""
+    """Return the words with the blanks and line ends of the PDF."""
     return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
 
 
@@ -133,32 +132,32 @@ CODE = CodeVersion(
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
     },
 )
-"""A new version takes the texts of all pages with a layer again."""
+"""With a new version, the texts of all pages with a layer are taken again."""
 
 _CODE_LABEL = "algorithm"
 _DRAWN = frozenset({"seal"})
 """Labels of text that is a picture."""
 _MOST_BARE = 0.25
-"""Share of a region's ink that may be no word's: rules under words, frames. Text drawn as shapes is more."""
+"""Most of a region's ink that may be outside words: rules under words, frames. Text drawn as shapes has more."""
 _FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
-"""Signs of a formula in a line, of which a layer has the signs and not how they stand."""
+"""Signs of a formula in a line: a layer has the characters of a formula but not their arrangement."""
 _NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK | Mark.UNMAPPED
 _UNREAD = frozenset({"GREEK"})
-"""A script of Korean pages that readers of Korean and English take for Latin letters."""
+"""A script on Korean pages that readers of Korean and English mistake for Latin letters."""
 _FEWEST, _BEST, _MOST = 6, 40, 100
-"""Letters of a line that is read as a sample: fewer prove little, more take long."""
+"""Letters of a line that is read as a sample: fewer prove little, more take too long."""
 _PLAIN = 0.7
-"""Share of letters and digits in a line from which any reader can be expected to read it."""
+"""Share of letters and digits in a line from which every reader should be able to read it."""
 _FEWEST_DIGITS = 4
 _OTHER_SIZE = 1.2
-"""A line so many times as high as another one is set in another font."""
+"""A line this many times as high as another is taken to be in another font."""
 _MARGIN = 0.25
-"""Share of a line's height around a sample: glyphs leave their boxes, and readers want paper around them."""
+"""Margin around a sample as a share of its line's height: glyphs leave their boxes, and readers need some paper."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractedTexts:
-    """Texts from a layer by region index, and lines to be read to prove it."""
+    """Texts from a layer by region index, and sample lines to verify it by reading."""
 
     texts: Mapping[int, str]
     samples: Sequence[LineSample] = ()
@@ -167,10 +166,9 @@ class ExtractedTexts:
 def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
     """Return the texts of the regions that the layer covers soundly.
 
-    Their words are sound and all that is printed there. None of a layer that is not sound. Lines are as printed, code
-    stands between fences with its indents. The samples are at most three lines in `scripts`, those that the reader
-    knows: one of the body, one of another size, and the one with most digits, for fonts map their characters one by
-    one.
+    In these regions the words are sound and are all that is printed. An unsound layer gives none. Lines are as printed;
+    code is fenced and keeps its indents. The samples are at most three lines in `scripts`, those that the reader knows:
+    one of the body, one of another size, and the one with most digits, since fonts map each character separately.
     """
     regions = list(regions)
     if unsound(layer, scripts) is not None:
@@ -218,11 +216,11 @@ def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) 
 
 
 def _readable(line: Line, scripts: Collection[str]) -> str:
-    """Return the text of an upright line plain enough to be read, else empty."""
+    """Return the text of an upright line that any reader should read, or empty."""
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)
-    # Turned lines have boxes that are no places on the page.
+    # The boxes of turned lines are not places on the page.
     upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN) for word in line.words)
     return text if upright and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
 
@@ -246,26 +244,26 @@ SOUND, UNSOUND = "sound", "unsound"
 """The kinds of text layers in `parsed_texts`."""
 
 _FEWEST_LETTERS = 20
-"""Letters and digits from which a distance says something."""
+"""Fewest letters and digits for which a distance is meaningful."""
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 _TABLE = "table"
 _DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)
-"""From which distance, and share of letters in no region, a page is doubted, and where the doubt is certain."""
+"""Distance, and share of letters in no region, from which a page is doubted and from which the doubt is certain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The comparison of a reading with a sound layer of the same regions.
 
-    `distance` is edits to the longer text, 0 to 1, over letters and digits; None where there are too few to tell.
-    `outside` is the share of the layer's letters that stand in no region.
+    `distance` is the number of edits per character of the longer text, 0 to 1, over letters and digits; None if there
+    are too few to tell. `outside` is the share of the layer's letters that are in no region.
     """
 
     distance: float | None
     outside: float
 
     def doubts(self) -> list[Doubt]:
-        """Return what speaks against the reading."""
+        """Return the doubts about the reading."""
         far = self.distance or 0.0
         return [
             Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
@@ -280,8 +278,8 @@ class Comparison:
 def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
     """Compare a layer with readings, whose `boxes` are in pixels.
 
-    Failed regions, formulas and pictures are left out. Regions are compared one by one, so the order of reading plays
-    no part. A table's cells may stand in another order: of it the letters count that only one of the two has.
+    Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
+    matter. A table's cells may be in another order, so only letters that just one of the two has count.
     """
     edits = longest = 0
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
@@ -308,7 +306,7 @@ def doubt_blank(layer: TextLayer) -> list[Doubt]:
 def layer_figures(table: pa.Table) -> dict[str, float]:
     """Count the sound and unsound layers of a `parsed_texts` table, with the usual distance.
 
-    Nothing where no page was held against a layer.
+    Empty if no page was compared with a layer.
     """
     states = Counter(filter(None, table["text_layer"].to_pylist()))
     if not states:
@@ -335,9 +333,9 @@ class FromLayers:
 
 
 def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
-    """Count what the readings of `shards` have from text layers.
+    """Count the regions of `shards` whose text comes from text layers.
 
-    Of each table one small column is read. Raises `StoreError`.
+    Only one small column of each table is read. Raises `StoreError`.
     """
     regions = of = pages = 0
     for shard in shards:

@@ -1,4 +1,4 @@
-"""A text layer's words by region, and its printed lines. Pure."""
+"""Sorts a text layer's words into regions and printed lines. Pure."""
 
 import re
 import unicodedata
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OVERLAP = 0.5
-"""Least share of the lower of two words' heights that they share on one line."""
+"""Least share of the smaller word's height by which two words on one line overlap."""
 _STACKED = 0.6
-"""Share of the steps from word to word that lead down where characters stand one above the other."""
+"""Least share of steps from word to word that lead down in a column of single characters."""
 _APART = 0.5
-"""Share of a character's size from which a gap is a blank, where PDFium gives none."""
+"""Share of a character's size from which a gap is a blank if PDFium gives none."""
 _IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-"""Hyphens that are not printed, joiners and marks without a width."""
+"""Hyphens that are not printed, joiners and zero-width marks."""
 _LIGATURE = re.compile("[\ufb00-\ufb06]")
 _BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
-"""A character of a symbol font that begins a line: no such font says what its bullets are."""
+"""A character of a symbol font at the start of a line: such fonts do not say what their bullets are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Line:
 def lines_of(words: Sequence[Word]) -> list[Line]:
     """Return the lines in reading order.
 
-    That of the PDF where it leads down the page, else from top to bottom. Turned lines and vertical writing are turned
-    upright first: their boxes are no places on the page any more.
+    This is the order of the PDF if it leads down the page, or else from top to bottom. Turned lines and vertical
+    writing are turned upright first, so that their boxes are no longer places on the page.
     """
     lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
     joined: list[Line] = []
@@ -59,8 +59,8 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
 def text_of(lines: Sequence[Line]) -> str:
     """Return the lines as they are printed.
 
-    A word that a hyphen divides stands whole on the line where it begins. The hyphen goes where small letters stand on
-    both sides of it, and nowhere else.
+    A hyphenated word is put whole on the line where it begins. The hyphen is removed only if small letters stand on
+    both sides of it.
     """
     stacked = _is_stack(lines)
     texts: list[str] = []
@@ -79,7 +79,7 @@ def text_of(lines: Sequence[Line]) -> str:
 
 
 def code_of(lines: Sequence[Line]) -> str:
-    """Return lines of code, indented by as many blanks as fit."""
+    """Return lines of code, indented by the number of blanks that fits."""
     widths = [(word.box[2] - word.box[0]) / len(word.text) for line in lines for word in line.words]
     width = max(1.0, median(widths)) if widths else 1.0
     left = min((line.box[0] for line in lines), default=0)
@@ -96,9 +96,9 @@ def code_of(lines: Sequence[Line]) -> str:
 
 
 def clean(text: str) -> str:
-    """Return a line in NFC, without ligatures and characters that nobody sees.
+    """Return a line in NFC, without ligatures and invisible characters.
 
-    A bullet of a symbol font is a bullet.
+    A bullet of a symbol font becomes an ordinary one.
     """
     plain = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _IGNORED.sub("", text))
     return _BULLET.sub("•", unicodedata.normalize("NFC", plain).strip())
@@ -118,7 +118,7 @@ def _upright(words: Sequence[Word]) -> list[Word]:
 
 
 def _is_column(words: Sequence[Word]) -> bool:
-    """Return whether the characters stand one above the other, as in vertical writing."""
+    """Return whether the characters are stacked as in vertical writing."""
     if len(words) < 3 or sum(len(word.text) for word in words) > 1.5 * len(words):
         return False
     steps = list(pairwise(word.box for word in words))
@@ -149,7 +149,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
     right = 0
     for above, below in pairwise(boxes):
         right = max(right, above[2])
-        # The next line stands higher. At the head of a second column that is right, and nowhere else.
+        # The next line stands higher, which is right only at the head of a second column.
         if below[3] <= above[1] and below[0] < right:
             return _from_the_top(lines)
         if _on_one_line(above, below) and below[0] < above[0]:
@@ -184,7 +184,7 @@ def _join(words: Sequence[Word], stacked: bool) -> str:
 class RegionWords:
     """The words of a region in the order of the PDF.
 
-    `bare_share` is the part of its ink, 0 to 1, that no word covers: 1 where there is ink and no word.
+    `bare_share` is the share of its ink, 0 to 1, that no word covers: 1 for ink without any word.
     """
 
     words: tuple[Word, ...]
@@ -194,7 +194,7 @@ class RegionWords:
 def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
     """Return the words whose middle lies in each box.
 
-    Boxes are (x1, y1, x2, y2) in pixels; of two the smaller one has the word.
+    Boxes are (x1, y1, x2, y2) in pixels; where two overlap, the smaller one gets the word.
     """
     homes = _homes(layer, boxes)
     covered = np.zeros_like(layer.bare)
@@ -209,12 +209,12 @@ def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list
 
 
 def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]:
-    """Return the words that stand in none of the boxes."""
+    """Return the words that are in none of the boxes."""
     return [layer.words[at] for at in np.flatnonzero(_homes(layer, boxes) < 0)]
 
 
 def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.intp]":
-    """Return the box that each word stands in, (words,), -1 for none."""
+    """Return the index of each word's box, of shape (words,), -1 for none."""
     if not layer.words or not boxes:
         return np.full(len(layer.words), -1)
     words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)
@@ -229,7 +229,7 @@ def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.in
 def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
     """Return the bare share of the squares within the box.
 
-    Those on its edges may hold what stands beside it.
+    Squares on its edges do not count, since they may hold ink from beside it.
     """
     left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
     right, bottom = (int(edge // layer.cell) for edge in box[2:])

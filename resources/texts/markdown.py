@@ -22,11 +22,10 @@ _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 
 
 def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
-    """Return the page in reading order, blocks a blank line apart.
+    """Return the page in reading order, its blocks separated by blank lines.
 
     Titles are `#` and `##`, bullets `- `, code is fenced, tables are HTML, formulas `$$` with their number as `\\tag`,
-    pictures links to their crops. Running heads, feet and page numbers are paragraphs. Failed
-    regions are left out.
+    pictures are links to their crops. Running heads, feet and page numbers are paragraphs. Failed regions are left out.
     """
     ordered = readable(regions)
     pictures = {crop_index(crop.path): crop for crop in crops}
@@ -45,7 +44,7 @@ def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
 
 
 def link_target(path: str) -> str:
-    """Return a link target: in angle brackets when blanks or brackets would end it early."""
+    """Return a link target, in angle brackets if blanks or brackets would end it early."""
     if re.search(r"[\s()<>]", path):
         return "<" + re.sub(r"[<>\\]", lambda match: "\\" + match[0], path) + ">"
     return path
@@ -54,8 +53,8 @@ def link_target(path: str) -> str:
 def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
     """Return the positions of numbered formulas and of their numbers.
 
-    A number is the next region or the last. `regions` are the label and content of each region of a page, in reading
-    order.
+    A number is the region after its formula or before it. `regions` are the label and content of each region of a page,
+    in reading order.
     """
     found: dict[int, int] = {}
     for position, (label, content) in enumerate(regions):
@@ -105,9 +104,9 @@ def line_markdown(line: str) -> str:
 
 
 def inline_markdown(text: str) -> str:
-    """Return text whose angle brackets markdown would take for HTML as entities.
+    """Return text with entities for angle brackets that markdown would take for HTML.
 
-    Between backticks markdown takes nothing for HTML, and would show the entity.
+    Between backticks they are kept, since markdown sees no HTML there and would show the entity.
     """
     done, parts = 0, []
     for span in _CODE_SPAN.finditer(text):
@@ -117,27 +116,26 @@ def inline_markdown(text: str) -> str:
 
 
 def defuse(markdown: str) -> str:
-    """Return markdown whose links lead to the web or mail alone.
+    """Return markdown whose links and pictures lead only to the web or mail.
 
-    So do its pictures. What is printed on a page may be a link in markdown, also one to a script or to a file of
-    whoever opens it. The bracket before such a target is escaped, so that it shows as it is printed. Targets without a
-    scheme stay.
+    Text printed on a page may be a markdown link, even to a script or to a file on the reader's machine. The bracket
+    before such a target is escaped, so that it is shown as printed. Targets without a scheme are kept.
     """
     unlinked = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], markdown)
     return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
 
 
 _LINK = re.compile(r"(?P<before>\\*)\](?=[(:]\s*(?P<target><[^>\n]{0,500}|\S{1,500}))")
-"""The end of a link's text, or of the label that a definition gives a target."""
+"""The end of a link's text, or of the label in a link definition."""
 _AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}):")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
 _SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
 
 
 def _is_unsafe(link: re.Match[str]) -> bool:
-    """Return whether a link leads elsewhere than to the web, as browsers read it."""
+    """Return whether a link, as browsers read it, leads anywhere but the web."""
     target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
-    # Browsers leave out blanks and control characters.
+    # Browsers ignore blanks and control characters.
     scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))
     return scheme is not None and scheme[1] not in _SAFE_SCHEMES and len(link["before"]) % 2 == 0
 
@@ -145,7 +143,8 @@ def _is_unsafe(link: re.Match[str]) -> bool:
 def page_text(regions: Sequence[RegionText]) -> str:
     """Return the text of a page in reading order, without markup.
 
-    Regions a blank line apart. The cells of a table are a tab apart, its rows a line. Failed regions are left out.
+    Regions are separated by blank lines, the cells of a table by tabs, its rows by line breaks. Failed regions are left
+    out.
     """
     texts = (_text(region).strip() for region in readable(regions))
     return "\n\n".join(text for text in texts if text)
@@ -162,7 +161,7 @@ def _text(region: RegionText) -> str:
 
 
 class _Cells(HTMLParser):
-    """Collects the text of `<td>` and `<th>`, and what stands outside of them."""
+    """A collector of the text inside and outside of `<td>` and `<th>`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
