@@ -1,1 +1,1 @@
-"""Corrections by people, and their effect on what was read."""
+"""Corrections by people, and their effect on the readings."""

@@ -1,4 +1,4 @@
-"""Apply the corrections of pages, and read the tables as corrected."""
+"""Applies corrections to pages, and reads the tables as corrected."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from resources.store.table_store import TableStore
 from resources.texts.markdown import page_markdown, page_text
 
 _AGREES = 0.5
-"""Least share of two boxes that is of both, of all that either covers, for them to be one region."""
+"""Least intersection over union of two boxes that count as one region."""
 _LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
 _PICTURES = "crop_images"
 Row = Mapping[str, Any]
@@ -29,9 +29,9 @@ _End = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class CorrectedPage:
-    """A page's rows with its corrections, and those without effect.
+    """A page's corrected rows, and the corrections without effect.
 
-    Rows are of layout and readings; no region agrees any more with what has no effect.
+    The rows are those of layout and readings; a correction has no effect if no region matches it any more.
     """
 
     layout: Row
@@ -43,7 +43,7 @@ class CorrectedPage:
 class PageStanding:
     """A page that somebody corrected: its shard, corrections and their effect.
 
-    The effect is None where it is not read.
+    The effect is None if the page is not read.
     """
 
     page_id: str
@@ -55,13 +55,13 @@ class PageStanding:
     def unplaced(self) -> tuple[Correction, ...]:
         """The lasting corrections without effect.
 
-        No region agrees with them, or the page is gone.
+        No region matches them, or the page is gone.
         """
         return self.done.changes if self.page is None else self.page.unplaced
 
     @property
     def differs(self) -> bool:
-        """True where the page is checked, and says something else by now."""
+        """True if the page was checked but has changed since."""
         checked = self.done.checked
         return checked is not None and (self.page is None or truth_of(self.page) != checked.after)
 
@@ -69,8 +69,8 @@ class PageStanding:
 class CorrectedTables:
     """The tables of a store as people corrected them.
 
-    The store itself keeps what engines found. Layouts and readings are corrected here, and everything else is as it is
-    made: from them. A page that nobody corrected is the same to the byte.
+    The store itself keeps the engines' results. Only layouts and readings are corrected here, since everything else is
+    made from them. A page that nobody corrected is the same to the byte.
     """
 
     def __init__(self, store: TableStore) -> None:
@@ -84,10 +84,7 @@ class CorrectedTables:
         return self._store.metadata(asset, shard)
 
     def published(self, asset: str) -> dict[str, str]:
-        """Return an asset's published shards, each with a mark.
-
-        It is of the file and of its corrections.
-        """
+        """Return an asset's published shards, each with a mark of its file and corrections."""
         published = self._store.published(asset)
         marks = self._log.marks(published) if asset in (_LAYOUTS, _READINGS) else {}
         return {key: fingerprint([stamp, marks[key]]) if key in marks else stamp for key, stamp in published.items()}
@@ -113,14 +110,11 @@ class CorrectedTables:
         return pa.concat_tables([*parts, table.slice(done)]) if parts else table
 
     def changes(self) -> dict[str, tuple[Correction, ...]]:
-        """Return what changes each page that somebody corrected, as far as it was not undone."""
+        """Return the changes to each corrected page that were not undone."""
         return {page_id: done.changes for page_id, done in self._log.by_page().items() if done.changes}
 
     def pages(self, shard: str, page_ids: Collection[str]) -> dict[str, tuple[Row, Row]]:
-        """Return the engines' rows of layouts and readings of pages.
-
-        What is not read is left out.
-        """
+        """Return the engines' layout and reading rows of pages, without unread ones."""
         if not (page_ids and self.has(_LAYOUTS, shard) and self.has(_READINGS, shard)):
             return {}
         places = dict(enumerate(self._store.read(_READINGS, shard, ["page_id"])[0].to_pylist()))
@@ -128,11 +122,11 @@ class CorrectedTables:
         return {page[0]["page_id"]: page for _, page in self._pages(shard, wanted, False)}
 
     def standings(self, shards: Sequence[str]) -> list[PageStanding]:
-        """Return every page that somebody corrected, with the effect, by id."""
+        """Return every page that somebody corrected, with the effects, by id."""
         done = self._log.by_page()
         hints = {page_id: each.every[-1].shard for page_id, each in done.items()}
         found: dict[str, tuple[str, tuple[Row, Row]]] = {}
-        # A page is looked for where it was corrected, and everywhere where it is not there any more.
+        # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
         for shard in shards:
             wanted = {page_id for page_id, hint in hints.items() if hint == shard}
             found |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
@@ -149,7 +143,7 @@ class CorrectedTables:
     def _pages(
         self, shard: str, places: Mapping[int, str], with_pictures: bool
     ) -> Iterator[tuple[int, tuple[Row, Row]]]:
-        """Yield the place of each page, and its rows of layouts and readings."""
+        """Yield the place of each page, and its rows of layout and readings."""
         if not places:
             return
         columns = None if with_pictures else [name for name in OCR_RESULTS.names if name != _PICTURES]
@@ -171,10 +165,10 @@ class CorrectedTables:
 
 
 def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedPage:
-    """Return the rows of a page with the corrections that find their region, oldest first.
+    """Return a page's rows after the corrections that find their region, oldest first.
 
-    A text, a strike and an addition find a region of their kind whose box agrees with theirs; a label and a place in
-    the order need the box alone.
+    A text, a strike and an addition need a region of their kind whose box matches; a label and a place in the order
+    need only the box.
     """
     if not changes:
         return CorrectedPage(layout, reading)
@@ -186,10 +180,7 @@ def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> Co
 
 
 def truth_of(page: CorrectedPage) -> str:
-    """Return JSON of what a page says to who checks it.
-
-    It has the regions in order, and the text.
-    """
+    """Return JSON of a page's ordered regions and text, as a checker sees them."""
     placed = {region["index"]: region for region in page.layout["regions"] or ()}
     regions = [
         {
@@ -211,7 +202,7 @@ def _text(reading: Row) -> str:
 
 @dataclass(slots=True)
 class _Region:
-    """A region while its page is corrected: its rows and its crop."""
+    """A region of a page under correction: its rows and its crop."""
 
     layout: dict[str, Any]
     reading: dict[str, Any] | None
@@ -223,13 +214,13 @@ class _Region:
 
 
 class _PageEditor:
-    """Applies corrections to the regions of a page, in reading order."""
+    """An editor that applies corrections to a page's regions, in reading order."""
 
     def __init__(self, layout: Row, reading: Row) -> None:
         self._layout, self._reading = layout, reading
         read = {region["index"]: dict(region) for region in reading["regions"] or ()}
         listed, held = reading["image_crops"] or (), reading["crop_images"] or ()
-        # Who wants no pictures reads none.
+        # A caller that needs no pictures has not read them.
         held = held or [None] * len(listed)
         crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, held, strict=True)}
         self._regions = [
@@ -239,7 +230,7 @@ class _PageEditor:
         self._is_ordered_anew = False
 
     def apply(self, change: Correction) -> bool:
-        """Apply a correction, and return whether it found its place."""
+        """Apply a correction, and return whether it found its region."""
         assert change.bbox_2d is not None, "a change is of a region"
         by_box = change.action in (Action.LABEL, Action.ORDER)
         region = self._find(change.bbox_2d, None if by_box else change.kind)
@@ -289,7 +280,7 @@ class _PageEditor:
         return layout, reading
 
     def _ends(self, readings: Sequence[Row]) -> tuple[_End, _End]:
-        """Return state and reason of layout and reading by the regions that there are now."""
+        """Return state and reason of layout and reading, from the present regions."""
         laid_out, ended = ((row["state"], row["reason"]) for row in (self._layout, self._reading))
         if not self._regions:
             return (State.BLANK, None), (State.BLANK, None)
@@ -305,7 +296,7 @@ class _PageEditor:
         return laid_out, laid_out if state is State.OK else (state, reason)
 
     def _find(self, box: Sequence[int], kind: str | None) -> _Region | None:
-        """Return the region whose box agrees best, of `kind` where one is wanted."""
+        """Return the region whose box matches best, of `kind` if one is given."""
         near = [
             (share, -at, region)
             for at, region in enumerate(self._regions)
@@ -351,10 +342,7 @@ class _PageEditor:
         }
 
     def _move(self, region: _Region, anchor: str) -> bool:
-        """Put a region after the one at `anchor`, or first.
-
-        Returns whether there is one.
-        """
+        """Put a region after the one at `anchor`, or first; return whether that exists."""
         follows = self._find(json.loads(anchor), None) if anchor else None
         if follows is region or (follows is None and anchor):
             return False
@@ -364,7 +352,7 @@ class _PageEditor:
         return True
 
     def _number(self) -> None:
-        """Number the regions by their order, and their pictures with them."""
+        """Number the regions in order, and their pictures with them."""
         for index, region in enumerate(self._regions):
             region.layout["index"] = index
             if region.reading is not None:

@@ -1,4 +1,4 @@
-"""Checked pages as known answers: what the next reader is judged by."""
+"""Checked pages as known answers, by which the next reader is judged."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 def has_known_answers(corpus: "Corpus", store: "ShardStore") -> bool:
-    """Return whether any page has an answer, of gold or a person.
+    """Return whether any page has an answer, from gold or a person.
 
     Raises `StoreError`.
     """
@@ -39,7 +39,7 @@ def has_known_answers(corpus: "Corpus", store: "ShardStore") -> bool:
 def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
     """Return the known answers: gold, and the pages that people checked.
 
-    The answer of a checked page is what it said when it was checked. Raises `SourceError` and `StoreError`.
+    The answer of a checked page is its text at the time of the check. Raises `SourceError` and `StoreError`.
     """
     known = [] if corpus.gold is None else read_gold(corpus.gold)
     checked, samples = _checked(store), []
@@ -48,7 +48,7 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
             pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
             here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
             samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
-    # Of a page without a text no share can be right.
+    # A page without a text has nothing of which a share could be right.
     samples = [sample for sample in samples if sample.gold.text.strip()]
     if samples:
         benchmark = Benchmark(CORRECTIONS.name, "1", CORRECTIONS.licence, CORRECTIONS.source, samples)
@@ -59,8 +59,8 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
 def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> int:
     """Write every checked page's picture and text into `folder`; return the count.
 
-    The text is what the page said when a person checked it, whatever has read it since. Raises `SourceError` where no
-    page is checked, and `StoreError`.
+    The text is the one that a person checked, even if the page was read again since. Raises `SourceError` if no page is
+    checked, and `StoreError`.
     """
     checked, count = _checked(store), 0
 

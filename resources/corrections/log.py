@@ -1,4 +1,4 @@
-"""The corrections of a corpus: an append-only log in its store, which nothing ever rewrites."""
+"""The corrections of a corpus: an append-only log in its store."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,13 +21,13 @@ from resources.store.table_store import TableStore
 _FOLDER = ".corrections"
 _PAGES = TABLES.pages.name
 _MOST_PARTS = 64
-"""Files of the log before they are made one: each is a read for whoever begins."""
+"""Most files of the log before they are merged: each costs every new process a read."""
 _BUCKET_DIGITS = 2
-"""Hex digits of the lock of a page: people who correct different pages seldom wait for each other."""
+"""Hex digits in the name of a page's lock: people who correct different pages seldom wait for each other."""
 _LOOK_AGAIN = 2.0
-"""Seconds for which a listing of object storage counts as now: planning asks once for each table and shard."""
+"""Seconds for which a listing of object storage counts as current: planning lists once for each table and shard."""
 LONGEST = 200_000
-"""Characters of a text that a person may give."""
+"""Most characters of a text that a person may enter."""
 
 
 class Action(StrEnum):
@@ -36,13 +36,13 @@ class Action(StrEnum):
     TEXT = "text"
     LABEL = "label"
     ORDER = "order"
-    """The region is read after that of the box in `after`, or first where that is empty."""
+    """The region is read after the one whose box is in `after`, or first if that is empty."""
     ADD = "add"
     STRIKE = "strike"
     CHECKED = "checked"
-    """The page is right as it is; `after` is JSON of what it says then."""
+    """The page is right as it is; `after` has its content at that time as JSON."""
     UNDO = "undo"
-    """The correction whose id is in `after` has no effect any more; of an undo, it has it again."""
+    """The correction whose id is in `after` has no effect any more; undoing an undo restores the effect."""
 
 
 class CorrectedMeanwhile(KopubError):
@@ -53,9 +53,9 @@ class CorrectedMeanwhile(KopubError):
 class Correction:
     """A row of the log.
 
-    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000: those of the
-    region as the person saw it, as are `label` and `kind`. None of them is set of what concerns the whole page.
-    `shard` is where the page was then.
+    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000. They, `label`
+    and `kind` are those of the region as the person saw it; none is set if the correction concerns the whole page.
+    `shard` is the page's shard at that time.
     """
 
     page_id: str
@@ -78,7 +78,7 @@ class Correction:
         return cls(**{**row, **boxes, "action": Action(row["action"])})
 
     def check(self) -> None:
-        """Raise `KopubError` for what no page can hold."""
+        """Raise `KopubError` for a correction that no page can hold."""
         if self.action in (Action.LABEL, Action.ADD):
             label = self.after if self.action is Action.LABEL else self.label
             if label not in LABELS:
@@ -97,21 +97,18 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class PageCorrections:
-    """Everything that people did to a page, oldest first."""
+    """All corrections that people made to a page, oldest first."""
 
     every: tuple[Correction, ...] = ()
 
     @property
     def seen(self) -> str:
-        """The mark of what was done, to say later what one saw.
-
-        Who corrects the page next sends it along.
-        """
+        """The mark of these corrections; the next one carries it to say what was seen."""
         return fingerprint([each.id for each in self.every])
 
     @property
     def lasting(self) -> tuple[Correction, ...]:
-        """The corrections that nobody has undone, without the undoing itself."""
+        """The corrections that nobody has undone, without the undo entries."""
         undone: set[str] = set()
         for each in reversed(self.every):
             if each.action is Action.UNDO and each.id not in undone:
@@ -120,12 +117,12 @@ class PageCorrections:
 
     @property
     def changes(self) -> tuple[Correction, ...]:
-        """The lasting corrections that change what the page says."""
+        """The lasting corrections that change the page's content."""
         return tuple(each for each in self.lasting if each.action is not Action.CHECKED)
 
     @property
     def checked(self) -> Correction | None:
-        """The last mark that the page is right, where nothing was corrected after it."""
+        """The last mark that the page is right, unless it was corrected afterwards."""
         last = self.lasting[-1:]
         return last[0] if last and last[0].action is Action.CHECKED else None
 
@@ -133,7 +130,7 @@ class PageCorrections:
 class CorrectionLog:
     """The log of a store's corrections.
 
-    Threads and processes may add to it at once, and be killed at any moment. Every method raises `StoreError` where the
+    Threads and processes may add to it at once, and be killed at any moment. Every method raises `StoreError` if the
     log cannot be read or written.
     """
 
@@ -142,7 +139,7 @@ class CorrectionLog:
         self._parts = store.parts(_FOLDER, saves_work=False)
 
     def by_page(self) -> dict[str, PageCorrections]:
-        """Return what was done to each page that somebody corrected."""
+        """Return the corrections of each page that has any."""
         pages: dict[str, list[Correction]] = defaultdict(list)
         for each in self._every():
             pages[each.page_id].append(each)
@@ -152,9 +149,9 @@ class CorrectionLog:
         return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
 
     def shard_settings(self, shard: str) -> dict[str, str]:
-        """Return what a shard's tables are made from besides their parents.
+        """Return the inputs of a shard's tables besides their parents.
 
-        It is empty where nothing is corrected.
+        Empty if nothing is corrected.
         """
         found = self.marks([shard]).get(shard)
         return {} if found is None else {"corrections.of_pages": found}
@@ -162,7 +159,7 @@ class CorrectionLog:
     def marks(self, shards: Iterable[str], checked: bool = False) -> dict[str, str]:
         """Return a mark of the corrections of each shard, without the shards that have none.
 
-        With `checked`, pages that are marked as checked count too.
+        With `checked`, pages marked as checked count too.
         """
         by_page = self.by_page()
         changed = {
@@ -183,7 +180,7 @@ class CorrectionLog:
     def lasting(self, page_ids: Iterable[str]) -> pa.Table:
         """Return the corrections of the pages that nobody has undone.
 
-        They are in the order of the ids, and of one page the oldest comes first.
+        They are in the order of the ids, and the oldest of a page first.
         """
         by_page = self.by_page()
         return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])
@@ -191,7 +188,7 @@ class CorrectionLog:
     def add(self, correction: Correction, seen: str | None = None) -> Correction:
         """Add a correction to a page, and return it with id and time.
 
-        `seen` is the mark that the person saw. Raises `CorrectedMeanwhile` where the page has another mark by now, and
+        `seen` is the mark that the person saw. Raises `CorrectedMeanwhile` if the page has another mark by now, and
         `KopubError` for a correction that no page can hold.
         """
         correction.check()
@@ -203,20 +200,20 @@ class CorrectionLog:
                 raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
             if correction.action is Action.UNDO and correction.after not in {each.id for each in known.every}:
                 raise KopubError(f"{correction.page_id} has no correction {correction.after!r} to undo")
-            # A clock that was set back changes no order.
+            # A clock that was set back must not change the order.
             last_at = max((each.at + timedelta(microseconds=1) for each in known.every), default=correction.at)
             made = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
             self._parts.append(_table([made]), made.id[:8])
         names = self._parts.seen()
         if len(names) > _MOST_PARTS:
-            # A correction that two files hold counts once, so a kill or a second writer here harms nothing.
+            # A correction in two files counts once, so a kill or a second writer does no harm here.
             self._parts.append(_table(self._every(names)), "merged")
             self._parts.remove(names)
         _forget_listing(self._store.url)
         return made
 
     def _page_ids(self, shard: str, stamp: str) -> frozenset[str]:
-        """Return the pages of a shard, whose file has this mark."""
+        """Return the pages of a shard whose file has the mark `stamp`."""
         known = _page_ids.get((self._store.url, shard))
         if known is None or known[0] != stamp:
             ids = self._store.read(_PAGES, shard, ["page_id"])["page_id"].to_pylist()
@@ -227,14 +224,14 @@ class CorrectionLog:
         return self._listed(_FOLDER, lambda: tuple(self._parts.names()))
 
     def _listed(self, what: str, look: Callable[[], Any]) -> Any:
-        """Return what `look` finds, or found a moment ago on object storage."""
+        """Return what `look` finds, or what it found a moment ago on object storage."""
         known = _listings.get((self._store.url, what))
         if known is None or self._store.local or monotonic() - known[0] > _LOOK_AGAIN:
             known = _listings[self._store.url, what] = monotonic(), look()
         return known[1]
 
     def _every(self, names: Sequence[str] | None = None) -> list[Correction]:
-        """Return the corrections of all files, or of those named, each once, oldest first."""
+        """Return the corrections of all files or the named ones, each once, oldest first."""
         wanted = self._names() if names is None else names
         before = _read.get(self._store.url, {})
         known = {name: before[name] for name in wanted if name in before}
@@ -243,7 +240,7 @@ class CorrectionLog:
                 if (part := self._parts.read_one(name)) is not None:
                     known[name] = tuple(Correction.of_row(row) for row in part.to_pylist())
             if gone := set(lacking) - known.keys():
-                # Somebody has just made them one with others.
+                # Another process has just merged them.
                 _forget_listing(self._store.url)
                 listed, wanted = wanted, self._names()
                 if gone & set(wanted) and tuple(listed) == wanted:
@@ -254,10 +251,10 @@ class CorrectionLog:
 
 
 _read: dict[str, dict[str, tuple[Correction, ...]]] = {}
-"""The files that this process has read, by URL of the store and name: none of them ever changes."""
+"""The files that this process has read, by URL of the store and name; they never change."""
 _listings: dict[tuple[str, str], tuple[float, Any]] = {}
 _page_ids: dict[tuple[str, str], tuple[str, frozenset[str]]] = {}
-"""The pages of a shard with the mark of their file, by URL of the store and shard."""
+"""The pages of a shard and the mark of their file, by URL of the store and shard."""
 
 
 def _forget_listing(url: str) -> None:

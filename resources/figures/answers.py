@@ -1,4 +1,4 @@
-"""The judgement of models' answers about figures: JSON, tables, drawings and SMILES."""
+"""Judges models' answers about figures: JSON, tables, drawings and SMILES."""
 
 import ast
 import json
@@ -19,7 +19,7 @@ from resources.recognition.vlm.client.deepseek import clean
 from resources.states import State
 
 _LOOP_REPEATS = 6
-"""Repeats up to its end from which an answer is a loop."""
+"""An answer that ends with this many repeats is a loop."""
 _WINDOW = 8192
 _SCRIPTS = {"HANGUL": "ko", "LATIN": "en", "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja"}
 """The language that a script stands for; English for every other language in Latin letters."""
@@ -49,7 +49,7 @@ class JudgedNote:
     smiles: str | None = None
 
     def note(self, figure: str, attempts: int, seconds: float) -> FigureNote:
-        """Return the note on the figure of an id."""
+        """Return the note on the figure with this id."""
         return FigureNote(
             *(figure, State.OK, None, self.kind, self.description, self.keywords, self.data_html, self.smiles),
             language=language_of(self.description),
@@ -59,7 +59,7 @@ class JudgedNote:
 
 
 def find_end_problem(answer: ChatAnswer) -> JudgedNote | None:
-    """Return the problem of an answer that did not end; None for one that did."""
+    """Return the problem of an answer that did not end properly, or None."""
     start, unit = loop_start(answer.text[-_WINDOW:], _LOOP_REPEATS)
     if unit and answer.finish_reason == "length":
         shown = " ".join(unit.split())[:40]
@@ -90,7 +90,7 @@ _BOUND = re.compile(r"[0-9()=#\[\]]|[A-Z].*[A-Z]")
 
 
 def smiles_of(value: Any) -> str | None:
-    """Return a value that can be the SMILES of a molecule; None for others."""
+    """Return a value if it can be the SMILES of a molecule, or None."""
     text = value.strip() if isinstance(value, str) else ""
     if not _SMILES.fullmatch(text) or not _ATOM.search(text) or not _BOUND.search(text):
         return None
@@ -101,7 +101,7 @@ Language = Literal["ko", "en"]
 
 MOST_KEYWORDS, MOST_ROWS, MOST_CELLS = 10, 60, 20
 _CAPTION, _CONTEXT = 400, 500
-"""Characters of the caption and of the text around the figure."""
+"""Most characters of the caption and of the text around the figure."""
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -119,7 +119,7 @@ SCHEMA: dict[str, Any] = {
     "required": ["kind", "description", "keywords", "data", "smiles"],
     "additionalProperties": False,
 }
-"""Schema of an answer. The data of a chart are rows of cells, its head first; HTML is made of them here."""
+"""Schema of an answer. The data of a chart are rows of cells, the heading first, and become HTML here."""
 
 _ASKED: dict[Language, str] = {
     "ko": """문서에서 잘라 낸 그림입니다. 그림에 보이는 것만 한국어로 설명하세요. 보이지 않는 것은 지어내지 마세요.
@@ -150,7 +150,7 @@ Answer with one JSON object and nothing else.
 def prompt(language: Language, caption: str, context: str) -> str:
     """Return the question about a figure.
 
-    What is printed beside it is quoted, and cannot end its quotation or the turn.
+    Text printed beside it is quoted, and cannot end its quotation or the turn.
     """
     return _ASKED[language].format(
         caption=_quotable(caption, _CAPTION), context=_quotable(context, _CONTEXT), kinds=", ".join(KINDS)
@@ -158,7 +158,7 @@ def prompt(language: Language, caption: str, context: str) -> str:
 
 
 def response_format() -> dict[str, Any]:
-    """Return the request's field that binds the answer to `SCHEMA`, as in OpenAI's API."""
+    """Return the request field that binds the answer to `SCHEMA`, as in OpenAI's API."""
     return {"type": "json_schema", "json_schema": {"name": "figure", "schema": SCHEMA, "strict": True}}
 
 
@@ -167,10 +167,10 @@ def _quotable(text: str, most: int) -> str:
 
 
 _LONGEST_DESCRIPTION = 2000
-"""Characters of a description: more than three sentences have, and no more than a person reads."""
+"""Most characters of a description: more than three sentences need, and no more than a person reads."""
 _LONGEST_WORD, _LONGEST_CELL = 60, 200
 _OWN_SCRIPT: Mapping[Language, tuple[str, float]] = {"ko": ("HANGUL", 0.3), "en": ("LATIN", 0.7)}
-"""The script of a language, and its share of the letters at least: names in Korean texts are often Latin."""
+"""The script of a language, and its least share of the letters: names in Korean texts are often Latin."""
 _LANGUAGES = {"ko": "Korean", "en": "English"}
 _REFUSED = re.compile(
     r"\b(?:i'?m sorry|i am sorry|i apologi[sz]e|as an ai|(?:i )?(?:cannot|can'?t|am unable to|'m unable to) "
@@ -217,9 +217,9 @@ def _check_note(found: Mapping[str, Any], language: Language) -> JudgedNote:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """Return the first JSON object in a text; None where there is none.
+    """Return the first JSON object in a text, or None.
 
-    Whatever stands around it, as fences do, is left out.
+    Text around it, such as fences, is ignored.
     """
     start = text.find("{")
     while start >= 0:
@@ -240,7 +240,7 @@ def _keywords(found: Any) -> tuple[str, ...]:
 
 
 def _table(found: Any) -> str | None:
-    """Return rows of cells as `<table>` HTML; None where there are not two cells."""
+    """Return rows of cells as `<table>` HTML; None for fewer than two cells."""
     rows = [row for row in found[:MOST_ROWS] if isinstance(row, list)] if isinstance(found, list) else []
     cells = [[_line(cell, _LONGEST_CELL) or "" for cell in row[:MOST_CELLS]] for row in rows]
     cells = [row for row in cells if any(row)]
@@ -263,15 +263,15 @@ def _line(value: Any, most: int) -> str | None:
 
 
 _LONGEST_DRAWING = 20_000
-"""Characters of a drawing: a literal of more is a loop's, and Python's parser takes memory for it."""
+"""Most characters of a drawing: a longer literal comes from a loop and would cost Python's parser memory."""
 _MOST_PARTS = 200
 
 
 def judge_deepseek(answer: ChatAnswer) -> JudgedNote:
     """Return the note in an answer, or its problem.
 
-    A table is a chart's data, a dictionary of lines and circles a drawing, one word of SMILES a molecule, and all else
-    a description.
+    A table is a chart's data, a dictionary of lines and circles is a drawing, a single word of SMILES is a molecule,
+    and anything else is a description.
     """
     if (problem := find_end_problem(answer)) is not None:
         return problem

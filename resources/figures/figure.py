@@ -1,4 +1,4 @@
-"""The figures of a page with captions and context, and the notes on them."""
+"""The figures of a page with captions and context, and their notes."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from resources.store.table_store import TableStore
 
 LABELS = frozenset({"image", "chart"})
-"""Regions that are figures. Pictures of running heads, and seals, are none."""
+"""Regions that are figures. Seals and pictures in running heads are not."""
 SMALLEST = 0.02
-"""Share of the page that a figure covers, at least, unless a profile says otherwise."""
+"""Least share of the page that a figure covers, unless a profile says otherwise."""
 _CAPTION = "figure_title"
-"""The label of captions, those of tables among them."""
+"""The label of captions, including those of tables."""
 TABLE = "table"
 _CAPTIONED = LABELS | {TABLE}
 _REPEATED = frozenset({_CAPTION, "footer", "header", "number"})
-"""Labels whose text says nothing about a figure nearby, or says it already."""
+"""Labels whose text says nothing about a figure nearby, or is given already."""
 _GRID = 1000
 _CAPTION_REACH = 80
 _TEXT_REACH = 200
-"""Between a figure and its caption, and a figure and its text, at most: of the page's height on a grid of 1000."""
+"""Greatest distances of a figure from its caption and from its text, on a grid of 1000."""
 _CONTEXT = 500
-"""Characters of the text around a figure."""
+"""Most characters of the text around a figure."""
 
 Row = Mapping[str, Any]
 Box = tuple[int, int, int, int]
@@ -41,7 +41,7 @@ class Figure:
     """An image or chart of a page, or a table if a profile wants it.
 
     `index` is that of its region. `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a
-    grid of 0 to 1000. `caption` is what is printed as such, and `context` the nearest text, at most 500 characters.
+    grid of 0 to 1000. `caption` is the printed caption, and `context` the nearest text, at most 500 characters.
     """
 
     index: int
@@ -54,7 +54,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class FigurePicture:
-    """A figure as an engine gets it: picture, caption, and the text around it."""
+    """A figure as given to an engine: picture, caption, and the text around it."""
 
     id: str
     data: bytes
@@ -103,7 +103,7 @@ def page_figures(
 
 
 def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, list[str]]:
-    """Return the captions of figures and tables by region, each given to the nearest."""
+    """Return the captions by figure or table, each assigned to the nearest one."""
     captioned = [region["index"] for region in regions if region["native_label"] in _CAPTIONED]
     found: dict[int, list[str]] = {}
     for region in sorted(regions, key=lambda region: region["index"]):
@@ -116,7 +116,7 @@ def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, lis
 
 
 def _texts(regions: Sequence[Row]) -> list[tuple[int, str]]:
-    """Return (region, text) of what can explain a figure."""
+    """Return (region, text) of every text that can explain a figure."""
     texts = [region for region in regions if region["label"] == "text" and region["native_label"] not in _REPEATED]
     return [(region["index"], text) for region in texts if (text := _region_text(region))]
 
@@ -124,7 +124,7 @@ def _texts(regions: Sequence[Row]) -> list[tuple[int, str]]:
 def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
     """Return the texts within reach, nearest first; the last is cut at a blank."""
     near = [(distance, text) for box, text in texts if (distance := max(_apart(figure, box))) <= _TEXT_REACH]
-    # Sorting is stable: of equally near ones the first in reading order comes first.
+    # Sorting is stable, so equally near texts stay in reading order.
     context = "\n".join(text for _, text in sorted(near, key=lambda each: each[0]))
     if len(context) <= _CONTEXT:
         return context
@@ -165,7 +165,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class FigureNote:
-    """A model's description of a figure; nothing of it was read from the page.
+    """A model's description of a figure, of which nothing was read from the page.
 
     `kind` is one of `KINDS`. `data_html` is the data of a chart as `<table>` HTML, `smiles` a molecule's formula;
     `language` is that of the description. All of them are empty unless the state is `ok`.
@@ -220,14 +220,14 @@ class FigureNoter(Engine):
     """Describes figures by a model: kind, description, keywords, data of charts, formulas of molecules."""
 
     off: ClassVar[str | None] = None
-    """The reason why it describes nothing; None for an engine that does."""
+    """The reason why it describes nothing, or None."""
 
     @abstractmethod
     def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
         """Yield one `FigureNote` for each figure, in any order, while taking figures lazily.
 
-        `most_pixels` is the size of a picture as the model sees it, at most. A figure that cannot be described is
-        `failed` with the reason. Raises `EngineError` when the engine cannot run at all.
+        `most_pixels` is the greatest size at which the model sees a picture. A figure that cannot be described is
+        `failed` with the reason. Raises `EngineError` if the engine cannot run at all.
         """
 
     def report(self) -> dict[str, float | str]:

@@ -17,7 +17,7 @@ from resources.states import State
 from resources.vllm.served_engine import ModelMemory, ServedEngine
 
 _PROMPT_TOKENS = 1536
-"""Template, question, caption and text around a figure; a Korean syllable is up to two tokens."""
+"""Tokens of template, question, caption and text around a figure; a Korean syllable has up to two."""
 
 
 class ChatNoter(ServedEngine, FigureNoter):
@@ -76,12 +76,12 @@ class ChatNoter(ServedEngine, FigureNoter):
 
 
 def make_failed_note(job: FigureJob, reason: str) -> FigureNote:
-    """Return the note on a figure that no client process could do."""
+    """Return the note on a figure that no client process could handle."""
     return FigureNote(job.id, State.FAILED, reason)
 
 
 _PROMPT = "Parse the figure."
-"""The authors' own; words about caption or language would break it."""
+"""The authors' own prompt; words about caption or language would break it."""
 
 
 class DeepSeekNoter(ServedEngine, FigureNoter):

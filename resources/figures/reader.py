@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SEED = 0
-"""For the attempts that sample: a figure gets the same second attempt in every run."""
+"""Seed of the attempts that sample, so that a figure gets the same second attempt in every run."""
 _TEMPERATURES = (0.0, 0.3, 0.7)
-"""Temperatures of the first attempt and of those after it: some chance leaves the greedy path."""
+"""Temperatures of the first and later attempts: some chance leads off the greedy path."""
+
 PATCH = 32
 """Pixels on a side of one image token."""
 _LEAST = 4
@@ -50,8 +51,8 @@ class FigureJob:
 class NoteSettings:
     """Settings of the questions about figures, as they travel to client processes.
 
-    `make_image` makes the picture of a figure's pixels, `judge` makes a note of an answer or says what is wrong with
-    it. `room` is in tokens: of the first answer to a figure, and of every further one.
+    `make_image` makes the picture from a figure's pixels, and `judge` makes a note from an answer or says what is wrong
+    with it. `room` has the tokens for the first answer to a figure and for every further one.
     """
 
     make_image: Callable[["NDArray[np.uint8]"], RegionImage]
@@ -98,7 +99,7 @@ class FigureReader:
         return prepared
 
     async def finish(self, ready: PreparedFigure, client: Client) -> tuple[FigureNote, JobFigures]:
-        """Ask until an answer can be used, at most `tries` times."""
+        """Ask until an answer is usable, at most `tries` times."""
         if ready.note is not None:
             return ready.note, ready.figures
         asked = [self._settings.room[0]] + [self._settings.room[1]] * (self._settings.tries - 1)
@@ -139,7 +140,7 @@ class FigureReader:
 
 
 class FigureImage(RegionImage):
-    """A figure as it is sent."""
+    """A figure as sent in a request."""
 
     __slots__ = ()
 
