@@ -13,8 +13,8 @@
 
     kopub.read("report.pdf").markdown        # one file, read at once
 
-Nothing is read before it is asked for. Importing this package loads neither Dagster nor a model library, and Arrow
-only with the first thing that is used.
+Nothing is read before it is needed. Importing this package loads neither Dagster nor a model library, and Arrow only
+at the first use.
 """
 
 from importlib import import_module
@@ -62,7 +62,7 @@ _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Return the public names, each from its module when it is first used."""
+    """Return a public name from its module, when it is first used."""
     if name not in _MODULE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULE[name]), name)

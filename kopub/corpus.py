@@ -47,13 +47,13 @@ def open(
 ) -> "Corpus":
     """Open the corpus of a home or of a release.
 
-    A release is given by its folder, its URL or its id on the Hub; without any, the home is $KOPUB_HOME. `store` and
-    `index` are the folders or fsspec URLs of a home's tables and of the index of its corpus, where they lie elsewhere,
-    as `store.url` and `corpus.url` of a profile say. `revision` is a branch, tag or commit of a repository on the Hub,
-    whose files are fetched when they are first needed: those with the pages at once. Those of a release at a URL come
-    so too, into $KOPUB_HOME/sources. `profile` is the name or path of the one whose engine embeds questions;
-    $KOPUB_PROFILE or `cpu` when left out. Raises `SourceError` for what is none of these, `HubError` where a repository
-    cannot be read, and `StoreError` for a table that is damaged or a storage that does not answer.
+    A release is given by its folder, its URL or its id on the Hub; by default, the home is $KOPUB_HOME. `store` and
+    `index` are the folders or fsspec URLs of a home's tables and of its corpus's index, if they lie elsewhere, like
+    `store.url` and `corpus.url` of a profile. `revision` is a branch, tag or commit of a repository on the Hub. Files
+    of the Hub are fetched when they are first needed, those with the pages at once; so are those of a release at a URL,
+    into $KOPUB_HOME/sources. `profile` is the name or path of the profile whose engine embeds questions, by default
+    $KOPUB_PROFILE or `cpu`. Raises `SourceError` for anything else, `HubError` if a repository cannot be read, and
+    `StoreError` for a damaged table or a storage that does not answer.
     """
     given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
     if where is not None and is_url(given):
@@ -97,7 +97,7 @@ def _home(folder: Path, given: str, store: str | None, index: str | None) -> Hom
 
 
 _READERS = 8
-"""Shards whose catalogues are read at once: object storage takes 50 ms to answer each."""
+"""Shards whose catalogues are read at the same time: object storage takes 50 ms to answer each."""
 
 
 class Corpus:
@@ -123,15 +123,12 @@ class Corpus:
 
     @property
     def location(self) -> str:
-        """Return where it was opened."""
+        """Return the place from which it was opened."""
         return self._source.location
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is left out: shards without pages, tables of another corpus.
-
-        A sentence each.
-        """
+        """Return a sentence for each omission: shards without pages, tables of another corpus."""
         return tuple(self._source.notes)
 
     @property
@@ -158,14 +155,14 @@ class Corpus:
         return Documents(self._by_document[0], self._pages_of)
 
     def page(self, page_id: str) -> Page:
-        """Return the page of an id. Raises `NoSuchPage`, with near ids."""
+        """Return the page with this id. Raises `NoSuchPage`, with similar ids."""
         at = self.position(page_id)
         if at is None:
             raise NoSuchPage(f"there is no page {page_id!r}{did_you_mean(page_id, self._positions)}")
         return self.page_at(at)
 
     def refreshed(self) -> "Corpus":
-        """Return the corpus as it is now: itself when no table changed."""
+        """Return the corpus as it is now, or itself if no table has changed."""
         source = self._source.fresh()
         return self if source is self._source else Corpus(source, self._profile)
 
@@ -183,11 +180,11 @@ class Corpus:
     ) -> Answer:
         """Return the best pages for a question, as `kopub search` finds them.
 
-        `mode` is auto, fusion, reranked, bm25, vectors, text or image; the profile's own when left out, which is the
-        best one that was measured. The others name the pages that are searched: of any of the documents, in any of the
-        shards, with a table, with a figure, mainly in any of the scripts (`page.script`). Questions are embedded by the
-        engine of the profile that the corpus was opened with. Raises `KopubError`, one line, for a question that
-        cannot be answered.
+        `mode` is auto, fusion, reranked, bm25, vectors, text or image; by default the profile's own, which is the best
+        one measured. The other arguments select the pages to search: those of any of the documents, in any of the
+        shards, with a table, with a figure, mainly in any of the scripts (`page.script`). The engine of the profile
+        with which the corpus was opened embeds the question. Raises `KopubError`, one line, for a question that cannot
+        be answered.
         """
         from resources.search.options import Where
 
@@ -200,8 +197,8 @@ class Corpus:
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:
         """Return the vectors of texts, or of `queries` that find them.
 
-        They are made by the engine of the profile: float32 of shape (texts, dim). Zeros for a text without words.
-        Raises `KopubError`, one line, where a text has no vector.
+        They are made by the engine of the profile: float32 of shape (texts, dim), zeros for a text without words.
+        Raises `KopubError`, one line, if a text has no vector.
         """
         from kopub.search import embedder_of
 
@@ -250,9 +247,9 @@ class Corpus:
         return self.documents[int(self._by_document[1][at])]
 
     def neighbour(self, at: int, step: int) -> Page | None:
-        """Return the page `step` pages further on in the document of a page.
+        """Return the page `step` pages further on in the same document.
 
-        The page is given by its row of the catalogue.
+        `at` is the row of the first page in the catalogue.
         """
         _, documents, order, places, starts = self._by_document
         to = int(places[at]) + step
@@ -271,7 +268,7 @@ class Corpus:
         return searcher_of(self._source, self._profile)
 
     def _page_now(self, page_id: str) -> Page:
-        """Return a page that a search found, from the tables as they are now."""
+        """Return a page found by a search, from the tables as they are now."""
         return (self if page_id in self._positions else self.refreshed()).page(page_id)
 
     def _pages_of(self, document: int) -> Pages:
@@ -286,8 +283,8 @@ class Corpus:
     def _by_document(self) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The pages sorted by document and number.
 
-        The ids of the documents; by page its document; the pages by document and number; by page its place there; by
-        document the place of its first page, and the end.
+        These are the ids of the documents, the document of each page, the pages by document and number, the place of
+        each page in that order, and the place of each document's first page, with the end of the last.
         """
         ids: dict[str, int] = {}
         names = self.catalogue["doc_id"].to_pylist()
@@ -302,7 +299,7 @@ class Corpus:
 
 
 def _names(given: Iterable[str]) -> frozenset[str]:
-    """Return names as a set; one by itself, too, which is no list of letters."""
+    """Return names as a set; a single string is one name, not several letters."""
     return frozenset([given] if isinstance(given, str) else given)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Document:
     """A document: its id and its pages by number.
 
-    The id is empty for pages of no document.
+    The id is empty for pages that belong to no document.
     """
 
     def __init__(self, id: str, pages: Pages) -> None:
@@ -51,19 +51,19 @@ class Document:
 
     @property
     def text(self) -> str:
-        """The texts of its pages, a blank line apart."""
+        """The texts of its pages, separated by blank lines."""
         return _join(page.text for page in self.pages)
 
     @property
     def markdown(self) -> str:
-        """The markdown of its pages, a blank line apart."""
+        """The markdown of its pages, separated by blank lines."""
         return _join(page.markdown for page in self.pages)
 
     def to_markdown(self, picture: Callable[[str, int], str] | None = None) -> str:
-        """Return one text, as exports write it.
+        """Return the document as one text, as exports write it.
 
-        Paragraphs are joined over lines and pages, without running heads. `picture` gives what the picture of a region
-        links to, by page id and index of the region; without it, and where it is empty, words stand for a picture.
+        Paragraphs are joined across lines and pages, without running heads. `picture` returns the link target of a
+        region's picture, by page id and index of the region; without it, or if it is empty, words stand for a picture.
         """
         from resources.documents.markdown import document_markdown
 
@@ -73,14 +73,14 @@ class Document:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values of the pages with their regions: what `kopub read --json` prints."""
+        """Return the pages with their regions as JSON values, as `kopub read --json` prints."""
         return {"document": self.id, "pages": [page.to_dict() for page in self.pages]}
 
     def chunks(self, max_tokens: int = 512, count_tokens: Callable[[str], int] | None = None) -> "Iterator[Chunk]":
         """Yield the text in pieces of at most `max_tokens`, by its structure.
 
-        Each has its headings, pages and boxes. `count_tokens` is the tokenizer of your model; without one, a quarter of
-        the bytes are counted. Raises `KopubError` for less than one token.
+        Each has its headings, pages and boxes. `count_tokens` counts with your model's tokenizer; without it, a quarter
+        of the bytes is counted. Raises `KopubError` for less than one token.
         """
         if max_tokens < 1:
             raise KopubError(f"max_tokens is {max_tokens}, and must be at least 1")
@@ -93,7 +93,7 @@ class Document:
     def tables(self) -> "list[DocumentTable]":
         """Return its tables as rows and columns, with caption, pages and boxes.
 
-        Tables that go on over pages are whole.
+        Tables that span pages are whole.
         """
         from resources.documents.tables import document_tables
 
@@ -101,9 +101,9 @@ class Document:
 
     @cached_property
     def structured(self) -> "tuple[tuple[ReadDocument, tuple[DocumentBlock, ...]], ...]":
-        """The document as exports see it, without the files of its pictures, and its blocks.
+        """The document as exports see it, without its picture files, and its blocks.
 
-        It is several where pages are of no document, each of which is one, or where documents have one name.
+        There are several if documents share one name, or for pages of no document, each of which is its own.
         """
         from resources.documents.document import Document as ReadDocument
         from resources.documents.stream import page_numbers, split_namesakes
@@ -125,7 +125,7 @@ class Document:
 def _linked(
     document: "ReadDocument", blocks: "Iterable[DocumentBlock]", picture: Callable[[str, int], str]
 ) -> "list[DocumentBlock]":
-    """Return the blocks with what their pictures link to."""
+    """Return the blocks with the link targets of their pictures."""
     ids = {page.number: page.page_id for page in document.pages}
     return [
         replace(block, picture=replace(block.picture, path=picture(ids[block.page], block.parts[0].region.index)))
@@ -136,7 +136,7 @@ def _linked(
 
 
 def _read_page(page: Page, number: int) -> "DocumentPage":
-    """Return a page as the readings have it, whatever became of it later."""
+    """Return a page as in the readings, whatever happened to it later."""
     from resources.documents.document import DocumentPage, DocumentPicture
     from resources.layout.regions import Task
     from resources.recognition.regions import RegionRecord, crop_path
@@ -160,13 +160,13 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
                 bbox_2d=region.box_2d,
                 polygon=region.polygon,
                 content=region.content,
-                # Of a region without a reading they are the page's.
+                # State and reason of a region without a reading are those of the page.
                 state=None if region.content is None else region.state,
                 reason=None if region.content is None else region.reason,
             )
             for region in page.regions
         ),
-        # The markdown links to each picture, whose bytes are not read to know of it.
+        # The markdown links to each picture, so their bytes need not be read.
         pictures={
             region.index: DocumentPicture("", 0, 0)
             for region in page.regions
@@ -178,7 +178,7 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
 class Documents(Sequence[Document]):
     """The documents of a corpus in the order of their first pages.
 
-    They are had by number, by slice, or by id.
+    They are accessed by number, by slice, or by id.
     """
 
     def __init__(self, ids: Sequence[str], pages: Callable[[int], Pages]) -> None:

@@ -31,15 +31,15 @@ class NoSuchPage(KopubError, KeyError):
     """An id that no page or document of the corpus has."""
 
     def __str__(self) -> str:
-        # That of KeyError puts the line in quotes.
+        # KeyError's own would put the line in quotes.
         return KopubError.__str__(self)
 
 
 class Page:
     """One page of a corpus.
 
-    What the catalogue has is at hand; all else is read when it is asked for, and kept. Properties raise `KopubError`,
-    one line, where a table is damaged or a picture cannot be had.
+    Values in the catalogue are in memory; all others are read at their first use and kept. Properties raise
+    `KopubError`, one line, if a table is damaged or a picture is not available.
     """
 
     def __init__(self, corpus: "Corpus", source: "Source", at: int, place: Place) -> None:
@@ -71,7 +71,7 @@ class Page:
 
     @property
     def number(self) -> int | None:
-        """Number of the page in its document, from 1; None where nobody knows."""
+        """Number of the page in its document, from 1; None if unknown."""
         return self._corpus.value("page_no", self._at)
 
     @property
@@ -83,13 +83,13 @@ class Page:
     def doubt(self) -> float | None:
         """Return how wrong the text looks, from 0 to 1.
 
-        1 is surely wrong; None while there is no text.
+        1 means surely wrong; None as long as there is no text.
         """
         return self._corpus.value("doubt", self._at)
 
     @property
     def document(self) -> "Document":
-        """The document the page is of."""
+        """The document of the page."""
         return self._corpus.document_of(self._at)
 
     @property
@@ -124,22 +124,22 @@ class Page:
 
     @property
     def source(self) -> str | None:
-        """Name of the file that the page came in."""
+        """Name of the file that contained the page."""
         return self._facts.source
 
     @cached_property
     def origin(self) -> "Origin | None":
-        """The file that the page comes from; None where a release does not say."""
+        """The file that the page comes from; None if a release does not say."""
         return self._source.origin(self._place)
 
     @property
     def reason(self) -> str | None:
-        """Return why the state is not ok, with its asset."""
+        """Return the asset in which the state is not ok, and why."""
         return self._facts.reason
 
     @property
     def states(self) -> Mapping[str, State]:
-        """The state in every table that has been made, by asset."""
+        """The state in each table that has been made, by asset."""
         return self._facts.states
 
     @property
@@ -149,26 +149,26 @@ class Page:
 
     @property
     def text(self) -> str:
-        """The page in reading order, without markup; empty where nothing was read."""
+        """The text in reading order, without markup; empty if nothing was read."""
         return self._texts[0]
 
     @property
     def script(self) -> str | None:
-        """The script of most letters, such as HANGUL; None where there are none."""
+        """The script of most letters, such as HANGUL; None without letters."""
         return main_script(self.text)
 
     @property
     def markdown(self) -> str:
-        """The page as markdown, with links to its pictures; empty where nothing was read."""
+        """The page as markdown, with links to its pictures; empty if nothing was read."""
         return defuse(self._texts[1])
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
-        """The regions in reading order, each with what was read from it."""
+        """The regions in reading order, each with its reading."""
         return self._source.regions(self._place)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the page with its regions as JSON values, as `kopub read --json`."""
+        """Return the page with its regions as JSON values, as `kopub read --json` does."""
         return {
             "page_id": self.id,
             "page_no": self.number,
@@ -186,7 +186,7 @@ class Page:
     def vectors(self) -> Mapping[str, "np.ndarray"]:
         """The vectors `text` and `image`: float16 of shape (dim,) and norm 1.
 
-        A vector that was not made is no key.
+        A vector that was not made has no key.
         """
         return self._source.vectors(self._place)
 
@@ -202,20 +202,20 @@ class Page:
 
     @property
     def image_bytes(self) -> bytes:
-        """The page's encoded image, as the source holds it, proved by its SHA-256. Raises `SourceError`."""
+        """The page's encoded image from the source, verified by SHA-256. Raises `SourceError`."""
         return self._source.image_bytes(self._place)
 
     @cached_property
     def upright(self) -> "PageTransform | None":
         """Return the transform that set the page upright, None without one.
 
-        Boxes count on the upright page.
+        Boxes refer to the upright page.
         """
         return self._source.upright(self._place)
 
     @property
     def upright_bytes(self) -> bytes:
-        """The encoded upright page, on which boxes count. Raises `SourceError` or `UndecodableImage`."""
+        """The encoded upright page, to which boxes refer. Raises `SourceError` or `UndecodableImage`."""
         return self.image_bytes if self.upright is None else self.upright.apply_encoded(self.image_bytes)
 
     @property
@@ -230,7 +230,7 @@ class Page:
     def on_source(self, box: tuple[float, float, float, float]) -> list[tuple[float, float]]:
         """Return the corners of a box of the upright page on the original picture.
 
-        They are clockwise from its top left.
+        They are in clockwise order from its top left.
         """
         x1, y1, x2, y2 = box
         corners = [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
@@ -248,7 +248,7 @@ class Page:
 class Pages(Sequence[Page]):
     """Pages of a corpus in an order.
 
-    They are had by number, by slice, or by id; `in` takes an id or a page.
+    They are accessed by number, by slice, or by id; `in` takes an id or a page.
     """
 
     def __init__(self, corpus: "Corpus", positions: np.ndarray) -> None:
@@ -309,7 +309,7 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
 
     def without(self, ids: Collection[str]) -> "Pages":
-        """Return those that are not among `ids`, in the same order."""
+        """Return the pages that are not among `ids`, in the same order."""
         kept = np.array([page_id not in ids for page_id in self.ids], bool)
         return Pages(self._corpus, self._positions[kept])
 
@@ -332,10 +332,10 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[kept])
 
     def to_arrow(self, table: TableName = "pages") -> pa.Table:
-        """Return the pages with their texts, regions or vectors, a row each.
+        """Return the pages with their texts, or their regions or vectors, a row each.
 
-        Rows have the order of the pages. Everything of it is read. `pages` has no pictures; a page without a vector is
-        no row of its table.
+        Rows are in the order of the pages. All of their data is read. `pages` has no pictures; a page without a vector
+        has no row in the table of vectors.
         """
         return self._corpus.table(known(table), self.ids)
 

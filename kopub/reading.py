@@ -1,6 +1,6 @@
-"""`kopub.read`: read files at once.
+"""`kopub.read`: reads files immediately.
 
-The assets themselves read them, in a home that goes with the result.
+The assets themselves read them, in a home that is removed with the result.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ from resources.store.table_store import ShardStore
 from resources.weights.fetch import require_ready
 
 TextLayers = Literal["never", "check", "prefer"]
-"""The uses of a PDF's text layer: the values of `pdf.text_layer`."""
+"""The ways to use a PDF's text layer: the values of `pdf.text_layer`."""
 Chosen = str | Iterable[int] | None
 """Numbers of pages from 1: as `3-7` or `3,5,9-`, or one by one; None for all."""
 
 _FIRST, _MOST, _MOST_ON_A_GPU = 4, 32, 256
-"""Pages that are read together: few at first, so that something is there soon. A GPU changes models between them."""
+"""Pages that are read together: few at first, for early results. A GPU changes models between these groups."""
 _HASH = 8
-"""Hex digits that tell apart two files of one name."""
+"""Hex digits that tell apart files of one name."""
 _RANGE = re.compile(r"(?P<first>[0-9]+)(?P<dash>-(?P<last>[0-9]+)?)?|-(?P<until>[0-9]+)")
 _SCHEMA = pa.schema(
     [
@@ -75,10 +75,10 @@ def read(
 ) -> Document:
     """Read an image or a PDF now; return its pages with regions, text and markdown.
 
-    `profile` is the name or path of one, $KOPUB_PROFILE or `cpu` when left out; `text_layer` stands for its
-    `pdf.text_layer`. `pages` are numbers from 1, as `range(3, 8)` or `"3-7"`. The assets of a corpus do the work, on a
-    corpus of this file alone; what they make is removed with the result. A page that could not be read has its state
-    and reason. Raises `KopubError`, one line: for a file that is no document, and where no page could be read.
+    `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`; `text_layer` replaces its `pdf.text_layer`. `pages`
+    are numbers from 1, such as `range(3, 8)` or `"3-7"`. The usual assets do the work on a corpus of this file alone;
+    their tables are removed with the result. A page that could not be read has its state and reason. Raises
+    `KopubError`, one line, for a file that is no document, and if no page could be read.
     """
     reading = Reading([path], profile=profile, pages=pages, text_layer=text_layer)
     try:
@@ -112,8 +112,8 @@ class _Page:
 class Reading:
     """Files that are read in parts of a few pages.
 
-    Each part has a home of its own below a temporary folder. `pages` is the number of pages that are to be read,
-    `left_out` what of the files becomes no page. What was read is there until `close`.
+    Each part has its own home below a temporary folder. `pages` is the number of pages to read, and `left_out` lists what
+    becomes no page. The results exist until `close`.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Reading:
     def parts(self, at_once: int = 0) -> Iterator[HomeSource]:
         """Read the pages in order, and yield each part when it is done.
 
-        Parts are of a few pages at first, or of `at_once`. Raises `KopubError` where the engines cannot run at all.
+        Parts have a few pages at first, or `at_once`. Raises `KopubError` if the engines cannot run at all.
         """
         gpus = self._settings.layout.gpus + self._settings.recognition.gpus
         most = at_once or (_MOST_ON_A_GPU if gpus else _MOST)
@@ -162,7 +162,7 @@ class Reading:
                 size = min(2 * size, most)
 
     def close(self) -> None:
-        """End the processes, and remove what was read."""
+        """End the processes, and remove the results."""
         self._processes.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -179,14 +179,14 @@ class Reading:
 
 
 def require_pages(documents: Sequence[Document]) -> None:
-    """Raise `SourceError` with the first reason where no page of the documents could be read."""
+    """Raise `SourceError` with the first reason if no page could be read."""
     lost = [page for document in documents for page in document.pages.where(LOST)]
     if len(lost) == sum(len(document.pages) for document in documents):
         raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
 
 
 def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
-    """Return the files as documents; those of one name are told apart by their paths."""
+    """Return the files as documents; paths tell apart those of one name."""
     found: dict[Path, DocumentFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
@@ -212,7 +212,7 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
 def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     """Return the first and the last page of each range.
 
-    The last is None for that of the document. Raises `ConfigError`.
+    None stands for the last page of the document. Raises `ConfigError`.
     """
     if pages is None:
         return None
@@ -238,7 +238,7 @@ def _chosen(
 ) -> list[_Page]:
     """Return the pages of a file to read, by their numbers.
 
-    Raises `ConfigError` where it has none of those `wanted`.
+    Raises `ConfigError` if it has none of those `wanted`.
     """
     if isinstance(made, Failure):
         return [_Page(file, None, made)]
@@ -271,7 +271,7 @@ def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
 
 
 def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
-    """Return those of the profile, with an empty home of their own."""
+    """Return the profile's settings with an empty home of their own."""
     chosen = {"KOPUB_PROFILE": profile} if profile else {}
     layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
     settings = read_settings({**os.environ, **chosen, **layer, "KOPUB_HOME": str(home)})
@@ -301,4 +301,4 @@ def _run(asset: ShardAsset) -> RunContext:
 
 
 def _unsaid(line: str) -> None:
-    """Say nothing: the result tells what became of each page."""
+    """Say nothing, since the result has the state of each page."""

@@ -23,12 +23,12 @@ Box2d = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region of a page, and what was read from it.
+    """A region of a page and its reading.
 
-    `label` is the layout's (text, paragraph_title, table, ...), `task` what was to be done with it (text, table,
-    formula, skip, abandon). `content` is as it was read: plain text, `<table>` HTML, LaTeX; None where the region was
-    not read, and `state` and `reason` then are those of the page. `origin` is who found it: recognizer, layout, or
-    text_layer for the PDF itself; None where nobody looked for a text.
+    `label` is the layout's (text, paragraph_title, table, ...), `task` the work to do on it (text, table, formula,
+    skip, abandon). `content` is the reading: plain text, `<table>` HTML or LaTeX; None if the region was not read, and
+    `state` and `reason` are then those of the page. `origin` is the source of the content: recognizer, layout, or
+    text_layer for the PDF itself; None if no text was looked for.
     """
 
     index: int
@@ -61,9 +61,9 @@ class Region:
 
     @property
     def text(self) -> str:
-        """The content without markup, in NFC; empty when unread.
+        """The content without markup, in NFC; empty if unread.
 
-        Cells of a table are a tab apart, its rows a line each.
+        The cells of a table are separated by tabs, its rows by line breaks.
         """
         from resources.recognition.regions import RegionText
         from resources.texts.markdown import page_text
@@ -96,7 +96,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The making of a table's row: engine, model, parameters and run.
+    """How a table's row was made: engine, model, parameters and run.
 
     None stands for what was not recorded.
     """
@@ -110,7 +110,7 @@ class Step:
     parameters: Mapping[str, Any]
     """Prompts, sampling, thresholds."""
     versions: Mapping[str, Any]
-    """Identity of weights, engine and packages."""
+    """Versions of weights, engine and packages."""
     code_version: Mapping[str, Any]
     recipe: str | None
     fingerprint: str
@@ -174,7 +174,7 @@ PAGES = pa.schema(
 
 
 def known(name: str) -> TableName:
-    """Return the name of a table. Raises `KopubError` for another."""
+    """Return `name` if it is that of a table. Raises `KopubError` otherwise."""
     for table in TABLES:
         if table == name:
             return table
@@ -182,7 +182,7 @@ def known(name: str) -> TableName:
 
 
 def empty(name: TableName) -> pa.Schema:
-    """Return the columns of a table without rows; vectors of none have no width."""
+    """Return the columns of a table without rows, in which vectors have no width."""
     schemas = {"pages": PAGES, "regions": REGIONS}
     return schemas.get(name) or pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), 0))])
 
@@ -190,7 +190,7 @@ def empty(name: TableName) -> pa.Schema:
 def vectors(table: pa.Table) -> pa.Table:
     """Return `page_id` and `vector` of the rows that have a vector.
 
-    Types are the same wherever they were read.
+    Types are the same for every source.
     """
     width = table.schema.field("vector").type.list_size
     made = table.select(["page_id", "vector"]).filter(table["vector"].is_valid())
@@ -202,7 +202,7 @@ def collect_rows(
 ) -> pa.Table:
     """Return the rows of the pages `ids`, in their order.
 
-    `read` gives the tables of each of their shards. `none` are the columns where none of them has a table.
+    `read` returns the tables of each of their shards. `none` are the columns if none of them has a table.
     """
     ranks = {page_id: rank for rank, page_id in enumerate(ids)}
     tables, places = [], []
@@ -212,7 +212,7 @@ def collect_rows(
             continue
         found = np.array([ranks.get(page_id, -1) for page_id in table["page_id"].to_pylist()], np.int64)
         wanted = np.flatnonzero(found >= 0)
-        # A table that is wanted whole stays as it is: taking rows would copy it.
+        # A table that is needed whole stays as it is, since taking rows would copy it.
         tables.append(table if len(wanted) == table.num_rows else table.take(wanted))
         places.append(found[wanted])
     if not tables:
@@ -233,13 +233,13 @@ CATALOGUE = pa.schema(
         ("doubt", pa.float32()),
     ]
 )
-"""The columns of a page that are known at once for a whole corpus."""
+"""The columns of a page that are in memory for a whole corpus."""
 
 
 def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
     """Return the catalogues of the shards as one.
 
-    Each row has its shard and its number there.
+    Each row names its shard and its row number there.
     """
     if not tables:
         return CATALOGUE.empty_table()
@@ -262,9 +262,9 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 
 
 def numbers_array(values: np.ndarray) -> pa.Array:
-    """Return the numbers as Arrow has them, not copied.
+    """Return the numbers as an Arrow array, without a copy.
 
-    The first array that Arrow makes of Python values loads pandas, which takes 0.3 s and 40 MB.
+    The first array that Arrow makes from Python values loads pandas, which takes 0.3 s and 40 MB.
     """
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 

@@ -1,4 +1,4 @@
-"""The search over a home or a release, as `kopub search` does it."""
+"""The search over a home or a release, as in `kopub search`."""
 
 import json
 import os
@@ -38,9 +38,9 @@ _CACHE = "XDG_CACHE_HOME"
 
 
 def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str]]:
-    """Return the search over a corpus that was opened, and notes on it.
+    """Return the search over an opened corpus, and notes on it.
 
-    `profile` is the name or path of one, $KOPUB_PROFILE or `cpu` when left out. Raises `ConfigError`.
+    `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`. Raises `ConfigError`.
     """
     if isinstance(source, HomeSource):
         settings = _settings(source.home, profile)
@@ -52,7 +52,7 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
 
 
 def embedder_of(source: Source, profile: str | None) -> Embedder:
-    """Return the embedding engine of the profile a corpus was opened with.
+    """Return the embedding engine of the profile with which a corpus was opened.
 
     Raises `ConfigError`.
     """
@@ -63,7 +63,7 @@ def embedder_of(source: Source, profile: str | None) -> Embedder:
 
 
 def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Say) -> Searcher:
-    """Return the search over the tables in `store` of the corpus that is indexed."""
+    """Return the search over the tables in `store` of the indexed corpus."""
 
     def of_other_assets() -> SourceOf:
         from kopub_assets.plan import sources_of
@@ -88,9 +88,9 @@ def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Sa
 
 
 def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Searcher, list[str]]:
-    """Return a searcher, of words alone where no engine has the vectors' recipe.
+    """Return a searcher, of words only if no engine has the vectors' recipe.
 
-    So it is where no profile is named and the engine of the default one did not make the vectors.
+    That is so if no profile is named and the engine of the default one did not make the vectors.
     """
     folder = _cache_folder(release)
     settings = _settings(folder, profile)
@@ -113,7 +113,7 @@ def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Sear
 
 
 def _fits(tables: SearchedTables, release: ReleaseSource, embedding: Embedder) -> bool:
-    """Tell whether the engine made the vectors of the first shard."""
+    """Return whether the engine made the vectors of the first shard."""
     recipe = json.loads(json.dumps([embedding.recipe()]))
     made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
     return any(json.loads(made_with)["engines"] == recipe for made_with in made)
@@ -125,25 +125,25 @@ def _settings(home: Path, profile: str | None) -> Settings:
 
 
 def _cache_folder(release: ReleaseSource) -> Path:
-    """Return where a search keeps what it reads of a release.
+    """Return the folder in which a search keeps data of a release.
 
-    It is in the user's cache, since a release is only read.
+    It is in the user's cache, since nothing is written into a release.
     """
     base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
     return base / "kopub" / "search" / fingerprint(release.location)
 
 
 def _unsaid(line: str) -> None:
-    """Say nothing: a caller of Python waits for the answer."""
+    """Say nothing, since a Python caller waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A page that answers, and where on it.
+    """A page that answers, and the place on it.
 
-    `score` is of the answer's mode, and cannot be compared with that of another. `passage` is the piece of the page's
-    text with most of the question; `marks` are (start, end) in it of what stands for words of the question. `also` are
-    other pages with the same picture, byte for byte.
+    `score` is specific to the answer's mode and cannot be compared across modes. `passage` is the part of the page's
+    text with most words of the question; `marks` are the (start, end) in it of matching words. `also` are other pages
+    with the same picture, byte for byte.
     """
 
     rank: int
@@ -152,12 +152,12 @@ class Hit:
     passage: str
     marks: tuple[tuple[int, int], ...]
     matching: tuple[int, ...] = field(repr=False)
-    """Numbers of the regions that have the words, in the reading order of the page."""
+    """Numbers of the regions with the words, in the reading order of the page."""
     also: "tuple[Page, ...]" = ()
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The regions that have the words, with their boxes."""
+        """The regions with the words, and their boxes."""
         return tuple(region for region in self.page.regions if region.index in self.matching)
 
 
@@ -165,9 +165,9 @@ class Hit:
 class Answer(Sequence[Hit]):
     """The hits, best first.
 
-    `mode` is how they were ranked, and `chosen` why, where nobody asked for one. `matches_well` is False where no page
-    reaches the floor under which nothing matches well, and None where that cannot be judged. `searched` counts the
-    pages that could have been found; `notes` say what was not searched.
+    `mode` is how they were ranked, and `chosen` says why, if no mode was requested. `matches_well` is False if no page
+    reaches the floor below which nothing matches well, and None if that cannot be judged. `searched` counts the pages
+    that could have been found; `notes` say what was not searched.
     """
 
     query: str
@@ -199,9 +199,9 @@ class Answer(Sequence[Hit]):
 
 
 def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
-    """Return what a searcher found, as hits with pages.
+    """Return a searcher's answer as hits with pages.
 
-    `page_of` has the pages by id; `notes` come before the searcher's own.
+    `page_of` returns a page by its id; `notes` come before the searcher's own.
     """
     hits = tuple(
         Hit(

@@ -36,9 +36,9 @@ _FACTS = ("width", "height", "sha256", "license", "source")
 
 
 class HomeSource:
-    """The tables in `store` of the corpus that is indexed at a place.
+    """The tables in `store` of the corpus indexed at a place.
 
-    The place is a home, or one that its nodes share. Tables of another corpus are left out.
+    The place is a home, or one that nodes share. Tables of another corpus are left out.
     """
 
     def __init__(self, where: Path | CorpusPlace, store: TableStore, before: "HomeSource | None" = None) -> None:
@@ -134,7 +134,7 @@ class HomeSource:
                 region.bbox_2d,
                 region.polygon,
                 region.content,
-                # A page that was not read says why for each of its regions.
+                # For a page that was not read, its reason applies to each of its regions.
                 region.state if region.content is not None else ended["state"],
                 region.reason if region.content is not None else ended["reason"],
                 region.origin and region.origin.value,
@@ -164,7 +164,7 @@ class HomeSource:
         return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
 
     def upright(self, place: Place) -> PageTransform | None:
-        # Tables of older versions do not say.
+        # Tables of older versions lack the column.
         known = "upright" in self._rows(TABLES.pages.name, place.shard).columns
         return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if known else None
 
@@ -197,7 +197,7 @@ class HomeSource:
         return stamps, other
 
     def _made(self, shard: str) -> list[str]:
-        """Return the tables that a shard has, in the order they are made."""
+        """Return the tables that a shard has, in the order in which they are made."""
         return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
 
     def _catalogue(self, shard: str, made: Sequence[str]) -> pa.Table:
@@ -233,7 +233,7 @@ class HomeSource:
         columns["shard"] = [shard] * catalogue.num_rows
         for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
             read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
-            # As in a release: a page without a text has an empty one.
+            # As in a release, a page without a text gets an empty one.
             columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in read]
         return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
 
@@ -267,7 +267,7 @@ class HomeSource:
     def corrected_page(self, place: Place) -> CorrectedPage | None:
         """Return the layout and reading of a page as people corrected it.
 
-        None where the page is not read.
+        None if the page is not read.
         """
         if not {TABLES.regions.name, TABLES.readings.name} <= set(self._made(place.shard)):
             return None
@@ -283,7 +283,7 @@ class HomeSource:
         def opened() -> ParquetRows:
             again = f"delete {self.store.location(asset, shard)} and run `kopub run`"
             schema = _PAGE_TABLES[asset].schema
-            # That of vectors depends on their width.
+            # The schema of vectors depends on their width.
             known = schema if isinstance(schema, pa.Schema) else None
             return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, known)
 
@@ -291,7 +291,7 @@ class HomeSource:
 
 
 def _page_state(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
-    """Return the state of a page by those of its rows; few combinations occur."""
+    """Return the state of a page from those of its rows; few combinations occur."""
     if states not in known:
         by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}
         ended = decisive(by_asset)

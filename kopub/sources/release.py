@@ -65,9 +65,9 @@ class ReleaseSource:
     """The release in `folder`."""
 
     def __init__(self, folder: Path, parts: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        """Open a folder, whose files are looked for when `parts` are left out.
+        """Open a folder, whose files are searched for if `parts` are left out.
 
-        `parts` are the files by config and shard, each with what tells it from another.
+        `parts` are the files by config and shard, each with an identifier of its contents.
         """
         self._folder = folder
         self._files = OpenFiles()
@@ -122,7 +122,7 @@ class ReleaseSource:
         return source.facts(page, states, page["reason"], page["doubts"])
 
     def origin(self, place: Place) -> Origin | None:
-        # Releases of older versions do not say.
+        # Releases of older versions lack the column.
         known = "origin" in self.rows(PAGES, place.shard).columns
         found = self._page(place, ["origin"])["origin"] if known else None
         return None if found is None else Origin(**found)
@@ -132,7 +132,7 @@ class ReleaseSource:
         return page["text"] or "", page["markdown"] or ""
 
     def regions(self, place: Place) -> tuple[Region, ...]:
-        # The regions of a file are in the order of its pages, and each page counts its own.
+        # The regions of a file are in the order of its pages, and each page has the number of its regions.
         ends = self._region_ends(place.shard)
         start = int(ends[place.row - 1]) if place.row else 0
         found = self.rows("regions", place.shard).slice(start, int(ends[place.row]) - start, _REGION)
@@ -160,7 +160,7 @@ class ReleaseSource:
         return tuple(source.steps(self._of_page("lineage", place, rows.columns)))
 
     def upright(self, place: Place) -> PageTransform | None:
-        # Releases of older versions do not say.
+        # Releases of older versions lack the column.
         known = "upright" in self.rows(PAGES, place.shard).columns
         return PageTransform.of_row(self._page(place, ["upright"])["upright"]) if known else None
 
@@ -188,7 +188,7 @@ class ReleaseSource:
         return pa.concat_tables(parts) if parts else rows.slice(0, 0, columns)
 
     def _region_ends(self, shard: str) -> np.ndarray:
-        """Return by page of a shard the row after its last region."""
+        """Return, for each page of a shard, the row after its last region."""
         with self._lock:
             if shard not in self._ends:
                 counts = self.rows(PAGES, shard).read(["n_regions"])["n_regions"].to_pylist()
@@ -196,7 +196,7 @@ class ReleaseSource:
             return self._ends[shard]
 
     def stamp(self, config: str, shard: str) -> str | None:
-        """Return what identifies a file of the release; None where there is none."""
+        """Return an identifier of a release file's contents; None for a missing file."""
         return self._parts[config].get(shard)
 
     def rows(self, config: str, shard: str) -> ParquetRows:
@@ -217,14 +217,14 @@ class ReleaseSource:
 
 
 def is_release(folder: Path) -> bool:
-    """Tell whether a folder holds a shard of a release."""
+    """Return whether a folder holds a shard of a release."""
     return bool(config_files(folder, PAGES))
 
 
 def _stamp(path: Path) -> str:
-    """Return what tells a file from another at its place.
+    """Return a text that tells a file from another at its place.
 
-    It may be part of the name of a file.
+    It can be used in the name of a file.
     """
     stat = path.stat()
     return f"{stat.st_mtime_ns:x}-{stat.st_size:x}"
@@ -237,7 +237,7 @@ _CONFIG_OF_ASSET = {
     **{asset: config for config, asset in RELEASED_VECTORS.items()},
     TABLES.query_vectors.name: "queries",
 }
-"""The config that holds what a search reads of a table."""
+"""The config with the data that a search reads of each table."""
 _RECIPE = frozenset({"engine", "version", "parameters", "weights"})
 _UNSAID = {"finish_reason": "stop", "attempts": 1, "seconds": 0.0}
 """Values of a reading that a release does not have."""
@@ -248,7 +248,7 @@ _READINGS = pa.schema([OCR_RESULTS.field("page_id"), OCR_RESULTS.field("regions"
 class ReleaseTables:
     """The tables of `release` that a search reads.
 
-    `recipe` is that of the engine that embeds questions.
+    `recipe` is that of the engine by which questions are embedded.
     """
 
     def __init__(self, release: ReleaseSource, recipe: Iterable[str]) -> None:
@@ -259,7 +259,7 @@ class ReleaseTables:
         return shard in self.published(asset)
 
     def published(self, asset: str) -> Mapping[str, str]:
-        """Return the shards of a table, each with what tells its file from another."""
+        """Return the shards of a table, each with an identifier of its file."""
         if asset not in _CONFIG_OF_ASSET:
             return {}
         stamps = {shard: self._release.stamp(_CONFIG_OF_ASSET[asset], shard) for shard in self._release.shards}
@@ -289,7 +289,7 @@ class ReleaseTables:
     def _engine(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the recipe of an engine from a lineage.
 
-        There the recipe's other fields stand among its parameters.
+        A lineage lists the recipe's other fields among its parameters.
         """
         parameters: dict[str, Any] = json.loads(row["parameters"] or "{}")
         beside = {name: parameters.pop(name) for name in self._beside & parameters.keys()}
@@ -299,7 +299,7 @@ class ReleaseTables:
 
     def _states(self, asset: str, shard: str, count: int) -> list[str]:
         if _CONFIG_OF_ASSET[asset] != PAGES:
-            # The other files hold what was made alone.
+            # The other files hold only rows that were made.
             return [State.OK] * count
         return [states[asset] for states in self._release.rows(PAGES, shard).read(["states"])["states"].to_pylist()]
 
@@ -320,7 +320,7 @@ _AT_ONCE = [f"data/{PAGES}/*.parquet", MANIFEST]
 class HubSource(ReleaseSource):
     """The release of a repository at one commit.
 
-    Offline, what the cache has of it is read.
+    Offline, only the files in the cache are read.
     """
 
     def __init__(self, repo: str, revision: str | None = None) -> None:
@@ -360,7 +360,7 @@ class HubSource(ReleaseSource):
 def _translate_errors(repo: str) -> Iterator[None]:
     """Turn errors of the Hub's client into a `HubError`.
 
-    They are not chained, since they can hold signed addresses.
+    They are not chained, since they can contain signed addresses.
     """
     import httpx2
 
@@ -371,7 +371,7 @@ def _translate_errors(repo: str) -> Iterator[None]:
 
 
 def _refusal(error: BaseException, repo: str) -> str | None:
-    """Return what the Hub does not give to a reader; None for other trouble."""
+    """Return why the Hub refuses a reader, or None for other trouble."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RevisionNotFoundError
 
     if isinstance(error, GatedRepoError):

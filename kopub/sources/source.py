@@ -25,7 +25,7 @@ from resources.store.corpus_tables import lacking
 class Place(NamedTuple):
     """The place of a page: its shard, its row from 0, and its id.
 
-    The id proves the row.
+    The id verifies the row.
     """
 
     shard: str
@@ -34,9 +34,9 @@ class Place(NamedTuple):
 
 
 class Source(Protocol):
-    """Reads the rows of pages; threads may share it.
+    """A source of the rows of pages; threads may share it.
 
-    Every method raises `StoreError` for a table that is damaged.
+    Every method raises `StoreError` for a damaged table.
     """
 
     @property
@@ -51,11 +51,11 @@ class Source(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return what is left out, a sentence each."""
+        """Return a sentence for each omission."""
         ...
 
     def fresh(self) -> "Source":
-        """Return the source as it is now: itself when nothing changed."""
+        """Return the source as it is now, or itself if nothing has changed."""
         ...
 
     def catalogue(self, shard: str) -> pa.Table:
@@ -65,7 +65,7 @@ class Source(Protocol):
     def table(self, shard: str, name: TableName) -> pa.Table | None:
         """Return the rows of all pages of a shard, in its order.
 
-        None where no such table has been made.
+        None if no such table has been made.
         """
         ...
 
@@ -74,12 +74,12 @@ class Source(Protocol):
     def origin(self, place: Place) -> Origin | None:
         """Return the file that a page comes from.
 
-        Raises `SourceError` when it cannot be had.
+        Raises `SourceError` if it is not available.
         """
         ...
 
     def texts(self, place: Place) -> tuple[str, str]:
-        """Return (plain text, markdown), both empty where nothing was read."""
+        """Return (plain text, markdown), both empty if nothing was read."""
         ...
 
     def regions(self, place: Place) -> tuple[Region, ...]: ...
@@ -98,23 +98,23 @@ class Source(Protocol):
     def upright(self, place: Place) -> PageTransform | None:
         """Return the transform that set the page upright.
 
-        None for one that is as it came, or for a table that does not say.
+        None for an unchanged page, or for a table without this information.
         """
         ...
 
     def image_bytes(self, place: Place) -> bytes:
-        """Return the encoded page, as it came. Raises `SourceError` when it cannot be had."""
+        """Return the encoded page, unchanged. Raises `SourceError` if it is not available."""
         ...
 
 
 _OPEN = 64
-"""Files that are kept open: a page's tables of some ten shards."""
+"""Files that are kept open, enough for the tables of pages in some ten shards."""
 
 
 class ParquetRows:
     """An open file; threads may share it.
 
-    `name` and `again`, what makes it anew, are for messages; `known` are the columns as this release has them.
+    `name`, and `again`, the way to make it anew, are for messages; `known` are its columns in this release.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class ParquetRows:
 
 
 class OpenFiles:
-    """The files that were used last, kept open; threads may share it."""
+    """The most recently used files, kept open; threads may share it."""
 
     def __init__(self) -> None:
         self._open = LRUCache[Hashable, ParquetRows](_OPEN)
