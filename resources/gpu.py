@@ -16,16 +16,16 @@ from resources.errors import EngineError
 
 
 class NoGpuFigures(Exception):
-    """There is nothing to read here; the message says why."""
+    """The lack of readings on this machine; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
     """A card at one moment.
 
-    `busy` is the share of the last instants in which a kernel ran, 0 to 1, `memory_busy` that in which its memory was
-    read or written; `memory` is bytes in use by everybody; `joules` is what the card has used since its driver was
-    loaded, None where the card does not tell.
+    `busy` is the share of the last moments in which a kernel ran, 0 to 1, and `memory_busy` that in which its memory
+    was read or written; `memory` is the bytes in use by all processes; `joules` is the energy used since the driver was
+    loaded, None if the card does not report it.
     """
 
     busy: float
@@ -36,7 +36,7 @@ class GpuReading:
 
 @dataclass(frozen=True)
 class GpuCard:
-    """One GPU: its name as CUDA_VISIBLE_DEVICES has it, its model, its memory in bytes."""
+    """A GPU: its name in CUDA_VISIBLE_DEVICES, its model, its memory in bytes."""
 
     name: str
     model: str
@@ -67,9 +67,9 @@ class GpuCard:
 
 
 def open_cards(names: Sequence[str] | None = None) -> list[GpuCard]:
-    """Return the cards of these indexes or UUIDs, by default all of the machine.
+    """Return the cards with these indexes or UUIDs, by default all of the machine.
 
-    Raises `NoGpuFigures`. NVML stays open until the process ends: it costs nothing, and other readers may use it.
+    Raises `NoGpuFigures`. NVML stays open until the process ends, since it costs nothing and others may be using it.
     """
     try:
         import pynvml
@@ -88,7 +88,7 @@ def open_cards(names: Sequence[str] | None = None) -> list[GpuCard]:
 
 
 def largest_card() -> GpuCard | None:
-    """Return the card with most memory; None without a visible one."""
+    """Return the card with the most memory; None without a visible one."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     try:
@@ -111,7 +111,7 @@ GIB = 2**30
 
 @dataclass
 class Readings:
-    """Readings of some cards, each with its Unix time, in the order of time."""
+    """Readings of some cards, each with its Unix time, in order of time."""
 
     taken: list[tuple[float, tuple[GpuReading, ...]]] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class Readings:
         return [cards for at, cards in list(self.taken) if start <= at <= end]
 
     def joules(self, start: float, end: float) -> float | None:
-        """Return the energy that the cards used; None where it is not known."""
+        """Return the energy that the cards used, or None if unknown."""
         totals = []
         for cards in self.within(start, end):
             used = [card.joules for card in cards if card.joules is not None]
@@ -130,10 +130,10 @@ class Readings:
         return totals[-1] - totals[0] if len(totals) > 1 else None
 
     def figures(self, start: float, end: float) -> dict[str, float]:
-        """Return mean, median and most of each figure, and `gpu_joules`, of a time.
+        """Return mean, median and maximum of each figure, and `gpu_joules`, for a period.
 
         `gpu_busy` and `gpu_memory_busy` (`_median`, `_max`) are shares of each card's time, 0 to 1;
-        `gpu_memory_used_gib` (`_median_gib`, `_peak_gib`) is of all cards together.
+        `gpu_memory_used_gib` (`_median_gib`, `_peak_gib`) is for all cards together.
         """
         taken = self.within(start, end)
         busy, memory_busy = ([getattr(card, of) for cards in taken for card in cards] for of in ("busy", "memory_busy"))
@@ -156,9 +156,9 @@ class Readings:
 
 
 class Sampler:
-    """Fills `readings` every `seconds` while it is entered.
+    """A context that adds to `readings` every `seconds`.
 
-    A driver that no longer answers ends it.
+    It stops when the driver no longer answers.
     """
 
     def __init__(self, cards: Sequence[GpuCard], seconds: float) -> None:
@@ -183,9 +183,9 @@ class Sampler:
             self._thread.join()
 
     def take(self) -> float:
-        """Read the cards besides the regular readings.
+        """Read the cards between the regular readings, and return the Unix time.
 
-        So a short time has a beginning and an end. Returns the Unix time of it.
+        This gives a short period a beginning and an end.
         """
         with self._one_at_a_time:
             now = time.time()
@@ -225,7 +225,7 @@ def pick_visible(indexes: Sequence[int], visible_devices: str | None) -> tuple[s
 def all_gpus() -> tuple[str, ...]:
     """Return the names of every GPU that this process may use.
 
-    Raises `EngineError` where there is none.
+    Raises `EngineError` if there is none.
     """
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:

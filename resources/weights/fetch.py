@@ -23,15 +23,15 @@ from resources.weights.hub import (
 )
 
 SHA256, _SHA1 = 64, 40
-"""Hex digits of the hashes that `RepositoryFile.hash` may be."""
+"""Hex digits of the two kinds of hash in `RepositoryFile.hash`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFiles:
     """The files of some weights by name: whole, missing and damaged ones.
 
-    Whole and missing ones have their bytes, damaged ones what is wrong with them. `partial_bytes` are those of files
-    whose fetching was interrupted; it goes on there.
+    Whole and missing files have their bytes, damaged ones their problem. `partial_bytes` are those of files whose
+    download was interrupted, from which it continues.
     """
 
     whole: dict[str, int] = field(default_factory=dict)
@@ -57,8 +57,8 @@ def check_cache(
 ) -> CachedFiles:
     """Compare the cached files with their list: presence, size, hash.
 
-    Reads every byte that is there. Without a list, the hashes are the names that the cache gave its files. `step(file,
-    bytes)` is told of each.
+    Reads every byte present. Without a list, the hashes are the names that the cache gave its files. `step(file,
+    bytes)` is called for each file.
     """
     folder = snapshot_folder(weights)
     found = CachedFiles(partial_bytes=_partial_bytes(weights))
@@ -81,7 +81,7 @@ def check_cache(
 def remove_damaged(weights: Weights, found: CachedFiles) -> None:
     """Delete the damaged files with their blobs.
 
-    The Hub's client takes every file that is there for whole.
+    The Hub's client takes every file present for whole.
     """
     for name in found.damaged:
         link = snapshot_folder(weights) / name
@@ -99,7 +99,7 @@ def _problem(path: Path, file: RepositoryFile) -> str | None:
 
 
 def _hash(path: Path, digits: int) -> str | None:
-    """Return the hash of so many digits of a file; None for another kind."""
+    """Return the hash of a file with `digits` digits; None for another kind."""
     if digits == SHA256:
         return file_sha256(path)
     if digits != _SHA1:
@@ -110,13 +110,13 @@ def _hash(path: Path, digits: int) -> str | None:
 
 
 def _by_blobs(folder: Path) -> list[RepositoryFile]:
-    """Return the files of a snapshot as they are."""
+    """Return the files of a snapshot as they are in the cache."""
     files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
 def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
-    """Yield what a checkpoint cannot do without, where nobody lists its files."""
+    """Yield the indispensable files that a checkpoint without a list lacks."""
     if "config.json" not in found.whole:
         yield "config.json"
     index = "model.safetensors.index.json"
@@ -134,13 +134,13 @@ def _partial_bytes(weights: Weights) -> int:
 _SPARE = 1.05
 """Factor on the missing bytes, since the cache keeps lists and links beside them."""
 _LARGEST = 50 * 10**9
-"""Bytes of a file that the Hub gives by plain HTTP; its client fetches a larger one in its own way."""
+"""Most bytes of a file that the Hub serves by plain HTTP; its client has its own way for larger ones."""
 
 
 def listed_online(weights: Weights) -> list[RepositoryFile]:
     """Return the files of the weights on the Hub.
 
-    Raises `HubError`, also when HF_HUB_OFFLINE is set.
+    Raises `HubError`, also if HF_HUB_OFFLINE is set.
     """
     if is_offline():
         raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
@@ -148,9 +148,9 @@ def listed_online(weights: Weights) -> list[RepositoryFile]:
 
 
 def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
-    """Raise `KopubError` where engines lack a package, or weights that can be had.
+    """Raise `KopubError` if engines lack a package, or weights that could be fetched.
 
-    The Hub is asked for weights alone that are not in its cache.
+    The Hub is queried only for weights that are not in its cache.
     """
     require_installed(engines.values(), profile)
     for pin in pinned_weights(engines):
@@ -174,7 +174,7 @@ def _is_cached(weights: Weights) -> bool:
 
 
 def require_room(missing: int) -> None:
-    """Raise `HubError` when the disk of the cache has no room for so many bytes."""
+    """Raise `HubError` if the disk of the cache has no room for `missing` bytes."""
     free = free_bytes(cache_folder())
     if missing * _SPARE > free:
         raise HubError(
@@ -190,9 +190,9 @@ def free_bytes(folder: Path) -> int:
 
 
 def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
-    """Fetch what is missing or damaged, and check all of it again.
+    """Fetch the missing and damaged files, and check all files again.
 
-    Raises `HubError`, one line. Files that were begun go on where they were interrupted; a damaged one is fetched anew.
+    Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
     """
     from huggingface_hub import snapshot_download
 
@@ -212,11 +212,11 @@ def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles
 
 
 PARTIAL = ".partial_bytes"
-"""End of the name of a blob that is not whole."""
+"""The suffix of an incomplete blob."""
 
 
 def download(weights: Weights, file: RepositoryFile) -> None:
-    """Fetch a file that is known by its SHA-256, unless its blob is there.
+    """Fetch a file known by its SHA-256, unless its blob exists.
 
     Raises `HubError`, one line.
     """

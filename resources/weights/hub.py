@@ -1,4 +1,4 @@
-"""The Hub's repositories of weights: pins, file lists, cache folders and errors."""
+"""Repositories of weights on the Hub: pins, file lists, cache folders and errors."""
 
 import errno
 import logging
@@ -32,7 +32,7 @@ class Weights:
 def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
     """Return the weights of the engines by section, once for each commit.
 
-    A folder and the model of an external server have none.
+    A local folder and the model of an external server have none.
     """
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for section, engine in engines.items():
@@ -43,13 +43,13 @@ def pinned_weights(engines: Mapping[str, Engine]) -> list[Weights]:
 
 
 def server_of(engine: Engine) -> VLLMServer | None:
-    """Return the model server of an engine that has one."""
+    """Return the model server of an engine, or None."""
     server = getattr(engine, "server", None)
     return server if isinstance(server, VLLMServer) else None
 
 
 def managed_server(engine: Engine) -> VLLMServer | None:
-    """Return the model server of an engine, where this platform starts it."""
+    """Return the model server of an engine, if this platform starts it."""
     server = server_of(engine)
     return server if server is not None and server.mode == "managed" else None
 
@@ -66,16 +66,16 @@ def _pin(engine: Engine) -> tuple[str, str] | None:
 
 
 _SAID = 200
-"""Characters of what the Hub or a library says."""
+"""Most characters quoted from a message of the Hub or a library."""
 UNREACHABLE = "the Hub cannot be reached"
-"""The beginning of the line on a missing network, after the name of the weights."""
+"""The beginning of the message about a missing network, after the name of the weights."""
 
 
 @contextmanager
 def translate_hub_errors(weights: Weights) -> Iterator[None]:
-    """Turn what the Hub's client raises into a `HubError`, and silence its log.
+    """Turn errors of the Hub's client into a `HubError`, and silence its log.
 
-    The cause is not chained: it can hold signed addresses, and so can the log's line for each try.
+    The cause is not chained, since it can contain signed addresses, as can the log line of each try.
     """
     import httpx2
 
@@ -134,15 +134,15 @@ _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.py")
 """Files that transformers and vLLM read; the rest are pictures, cards and other formats."""
 _TENSORS = ".safetensors"
 _SECONDS = 20.0
-"""For the Hub's answer to one question."""
+"""Seconds for the Hub's answer to one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFile:
     """A file of a repository with its size in bytes.
 
-    `hash` is the SHA-256 of a large file (64 hex digits), Git's own of a small one (40), and None where only the
-    cache knows it: it names every blob by its hash.
+    `hash` is the SHA-256 of a large file (64 hex digits) or Git's own hash of a small one (40). It is None if only the
+    cache knows it, which names every blob by its hash.
     """
 
     path: str
@@ -151,14 +151,14 @@ class RepositoryFile:
 
 
 def is_offline() -> bool:
-    """Return whether HF_HUB_OFFLINE keeps this process from asking the Hub."""
+    """Return whether HF_HUB_OFFLINE forbids this process to query the Hub."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE)
 
 
 def cache_folder() -> Path:
-    """Return the Hub's cache on this machine, which need not be there yet."""
+    """Return the Hub's cache on this machine, which may not exist yet."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -175,12 +175,12 @@ def repository_folder(weights: Weights) -> Path:
 
 
 def snapshot_folder(weights: Weights) -> Path:
-    """Return where the files of the commit are when they were fetched."""
+    """Return the folder of the commit's files, once they are fetched."""
     return repository_folder(weights) / "snapshots" / weights.revision
 
 
 def ask_hub(weights: Weights) -> list[RepositoryFile]:
-    """Return the files that the Hub lists. Raises `HubError`, one line; asks nothing when offline."""
+    """Return the files that the Hub lists. Raises `HubError`, one line, at once if offline."""
     from huggingface_hub import HfApi
 
     with translate_hub_errors(weights):
@@ -192,7 +192,7 @@ def ask_hub(weights: Weights) -> list[RepositoryFile]:
 
 
 def read_cached_list(weights: Weights) -> list[RepositoryFile]:
-    """Return the files by the list that the last fetch left in the cache."""
+    """Return the files from the list that the last fetch left in the cache."""
     from huggingface_hub import get_cached_repo_tree
     from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
@@ -204,7 +204,7 @@ def read_cached_list(weights: Weights) -> list[RepositoryFile]:
 
 
 def wanted_patterns(files: Iterable[str]) -> list[str] | None:
-    """Return the patterns of files to fetch of a repository; None for all."""
+    """Return the patterns of a repository's files to fetch; None means all."""
     return list(_WANTED) if any(name.endswith(_TENSORS) for name in files) else None
 
 
