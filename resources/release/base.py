@@ -29,9 +29,9 @@ class ReleaseInput:
     """The tables of one shard by asset, with their metadata and ledger rows.
 
     `made` is the metadata of a table, `ledger` says which run made a row; both may lack assets. `unknown_pages` are
-    those of ground truth that the corpus does not have. `figures` are the tables of figures by asset, those that a
-    profile wants, and `chunks` is that of documents, if it wants one. `corrections` are those of the shard's pages that
-    nobody undid; None leaves them out of the release.
+    pages of the ground truth that the corpus does not have. `figures` are the tables of figures by asset, as far as the
+    profile sets them, and `chunks` is that of documents, if it is set. `corrections` are the lasting ones of the
+    shard's pages; None leaves them out of the release.
     """
 
     raw_pages: pa.Table
@@ -62,7 +62,7 @@ class ReleaseInput:
     ) -> Self:
         """Read the tables of `shard`.
 
-        Each field is the name of an asset; `wanted` are those of the assets that not every profile wants.
+        Each field is the name of an asset; `wanted` names those of the optional assets that the profile sets.
         """
         tables = {asset: reader.read(asset, shard) for asset in ASSETS}
         optional = {asset: reader.read(asset, shard) for asset in OPTIONAL_ASSETS if asset in wanted}
@@ -80,7 +80,7 @@ class ReleaseInput:
 
     @property
     def tables(self) -> dict[str, pa.Table]:
-        """All tables by asset, in the order the assets are made."""
+        """All tables by asset, in the order in which the assets are made."""
         chunks = {} if self.chunks is None else {DOCUMENT_CHUNKS.name: self.chunks}
         return {asset: getattr(self, asset) for asset in ASSETS} | chunks | dict(self.figures)
 
@@ -98,7 +98,7 @@ class ReleaseInput:
 PAGE_ASSETS = tuple(table.name for table in TABLES.of_pages)
 ASSETS = tuple(table.name for table in TABLES)
 OPTIONAL_ASSETS = (DOCUMENT_CHUNKS.name, *(table.name for table in FIGURE_TABLES))
-"""Those that a release has where the profile wants them."""
+"""The assets that a release has only if the profile sets them."""
 
 RELEASE = RELEASED_FILES.name
 """The asset whose table lists the released files of a shard."""
@@ -106,7 +106,7 @@ VECTORS = {f"{kind}_embeddings": VECTOR_TABLES[kind].name for kind in ("image", 
 """The table of pages' vectors behind each config."""
 
 PageImages = Callable[[str], bytes | memoryview | None]
-"""The encoded image of a page by its id; None for one that cannot be used."""
+"""Returns the encoded image of a page by its id; None for one that cannot be used."""
 OpenImages = Callable[[str], AbstractContextManager[PageImages]]
 """Opens the images of the pages of a shard."""
 _SIGNATURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"II*\0": ".tif", b"MM\0*": ".tif"}
@@ -116,8 +116,8 @@ _SIGNATURES = {b"\x89PNG": ".png", b"\xff\xd8\xff": ".jpg", b"RIFF": ".webp", b"
 def page_images(corpus: "Corpus", shard: str, raw_pages: pa.Table, upright: bool = False) -> Iterator[PageImages]:
     """Open the images of a shard's pages as the source holds them.
 
-    `raw_pages` has the hashes that prove them. With `upright`, a page that was set upright is the PNG on which its
-    boxes count. Raises `SourceError`, also for an image that is another one by the time it is read.
+    `raw_pages` has the hashes that verify them. With `upright`, a page that was set upright is the PNG to which its
+    boxes refer. Raises `SourceError`, also for an image that has changed by the time it is read.
     """
     columns = ["page_id", "page_idx", "sha256", "upright", "state"]
     pages = {page["page_id"]: page for page in raw_pages.select(columns).to_pylist()}
@@ -141,12 +141,12 @@ def image_suffix(data: bytes | memoryview) -> str:
 class ReleaseDescription:
     """The facts about a release that its files do not hold.
 
-    `limits` are sentences a user must know, `shards` the keys the corpus has now. `license` is the one of pages that
-    state none, and `publish_under` that of the release, None leaving every page under its own. `scores` is the table of
-    retrieval scores of the released vectors, if they were measured, and `retrieval_problems` are sentences that speak
-    against them. `self_tests` are what engines made of the samples, one sentence each, and `engine_problems` those of
-    engines that failed. `reading` are tables of scores of pages with known answers, and `reading_problems` are the same
-    for them.
+    `limits` are sentences that a user must know, `shards` the keys that the corpus has now. `license` is that of pages
+    that state none, and `publish_under` that of the release; None leaves every page under its own. `scores` is the
+    table of retrieval scores of the released vectors, if measured, and `retrieval_problems` are sentences on problems
+    with them. `self_tests` has a sentence on each engine's results for the samples, and `engine_problems` those of
+    engines that failed. `reading` are tables of scores of pages with known answers, and `reading_problems` the
+    sentences on problems with these.
     """
 
     title: str
@@ -170,7 +170,7 @@ class ReleaseDescription:
 class ReleasedFile:
     """A published file: its path in the release, SHA-256, rows and size.
 
-    `rows` is None for a file that is no table.
+    `rows` is None for a file that is not a table.
     """
 
     path: str

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _TEMPLATE = Path(__file__).with_name("card.md.jinja")
 _LISTED = 20
-"""Pages that lost something and are named by the card; the `pages` config holds them all."""
+"""Most incomplete pages that the card names; the `pages` config has them all."""
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 _SAYS = {
@@ -63,7 +63,7 @@ Licences = Mapping[str | None, int]
 def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
     """Return the whole card.
 
-    Everything that comes from a page, a source or a setting is shown as plain text.
+    Text from pages, sources and settings is shown as plain text.
     """
     pages = inventory["pages"]
     rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
@@ -197,7 +197,7 @@ def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
 def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
     """Return the scores over all kinds of queries, with their 95 % intervals.
 
-    95 of 100 samples of queries would give a score within the interval.
+    For 95 of 100 samples of queries the score would lie within the interval.
     """
     if scores is None:
         return []
@@ -207,7 +207,7 @@ def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
 def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
     """Return the whole file.
 
-    A document whose pages lie in several shards is one line.
+    A document whose pages lie in several shards has a single line.
     """
     return "\n".join(_lines(inventory, about)) + "\n"
 
@@ -238,7 +238,7 @@ CORPUS = "corpus"
 def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
     """Return the card's YAML: `known` keys, configs and their features.
 
-    Configs and features are as they are in the folder.
+    Configs and features are those in the folder.
     """
     from datasets import DatasetInfo, Features
     from datasets.info import DatasetInfosDict
@@ -251,7 +251,7 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
         used = loadable_parts(parts)
         if not used:
             continue
-        # A pattern holds for shards still to come; where some files must stay out, the others are named.
+        # A pattern includes future shards; if some files must be left out, the others are named.
         files = f"data/{config}/*.parquet" if len(used) == len(parts) else [part.path for part in used]
         configs.append({"config_name": config, "data_files": files})
         features = Features.from_dict(json.loads(used[0].features)["info"]["features"])
@@ -268,7 +268,7 @@ def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping
 def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
     """Return the YAML `listed`, each config with a digest of its contents.
 
-    `datasets` keeps a copy of what it loaded from a folder and looks for a newer one only when the YAML has changed.
+    `datasets` keeps a copy of the data loaded from a folder and looks for newer data only if the YAML has changed.
     """
     from huggingface_hub import DatasetCardData
 
@@ -282,7 +282,7 @@ def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "Data
 def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> bool:
     """Return whether the YAML `listed` loads rows of `config` with these `features`.
 
-    `features` of None stand for any.
+    None stands for any features.
     """
     from datasets import Features
     from datasets.info import DatasetInfosDict
@@ -310,7 +310,7 @@ def split_card(card: str) -> tuple[dict[str, Any], str]:
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     found = REGEX_YAML_BLOCK.search(card)
-    # As `DatasetCard` does, which parses in Python: that takes five times as long.
+    # Like `DatasetCard`, but that parses in Python, which takes five times as long.
     listed = (yaml.load(found[2], yaml.CSafeLoader) or {}) if found else {}
     if not isinstance(listed, dict):
         raise ValueError("the YAML of a card has to be a mapping")
@@ -319,18 +319,18 @@ def split_card(card: str) -> tuple[dict[str, Any], str]:
 
 
 _SHOWN = 200
-"""Characters of a value that are shown; ids and reasons can come from a damaged source."""
+"""Most characters of a value that are shown; ids and reasons can come from a damaged source."""
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
 
 
 def markdown(value: object) -> str:
     """Return `value` as one line of markdown that renders as plain text.
 
-    No markup, no HTML, no links, no path of a machine.
+    It has no markup, HTML, links or paths of a machine.
     """
     if isinstance(value, Markup):
         return value
-    # An address would become a link by itself.
+    # A bare address would become a link.
     text = visible(without_paths(str(value)), _SHOWN)
     unlinked = html.escape(text, quote=False).replace("://", "&#58;//").replace("www.", "www&#46;")
     return _MARKDOWN.sub(r"\\\1", unlinked)

@@ -1,7 +1,7 @@
 """Builds the configs of a shard from its tables and writes them as Parquet files.
 
-Row order is page order, and nothing but the tables decides a value, so equal tables give equal
-files. `id` and `text`, and the columns of `qrels`, are the names that BEIR and mteb read.
+Rows are in page order, and only the tables decide a value, so equal tables give equal files. `id`, `text` and the
+columns of `qrels` are named as BEIR and mteb expect.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 PICTURES_PER_GROUP = 100
-"""A row group is read whole by the Hub's viewer, which takes up to 300 MB; a crop is rarely over 1 MB."""
+"""The Hub's viewer reads a row group whole, up to 300 MB; a crop is rarely over 1 MB."""
 
 _READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
-"""Tasks of the regions that are to be read."""
+"""The tasks of regions to be read."""
 
 _TEXT_COLUMNS = [
     "text",
@@ -57,7 +57,7 @@ _SAID = {
     "figure_notes": ("reason",),
     CORRECTIONS: ("reason",),
 }
-"""Columns by config of what libraries and settings say, which may name folders of this machine."""
+"""Columns, by config, with words of libraries and settings, which may name folders of this machine."""
 
 Row = dict[str, Any]
 
@@ -67,10 +67,10 @@ def build_configs(
 ) -> dict[str, pa.Table]:
     """Return the tables of one shard by config.
 
-    Their metadata has the features that `datasets` reads. Embedding tables hold the rows that have a vector; `pages`
-    says what became of the others. With `page_images` its column `image` is there, and null: the file is filled page by
-    page. Corrections name their `authors` only where that is wanted. Raises `StoreError` when a table does not hold the
-    same pages as the others, or its readings are not of its regions.
+    Their metadata has the features that `datasets` reads. Embedding tables hold only rows with a vector; `pages` has
+    the states of the others. With `page_images` it has a column `image` of nulls, which are filled page by page when
+    the file is written. Corrections name their authors only if `authors` is set. Raises `StoreError` if a table does
+    not hold the same pages as the others, or readings do not belong to its regions.
     """
     tables = _in_page_order(tables)
     image_dim, text_dim, query_dim = (
@@ -100,7 +100,7 @@ def build_configs(
 def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
     """Return the tables with their rows in the order of `raw_pages`, by id.
 
-    The corpus may have been indexed anew in another order.
+    The corpus may have been indexed again in another order.
     """
     order = tables.raw_pages["page_id"].to_pylist()
     if len(set(order)) != len(order):
@@ -110,7 +110,7 @@ def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
         rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
         if table.num_rows != len(order) or rows.keys() != set(order):
             raise StoreError(f"{asset} does not hold the pages of raw_pages: materialize {asset} again")
-        # A table that is in order stays as it is: taking rows would copy its pictures.
+        # A table in order is kept as it is, since taking rows would copy its pictures.
         if list(rows) != order:
             ordered[asset] = table.take([rows[page_id] for page_id in order])
     return tables.replaced(ordered) if ordered else tables
@@ -145,7 +145,7 @@ def _regions(tables: ReleaseInput) -> Iterator[Row]:
     for page in tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist():
         page_id = page["page_id"]
         for region in join_regions(page_id, layouts[page_id]["regions"], page["regions"]):
-            # A page that was not read says why for each of its regions.
+            # For a page that was not read, its reason applies to each of its regions.
             ended = page if region.content is None else {"state": region.state, "reason": region.reason}
             yield {
                 "region_id": f"{page_id}_{region.index}",
@@ -198,9 +198,9 @@ def _lengths(lists: pa.ChunkedArray) -> list[int]:
 
 
 def _regroup(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the pictures in chunks of a row group each.
+    """Return the pictures in chunks of one row group each.
 
-    `binary`, which the Image feature asks for, holds 2 GB to a chunk.
+    `binary`, which the Image feature requires, holds at most 2 GB in a chunk.
     """
     starts = range(0, len(pictures), PICTURES_PER_GROUP)
     groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
@@ -213,9 +213,9 @@ def _queries(queries: pa.Table, published: "Features") -> pa.Table:
 
 
 def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
-    """Yield the judgements of the queries, without pages that nobody can find.
+    """Yield the judgements of the queries, without pages that cannot be found.
 
-    Such pages would be misses to every metric.
+    Every metric would count such pages as misses.
     """
     for query in queries.select(["query_id", "ground_truth"]).to_pylist():
         for page_id in query["ground_truth"]:
@@ -230,7 +230,7 @@ def _vectors(table: pa.Table, published: "Features") -> pa.Table:
 def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
     """Return the configs of figures, with a row for each figure.
 
-    One has the figures with a vector, the other all that were to have a note.
+    One has the figures with a vector, the other all figures that should have a note.
     """
     built = {}
     if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
@@ -244,7 +244,7 @@ def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
 def _chunks(documents: pa.Table) -> Iterator[Row]:
     """Yield the chunks of the documents that begin in a shard.
 
-    Each is named by the first page of its document.
+    Each is named after the first page of its document.
     """
     for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
         for chunk in document["chunks"] or ():
@@ -268,7 +268,7 @@ def _identify_figures(table: pa.Table, column: str) -> pa.Table:
 def _public_columns(table: pa.Table, published: "Features") -> pa.Table:
     """Return the columns of `published`, in one chunk.
 
-    How a table was put together must not show in its file.
+    The way a table was assembled must not affect its file.
     """
     return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
 
@@ -303,7 +303,7 @@ def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
 def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
     """Return the tables with a summary of the shard in their metadata.
 
-    With it a card can be written from the footers of the files alone.
+    With it, a card can be written from only the footers of the files.
     """
     pages = {
         "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
@@ -334,7 +334,7 @@ def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa
 def _correction_counts(corrections: pa.Table) -> dict[str, int]:
     """Return the numbers of corrections, corrected pages and checked pages.
 
-    A page that was corrected after it was checked is not checked any more.
+    A page that was corrected after its check no longer counts as checked.
     """
     last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
     changes = corrections.filter(pc.field("action") != "checked")
@@ -348,7 +348,7 @@ def _correction_counts(corrections: pa.Table) -> dict[str, int]:
 def _region_counts(regions: pa.Table) -> dict[str, int]:
     """Return the numbers of regions to be read, lost, and taken from a text layer.
 
-    The last number is left out where it is 0.
+    The last number is left out if it is 0.
     """
     to_read = regions.filter(pc.field("task").isin(_READ))
     from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
@@ -374,16 +374,16 @@ def _list_makers(lineage: pa.Table) -> list[list[Any]]:
 
 _ROWS_PER_GROUP = 1000
 _BYTES_PER_GROUP = 100_000_000
-"""The Hub's viewer reads a group whole: its advice is 100 to 300 MB, and the writer holds one in memory."""
+"""The Hub's viewer reads a row group whole and advises 100 to 300 MB; the writer holds one in memory."""
 
 
 def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
     """Write a table as a Parquet file with content-defined chunks and a page index.
 
-    Thanks to the chunks, a changed page moves few bytes. With `images` the column `image` is filled, one row group at a
-    time. Raises `StoreError` when an image is not the one that the page was made from.
+    Thanks to the chunks, a changed page changes few bytes. With `images`, the column `image` is filled, one row group
+    at a time. Raises `StoreError` if an image is not the one that the page was made from.
     """
-    # A row group of no rows is an error to `datasets`, so an empty table is written without one.
+    # An empty row group is an error for `datasets`, so an empty table is written without one.
     with pq.ParquetWriter(
         path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
     ) as writer:

@@ -1,9 +1,9 @@
 """Pushes a release to a dataset repository of the Hub in few commits.
 
-`huggingface_hub` is held to 2.x from 2.4 on: it retries what passes and waits as long as the Hub asks,
-hashes a file while it sends it, and takes `parent_commit`, by which of two writers one is refused.
-Its `upload_folder` commits bit by bit, so a reader would find half a shard; here the files are sent
-first, to where no reader looks, and `create_commit` then names them all at once.
+`huggingface_hub` is held to 2.x from 2.4 on: it retries temporary errors and waits as long as the Hub requests, hashes
+a file while sending it, and takes `parent_commit`, by which one of two writers is refused. Its `upload_folder` commits
+bit by bit, so a reader could find half a shard; here the files are first sent to a place where no reader looks, and
+then `create_commit` names them all at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 FILES_PER_COMMIT = 1000
-"""Files of a commit, as many as the Hub's own client puts into one; a shard has eight."""
+"""Most files of a commit, as in the Hub's own client; a shard has eight."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
     """A file of the folder.
 
-    `content` of the ones that describe the release, `file` of the others.
+    Files that describe the release have `content`, the others `file`.
     """
 
     path: str
@@ -57,7 +57,7 @@ class LocalFile:
 class RemoteFile:
     """A file of the repository.
 
-    It has a `sha256` where it lies in large file storage, else the hash of its git blob.
+    In large file storage it has a `sha256`, otherwise the hash of its git blob.
     """
 
     path: str
@@ -70,7 +70,7 @@ class RemoteFile:
 class HubChange:
     """A file that is added, changed or removed.
 
-    Size and rows are those it will have, or had; None when unknown.
+    Size and rows are those it will have or had; None if unknown.
     """
 
     path: str
@@ -82,7 +82,7 @@ class HubChange:
 class HubDifference:
     """The files that a repository lacks, has in another version, or should not have.
 
-    They are in the order of their paths.
+    They are sorted by path.
     """
 
     added: Sequence[HubChange] = field(default_factory=list)
@@ -95,11 +95,11 @@ class HubDifference:
 
     @property
     def bytes(self) -> int:
-        """The most bytes to be sent; large file storage takes only what it has not."""
+        """The most bytes to send; large file storage takes only what it lacks."""
         return sum(change.size for change in (*self.added, *self.changed))
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each file, then the sums, for a person."""
+        """Yield a readable line for each file, then the sums."""
         kinds = (("+", "added", self.added), ("~", "changed", self.changed), ("-", "removed", self.removed))
         for sign, _, changes in kinds:
             for change in changes:
@@ -112,9 +112,9 @@ class HubDifference:
 
 
 def local_files(folder: Path) -> dict[str, LocalFile]:
-    """Return the files of a release by path, as its lists have them.
+    """Return the files of a release by path, according to its lists.
 
-    Raises `StoreError` when the lists do not agree.
+    Raises `StoreError` if the lists do not agree.
     """
     texts = {name: _read(folder, name) for name in TEXTS}
     known, listed = (
@@ -143,8 +143,8 @@ def difference(
 ) -> HubDifference:
     """Return the changes that make `remote` equal to `local`.
 
-    `before` is the manifest of `remote`, which knows the rows of what goes. Files that no release writes are left
-    alone.
+    `before` is the manifest of `remote`, which has the rows of the files to remove. Files that no release writes are
+    left alone.
     """
     rows = {path: file.rows for path, file in before.files.items()} if before else {}
     gone = (path for path in sorted(remote) if path not in local and DATA_PATH.fullmatch(path))
@@ -174,8 +174,8 @@ def have_same_bytes(local: LocalFile, remote: RemoteFile) -> bool:
 def plan_commits(found: HubDifference) -> list[tuple[list[str], list[str]]]:
     """Return the paths to send and to remove in each commit.
 
-    A shard is never divided between two. What describes the release is in the last one, with all that is removed: until
-    then the repository describes what it had.
+    A shard is never divided between commits. The files that describe the release, and all removals, are in the last
+    one: until then the repository describes its old contents.
     """
     sent = [change.path for change in (*found.added, *found.changed)]
     removed = [change.path for change in found.removed]
@@ -206,9 +206,9 @@ def _change(file: LocalFile) -> HubChange:
 
 
 _FILES_PER_UPLOAD = 256
-"""Files that the client asks the Hub about in one request."""
+"""Files for which the client queries the Hub in one request."""
 _BYTES_PER_UPLOAD = 2_000_000_000
-"""A line of progress every few minutes also where pages are large."""
+"""Small enough for a line of progress every few minutes even if pages are large."""
 
 Log = Callable[[str], None]
 Files = Mapping[str, LocalFile]
@@ -218,7 +218,7 @@ Files = Mapping[str, LocalFile]
 class HubPush:
     """The result of a push.
 
-    `difference` is what it found to do, `commit` what the repository is at now.
+    `difference` is the changes that it found, `commit` the present commit of the repository.
     """
 
     repo: str
@@ -257,8 +257,8 @@ class HubTarget(Resource):
     def push(self, read: Callable[[], Files], summary: str, name: Callable[[Files], str | None], log: Log) -> HubPush:
         """Push the release that `read` returns, check the repository, and then tag it.
 
-        `name` is the tag of such files, None for none. `read` is called again when the files change meanwhile. A run
-        that was killed goes on where it was: what large file storage or the repository has is not sent again. Raises
+        `name` returns the tag for such files, or None. `read` is called again if the files change meanwhile. A run that
+        was killed continues where it stopped: files in large file storage or the repository are not sent again. Raises
         `HubError`.
         """
         self.require_repo()
@@ -271,7 +271,7 @@ class HubTarget(Resource):
             found.append(todo)
             if todo.files:
                 tag = name(files)
-                # A tag is never moved, so a name that is taken is found out before anything is sent.
+                # A tag is never moved, so its name is checked before anything is sent.
                 if tag is not None and (taken := self._tagged_commit(tag)):
                     raise HubError(_taken(self.repo, tag, taken))
                 head = self._send(files, todo, head, summary, log)
@@ -292,7 +292,7 @@ class HubTarget(Resource):
         return HfApi(library_name="kopub")
 
     def require_repo(self) -> None:
-        """Raise `HubError` when there is no repository to push to."""
+        """Raise `HubError` if there is no repository to push to."""
         if not self.repo:
             raise HubError("no repository is configured: set hub.repo in the profile, or KOPUB_HUB__REPO")
 
@@ -333,7 +333,7 @@ class HubTarget(Resource):
         return difference(files, remote, self._manifest(commit))
 
     def _manifest(self, commit: str) -> ReleaseManifest | None:
-        """Return the manifest of the repository; None when no release wrote it."""
+        """Return the manifest of the repository; None if no release wrote it."""
         path = self._api.hf_hub_download(self.repo, MANIFEST, repo_type="dataset", revision=commit)
         try:
             return parse_manifest(Path(path).read_bytes())
@@ -347,14 +347,14 @@ class HubTarget(Resource):
         paths = [change.path for change in (*todo.added, *todo.changed)]
         _require(path for path in paths if not _there(files[path]))
         added = {path: CommitOperationAdd(path, _source(files[path])) for path in paths}
-        # Nothing is sent in vain: another run may have replaced a file since.
+        # Another run may have replaced a file since, and sending it would be in vain.
         _require(path for path in paths if added[path].upload_info.sha256.hex() != files[path].sha256)
         sent = 0
         for group in _groups(files, paths):
             try:
                 self._upload([added[path] for path in group])
             except (OSError, ValueError, RuntimeError):
-                # What was announced is refused when a run replaces the file while it is read.
+                # The Hub refuses a file that a run replaces while it is read, as it differs from the announced one.
                 _require(path for path in group if not _there(files[path], anew=True))
                 raise
             sent += sum(files[path].size for path in group)
@@ -379,7 +379,7 @@ class HubTarget(Resource):
         )
 
     def _verify(self, files: Files, commit: str) -> None:
-        """Read back what the Hub has at `commit`, and compare every hash."""
+        """Read back the Hub's files at `commit`, and compare every hash."""
         rest = difference(files, self._tree(commit))
         if rest.files:
             first = next(rest.lines())
@@ -396,7 +396,7 @@ class HubTarget(Resource):
             raise HubError(_taken(self.repo, tag, at))
 
     def _tagged_commit(self, tag: str) -> str | None:
-        """Return the commit that the tag is at; None when there is no such tag."""
+        """Return the commit of the tag; None if there is no such tag."""
         tags = self._api.list_repo_refs(self.repo, repo_type="dataset").tags
         return next((ref.target_commit for ref in tags if ref.name == tag), None)
 
@@ -414,10 +414,7 @@ def _require(changed: Iterable[str]) -> None:
 
 
 def _there(file: LocalFile, anew: bool = False) -> bool:
-    """Return whether the file is still the one that is meant.
-
-    It is compared by its size, or by its bytes `anew`.
-    """
+    """Return whether the file is still the same, by size, or by bytes if `anew`."""
     if file.content is not None:
         return True
     there = file.file.is_file() and file.file.stat().st_size == file.size
@@ -429,9 +426,9 @@ def _source(file: LocalFile) -> str | bytes:
 
 
 def _groups(files: Files, paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the paths in groups that are sent one after the other.
+    """Yield the paths in groups that are sent one after another.
 
-    Files of equal contents, as empty ones are, come after the first of them: the client would send both of a group.
+    Copies of a file, such as empty ones, are in later groups than the first, since the client would send both.
     """
     first = {files[path].sha256: path for path in reversed(paths)}
     unique = [path for path in paths if first[files[path].sha256] == path]

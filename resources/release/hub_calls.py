@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _ATTEMPTS = 6
-"""On top of the client's own five for most requests: half an hour of trouble in all, and no longer."""
+"""Attempts on top of the client's own five for most requests: at most half an hour of trouble in all."""
 _LONGEST_WAIT = 900.0
-"""Seconds. The Hub's limits are per five minutes; whoever asks for more than three of those wants us to come back."""
+"""Seconds. The Hub's limits are per five minutes; a request to wait for more than three periods means to come back."""
 _BACKOFF = wait_random_exponential(multiplier=1, max=60)
 
 _AGAIN = frozenset(
@@ -32,10 +32,10 @@ _AGAIN = frozenset(
         HTTPStatus.TOO_MANY_REQUESTS,
     }
 )
-"""Besides what the server itself got wrong."""
+"""Temporary errors besides those of the server itself."""
 _SIGNED = re.compile(r"(?<=\S)\?\S+")
 _SAID = 200
-"""Characters of what the Hub says."""
+"""Most characters quoted from the Hub."""
 _FULL = ("quota", "storage limit", "storage space")
 _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_STORAGE})
 
@@ -43,15 +43,15 @@ _FULL_STATUS = frozenset({HTTPStatus.PAYMENT_REQUIRED, HTTPStatus.INSUFFICIENT_S
 class ChangedRelease(KopubError):
     """The release changed while it was being sent.
 
-    A second look is all it takes.
+    It only has to be read again.
     """
 
 
 def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) -> Result:
-    """Return the result of `work()`, retried after trouble that passes.
+    """Return the result of `work()`, retried after temporary errors.
 
-    Such trouble is a refused commit, a limit, a server or a line that failed. Each time `work` has to look at the
-    repository anew and do only what is left. Waits as long as the Hub asks for. Raises `HubError`, one line.
+    These are a refused commit, a limit, or a failure of the server or the network. Each time `work` has to look at the
+    repository again and do only what remains. Waits as long as the Hub requests. Raises `HubError`, one line.
     """
     import httpx2
 
@@ -73,7 +73,7 @@ def call_hub(work: Callable[[], Result], repo: str, log: Callable[[str], None]) 
     except KopubError:
         raise
     except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as error:
-        # Not chained: an error of the client can hold signed addresses and headers.
+        # Not chained, since an error of the client can contain signed addresses and headers.
         raise HubError(explain_hub_error(error, repo)) from None
 
 
@@ -88,7 +88,7 @@ def explain_hub_error(error: BaseException | None, repo: str) -> str:
         said = visible(_without_secrets(error.server_message or "no reason given"), _SAID)
         return f"{repo}: {_refusal(error, said, repo)}"
     said = visible(_without_secrets(str(error)), _SAID)
-    # The client reports what large file storage says as a ValueError.
+    # The client reports errors of large file storage as ValueError.
     what = (
         _full(repo) if _says_full(said) else f"the Hub cannot be reached, or its client gave up ({said}); run it again"
     )
@@ -132,9 +132,9 @@ def _pause(state: RetryCallState) -> float:
 
 
 def _retry_after(error: BaseException | None) -> float | None:
-    """Return the seconds that the Hub asks to wait for.
+    """Return the seconds for which the Hub requests a wait.
 
-    These are what `Retry-After` says, or the time until its rate limit begins anew.
+    They come from `Retry-After`, or are the time until its rate limit is reset.
     """
     from huggingface_hub.utils import parse_ratelimit_headers
 
@@ -149,7 +149,7 @@ def _retry_after(error: BaseException | None) -> float | None:
 
 
 def _cause(error: BaseException | None) -> BaseException | None:
-    """Return the Hub's own error, where the client wraps it into another."""
+    """Return the Hub's own error, if the client wrapped it in another."""
     from huggingface_hub.errors import HfHubHTTPError
 
     cause = error.__cause__ if error else None
@@ -167,7 +167,7 @@ def _full(repo: str) -> str:
 def _without_secrets(text: str) -> str:
     """Return the text without the token and without the queries of addresses.
 
-    Storage signs its addresses in what follows them.
+    The queries contain the storage's signatures.
     """
     from huggingface_hub import get_token
 
@@ -179,7 +179,7 @@ def _without_secrets(text: str) -> str:
 def _quiet() -> Iterator[None]:
     """Silence the client's own log lines and progress bars.
 
-    They hold signed addresses, and flood a run's log.
+    They contain signed addresses, and flood a run's log.
     """
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

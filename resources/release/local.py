@@ -1,6 +1,6 @@
 """A release in a folder of this machine, which `datasets.load_dataset` opens.
 
-It is also what is published elsewhere.
+It is also the source of what is published elsewhere.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -93,16 +93,16 @@ class LocalRelease(Engine):
     def recipe(self) -> dict[str, Any]:
         recipe = super().recipe()
         if self.corrections == "none":
-            # Releases from before there was such a choice stay current.
+            # Releases from before this setting existed stay current.
             del recipe["parameters"]["corrections"]
         return recipe
 
     def publish(self, shard: str, tables: ReleaseInput, images: PageImages | None = None) -> list[ReleasedFile]:
         """Replace the files of one shard and leave all others; equal tables give equal bytes.
 
-        `images` is called for each page in turn when `page_images` is set. Of the card only the YAML
-        follows, which loading depends on. Raises `StoreError` when a table or an image does not fit
-        the others, or a file cannot be written.
+        `images` is called for each page in turn if `page_images` is set. Of the card, only the YAML is updated, since
+        loading depends on it. Raises `StoreError` if a table or an image does not fit the others, or a file cannot be
+        written.
         """
         built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
         asked = {"pages": images if self.page_images else None}
@@ -112,7 +112,7 @@ class LocalRelease(Engine):
         with writing_shard(self.root, shard):
             with self._lock():
                 before = self._sums()
-                # A file is hashed anew by `finish` when a run dies before its new hash is written.
+                # If a run dies before the new hash of a file is written, `finish` hashes the file again.
                 self._write_sums({path: sha256 for path, sha256 in before.items() if path not in every.values()})
                 begun = self._write_first_yaml(shard, built)
             files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
@@ -120,12 +120,12 @@ class LocalRelease(Engine):
                 for path in dropped:
                     (self.root / path).unlink(missing_ok=True)
                 known = self._sums() | {file.path: file.sha256 for file in files}
-                # The same files keep their description: to read and write the YAML takes longer than a small file.
+                # Unchanged files keep their description, since the YAML takes longer than a small file.
                 if begun or known != before:
                     self._write_manifest(shard, files, dropped)
                     self._write_yaml(built, known)
-                    known = data_checksums(known)  # The texts are others now, until `finish`.
-                # Last: after a run that dies before, the next one sees that something is to be described.
+                    known = data_checksums(known)  # The texts are outdated until `finish`.
+                # Written last: if a run dies before, the next one sees that there is something to describe.
                 self._write_sums(known)
         return files
 
@@ -159,13 +159,13 @@ class LocalRelease(Engine):
 
     @contextmanager
     def locked(self) -> Iterator[Path]:
-        """Yield the folder, while no other process changes its description."""
+        """Yield the folder while no other process changes its description."""
         with self._lock():
             yield self.root
 
     @contextmanager
     def settled(self) -> Iterator[Mapping[str, str]]:
-        """Yield the hashes of the finished files by path, while no other process changes one."""
+        """Yield the hashes of the finished files by path while no other process changes any."""
         with self._lock():
             yield {path: sha256 for path, sha256 in self._sums().items() if (self.root / path).is_file()}
 
@@ -181,7 +181,7 @@ class LocalRelease(Engine):
 
     @property
     def staged(self) -> "LocalRelease":
-        """A release beside this one, for files of shards that no release holds yet."""
+        """The release beside this one for files of shards that are not released yet."""
         return self.beside("staging")
 
     def beside(self, name: str) -> "LocalRelease":
@@ -211,7 +211,7 @@ class LocalRelease(Engine):
     def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
         """Name the configs and their features in the card before there is a file.
 
-        A file that no card names is not loaded. Returns whether no card named any.
+        A file that no card names is not loaded. Returns whether the card named none before.
         """
         if self._card()[0].get("configs"):
             return False
@@ -225,7 +225,7 @@ class LocalRelease(Engine):
     def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
         """List the files of a shard in the manifest as they are now.
 
-        A manifest that is not there yet is written by `finish`.
+        A manifest that does not exist yet is written by `finish`.
         """
         try:
             before = parse_manifest((self.root / MANIFEST).read_bytes())
@@ -238,7 +238,7 @@ class LocalRelease(Engine):
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
         listed, body = self._card()
-        # The features of a table without rows do not count: no width of vectors is wrong for none.
+        # The features of an empty table do not count, since no width is wrong for no vectors.
         asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
         if all(is_listed(config, features, listed) for config, features in asked.items()):
             data = stamp_configs(listed, known)
@@ -249,7 +249,7 @@ class LocalRelease(Engine):
     def _card(self) -> tuple[dict[str, Any], str]:
         """Return the YAML and body of the card.
 
-        Nobody else writes it, so one that was damaged is made anew.
+        Only releases write it, so a damaged one is made anew.
         """
         path = self.root / CARD
         try:
@@ -277,7 +277,7 @@ def _write_text(text: str, path: Path) -> None:
 def writing_shard(root: Path, shard: str) -> Iterator[None]:
     """Mark `shard` of the release in `root` as being written.
 
-    The mark of a process that is killed ends with it.
+    The mark ends with its process, even if that is killed.
     """
     lock = _locks_folder(root) / f"{shard}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -288,7 +288,7 @@ def writing_shard(root: Path, shard: str) -> Iterator[None]:
 def wait_for_writers(root: Path, seconds: float) -> bool:
     """Wait until no shard is being written, and return whether one was.
 
-    It waits for each at most `seconds`.
+    It waits at most `seconds` for each.
     """
     waited = False
     for lock in sorted(_locks_folder(root).glob("*.lock")):
@@ -298,7 +298,7 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
         except Timeout:
             waited = True
         except OSError:
-            # A lock cannot be taken without write access, and a copy that is only read has no writers.
+            # Without write access a lock cannot be taken, but a read-only copy has no writers.
             continue
         try:
             with FileLock(lock, timeout=seconds):
@@ -311,7 +311,7 @@ def wait_for_writers(root: Path, seconds: float) -> bool:
 def _locks_folder(root: Path) -> Path:
     """Return the folder of the locks, which lies beside the release.
 
-    It is no part of the release. A release may be called `.` by whoever is in its folder.
+    It is no part of the release. From within its folder, a release may be given as `.`.
     """
     whole = root.resolve()
     return whole.parent / f"{whole.name}.locks"

@@ -1,6 +1,6 @@
 """Describes a release, and pushes a whole one to the Hub.
 
-It pushes only when a run or a person says so.
+It pushes only if a run or a person requests it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ from resources.store.table_source import FooterCache
 from resources.store.table_store import ShardStore
 
 _LOOKS = 3
-"""Times to look again when another run begins to write a shard in the very moment."""
+"""Times to look again if another run begins to write a shard at that very moment."""
 
 Log = Callable[[str], None]
 
@@ -39,9 +39,8 @@ def publish(
 ) -> HubPush:
     """Push the release to the repository, if it is whole and fit, and tag it.
 
-    A release that lacks shards of the corpus is pushed and gets no tag; without `tag` the name is made from the
-    contents, so that equal releases have one. Raises `ClosedGate` or `StoreError` before anything is sent, and
-    `HubError`.
+    A release that lacks shards of the corpus is pushed without a tag; by default the tag is made from the contents, so
+    that equal releases have the same. Raises `ClosedGate` or `StoreError` before anything is sent, and `HubError`.
     """
 
     def read() -> Mapping[str, LocalFile]:
@@ -55,20 +54,20 @@ def publish(
             raise ClosedGate(
                 f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
             )
-        # The card counts too: one that says something else is another release.
+        # The card counts too: with a different card it is another release.
         return None if missing else tag or f"release-{release_digest(files)[:12]}"
 
     hub.require_repo()
     files = read()
-    name(files)  # Raises before the Hub is asked.
+    name(files)  # Raises before the first request to the Hub.
     return hub.push(read, f"{about.title}: {len(released(files))} of {len(about.shards)} shards", name, log)
 
 
 def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
-    """Return the files of the release, with a card of this moment.
+    """Return the files of the release, with a present card.
 
-    No other run may be writing one of its shards. Raises `StoreError` for a shard that a run was killed in: its files
-    are of two runs.
+    No other run may be writing one of its shards. Raises `StoreError` for a shard whose files are of two runs because
+    one was killed.
     """
     files = _describe_files(about, release, store)
     if not released(files):
@@ -104,7 +103,7 @@ def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
 
 
 def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
-    """Return SHA-256 by path of the data files of each shard."""
+    """Return the SHA-256 of each shard's data files by path."""
     found: dict[str, dict[str, str]] = {}
     for path, file in files.items():
         if match := DATA_PATH.fullmatch(path):
@@ -123,9 +122,9 @@ def describe(
 ) -> ReleaseDescription:
     """Return the description of the release.
 
-    `engines` are those behind the assets: each says its limits. `made_from` are, by released shard and asset, the
-    contents that its files were made from. Scores of other vectors, texts or readings than those are left out, and said
-    to be missing.
+    `engines` are those behind the assets, each of which states its limits. `made_from` has, by released shard and
+    asset, the contents from which its files were made. Scores of other vectors, texts or readings are left out and
+    reported as missing.
     """
     scores, problems = _retrieval(store, made_from)
     reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
@@ -151,7 +150,7 @@ def describe(
 def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[run_records.SelfTest]:
     """Return the last result of every engine behind the tables, once each.
 
-    A section has two while an upgrade is under way.
+    A section has two engines while an upgrade is under way.
     """
     footers, found = FooterCache(store), {}
     for asset in assets:
@@ -188,8 +187,8 @@ def reading_scores(
 ) -> tuple[list[pa.Table], list[str]]:
     """Return the reading scores of the corpus and of its benchmarks, with the problems.
 
-    The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` is what the
-    release was made from. Scores of other readings are left out, and said to be missing.
+    The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` has the contents
+    from which the release was made. Scores of other readings are left out and reported as missing.
     """
     found: list[pa.Table] = []
     problems: list[str] = []

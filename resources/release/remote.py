@@ -1,7 +1,7 @@
 """A release on object storage, published whole by replacing one small file.
 
-`<url>/release.json` names the folder, `<url>/versions/<digest>`; both hold what a release folder on a disk holds. A new
-release is uploaded beside the old one, and then `release.json` is replaced by one request. The one before is kept for
+`<url>/release.json` names the folder, `<url>/versions/<digest>`, with the files of a release folder on a disk. A new
+release is uploaded beside the old one, and then `release.json` is replaced by one request. The previous one is kept for
 readers who have begun with it.
 """
 
@@ -25,16 +25,16 @@ from resources.store.objects import Objects
 POINTER, VERSIONS = "release.json", "versions"
 _LOCK = ".locks/release"
 _OURS = re.compile(rf"{VERSIONS}/[0-9a-f]{{16}}/|\.locks/")
-"""The files that an upload leaves when it is killed before `release.json` names a release."""
+"""The files left by an upload that is killed before `release.json` names its release."""
 _AT_ONCE = 8
-"""Files on their way at a time."""
+"""Files in transfer at a time."""
 
 Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class PublishedRelease:
-    """The release at a URL as it was when it was opened.
+    """The release at a URL as it was when opened.
 
     `folder` is the URL of its files.
     """
@@ -46,7 +46,7 @@ class PublishedRelease:
     def at(cls, url: str) -> "PublishedRelease":
         """Return the release that is published at a URL.
 
-        A copy of a release folder there counts too. Raises `StoreError`.
+        It may also be a copy of a release folder. Raises `StoreError`.
         """
         url = url.rstrip("/")
         objects, root = Objects.at(url)
@@ -63,13 +63,13 @@ class PublishedRelease:
         return parse_manifest(self._get(MANIFEST))
 
     def download(self, folder: Path) -> None:
-        """Download all files into a folder, also those that no release has.
+        """Download all files into a folder, even those foreign to a release.
 
         Raises `StoreError`.
         """
         objects, root = Objects.at(self.folder)
         below = (path.removeprefix(f"{root}/") for path in objects.below(root))
-        # A release that was copied to a URL as a folder may be published over, and lies beside the new one then.
+        # A release copied to the URL as a folder may be published over; it then lies beside the new one.
         paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
         if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
             raise StoreError(f"{self.folder} holds {visible(strange)}, which is no file of a release: remove it")
@@ -97,7 +97,7 @@ class PublishedRelease:
 
 
 def require_ours_at(url: str) -> None:
-    """Raise `StoreError` where anything else than releases lies at a URL."""
+    """Raise `StoreError` if anything other than releases lies at a URL."""
     objects, root = Objects.at(url)
     if _current_folder(objects, root) is not None or objects.has(f"{root}/{MANIFEST}"):
         return
@@ -110,9 +110,9 @@ def require_ours_at(url: str) -> None:
 def publish_to(url: str, folder: Path, log: Log) -> str | None:
     """Publish the release of a folder, whole, at a URL.
 
-    Returns the URL of its files, None where it lacks shards of the corpus. One process of all nodes does so at a time.
-    Files that the release there has already are copied by the storage. A process that is killed leaves the release
-    before. Raises `StoreError`, also where anything else lies at the URL, and `LockLost`.
+    Returns the URL of its files, or None if it lacks shards of the corpus. Only one process of all nodes publishes at a
+    time. The storage itself copies files that the release there already has. If the process is killed, the previous
+    release stays. Raises `StoreError`, also if anything else lies at the URL, and `LockLost`.
     """
     require_ours_at(url)
     url, files = url.rstrip("/"), local_files(folder)
@@ -146,7 +146,7 @@ def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]
 
 
 def _current_folder(objects: Objects, root: str) -> str | None:
-    """Return the folder that is published now, relative to the URL."""
+    """Return the published folder, relative to the URL."""
     try:
         return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
     except FileNotFoundError:
@@ -187,7 +187,7 @@ def _sizes(objects: Objects, folder: str) -> dict[str, int]:
 
 
 def _hashes(objects: Objects, folder: str) -> dict[str, str]:
-    """Return SHA-256 by path of the files of a published release."""
+    """Return the SHA-256 of a published release's files by path."""
     try:
         return {path: file.sha256 for path, file in parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files.items()}
     except (FileNotFoundError, StoreError):
@@ -195,7 +195,7 @@ def _hashes(objects: Objects, folder: str) -> dict[str, str]:
 
 
 def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
-    """Remove the files of other releases, and the rest of killed uploads."""
+    """Remove the files of other releases, and the remains of killed uploads."""
     folders = tuple(f"{root}/{each}/" for each in keep if each)
     for_removal = []
     for path in objects.below(f"{root}/{VERSIONS}"):

@@ -44,15 +44,15 @@ from resources.store.corpus_tables import DOCUMENT_CHUNKS
 
 Item = TypeVar("Item")
 Count = Callable[[Path, Mapping[str, Sequence[str]]], features.Counts]
-"""A function that counts the rows that `datasets` gives of the named shards, by config."""
+"""Counts the rows that `datasets` returns for the named shards, by config."""
 
 _HASHED = tuple(name for name in TEXTS if name != CHECKSUMS)
 _SHOWN = 200
-"""Characters of what a library or a path says."""
+"""Most characters quoted from a library's message or a path."""
 _LOOKS = 3
-"""Looks at a release that is being written."""
+"""Most looks at a release that is being written."""
 _PATIENCE = 60.0
-"""Seconds that writing a shard may take until the next look."""
+"""Seconds to wait for a shard that is being written before the next look."""
 
 
 def verify(
@@ -60,14 +60,14 @@ def verify(
 ) -> Iterator[str]:
     """Yield a line for each fault of the release in `folder`.
 
-    `shards` are the ones to look into, all when left out: their files are read, a shard and a few columns at a time.
-    `load` also counts the rows that `datasets` gives of every config; `count` says how. A release that a run writes
-    meanwhile is looked at again, for what does not fit then may fit when it is done.
+    `shards` are those to check, by default all: their files are read, a shard and a few columns at a time. `load` also
+    counts the rows that `datasets` returns for every config, by `count`. A release that a run writes meanwhile is
+    checked again, since faults may disappear when the run is done.
     """
     for _ in range(_LOOKS):
         before = _description(folder)
         found = list(_problems(folder, shards, load, count))
-        # Only a whole release has to fit: the shards of one run are written by nobody else.
+        # Only a whole release may change meanwhile: the shards of one run are written by no other.
         if (
             not found
             or shards is not None
@@ -81,7 +81,7 @@ def verify(
 def unproved(folder: Path) -> list[str]:
     """Return a line that names the texts without a checksum, if there are any.
 
-    Checksums of an older version list data files alone.
+    Checksums of an older version list only data files.
     """
     sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
     left_out = [name for name in _HASHED if name not in sums]
@@ -106,7 +106,7 @@ def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: C
         yield visible(str(error), _SHOWN)
         return
     chosen = _ChosenShards(folder, inventory, listed, shards)
-    # Joins are between columns, so those have to be right.
+    # Joins need the columns, so those have to be right first.
     broken = [*chosen.files(), *_texts(folder), *(_strangers(folder) if shards is None else ())] or list(
         chosen.schema()
     )
@@ -137,9 +137,9 @@ def _texts(folder: Path) -> Iterator[str]:
 
 
 def _strangers(folder: Path) -> Iterator[str]:
-    """Yield the files that no release has.
+    """Yield the files that do not belong to a release.
 
-    Those that git and the Hub's client keep beside one are not counted.
+    Files that git and the Hub's client keep beside one are ignored.
     """
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder).as_posix()
@@ -163,10 +163,9 @@ def _lacking(listed: ReleaseManifest) -> Iterator[str]:
 
 @contextmanager
 def fetch_release(release: str, revision: str | None) -> Iterator[Path]:
-    """Yield the folder that `release` names, downloaded where that is needed.
+    """Yield the folder that `release` names, downloaded if necessary.
 
-    One at a URL is removed in the end; one of the Hub is downloaded into the Hub's cache, or taken from it. Raises
-    `StoreError`.
+    The download from a URL is removed in the end; that from the Hub is in the Hub's cache. Raises `StoreError`.
     """
     if is_url(release):
         with tempfile.TemporaryDirectory(prefix="kopub-verify-") as folder:
@@ -196,7 +195,7 @@ def _folder_or_repository(release: str, revision: str | None) -> Path:
 
 @dataclass(frozen=True)
 class _ChosenShards:
-    """The shards of a release that are looked into."""
+    """The shards of a release that are checked."""
 
     folder: Path
     inventory: Inventory
@@ -206,7 +205,7 @@ class _ChosenShards:
     def files(self) -> Iterator[str]:
         """Check that exactly the listed files are there, with hash, size and rows.
 
-        Shards that are not chosen do not count: another run may be writing them.
+        Other shards are ignored, since another run may be writing them.
         """
         known = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
         listed = self._chosen(self.listed.files)
@@ -281,7 +280,7 @@ def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: 
 
 
 _NAMED, _ID_SHOWN = 3, 80
-"""Ids that a line names as examples, and how much of each."""
+"""Ids that a line names as examples, and most characters of each."""
 _JPEG = b"\xff\xd8\xff"
 _PICTURES = 100
 """Crops in memory at a time."""
@@ -290,10 +289,10 @@ Regions = set[tuple[str, int]]
 
 
 def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
-    """Yield a line for everything that does not join in `shards`.
+    """Yield a line for every failed join in `shards`.
 
-    Of the other shards only the ids are read. A release that is not `complete` may have queries about pages that are
-    still to come.
+    Only the ids of the other shards are read. A release that is not `complete` may have queries about pages yet to
+    come.
     """
     pages = Counter(_ids(folder, inventory, "pages", "page_id"))
     yield from _name_ids("pages has ids twice", _twice(pages))
@@ -341,7 +340,7 @@ class _ShardJoins:
         yield from self._crops(set(regions))
 
     def figures(self) -> Iterator[str]:
-        """Check that each figure is a region of a known page, and comes once."""
+        """Check that each figure is a region of a known page, and occurs once."""
         for config in FIGURE_CONFIGS:
             if not (self._folder / part_path(config, self._shard)).is_file():
                 continue
@@ -351,7 +350,7 @@ class _ShardJoins:
             yield from self._problem(f"{config} has figures twice", _twice(found))
 
     def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
-        """Check that chunks come once, and that their places are regions.
+        """Check that chunks occur once, and that their places are regions.
 
         Only places on pages of this shard are compared with regions. Pages are looked up in `pages`, unless it is None.
         """
@@ -369,7 +368,7 @@ class _ShardJoins:
         yield from self._problem("chunks has places that are no regions", lost)
 
     def corrections(self) -> Iterator[str]:
-        """Check that each correction is of a known page, and comes once."""
+        """Check that each correction is of a known page, and occurs once."""
         if not (self._folder / part_path(CORRECTIONS, self._shard)).is_file():
             return
         found = self._read(CORRECTIONS, ["id", "page_id"])
@@ -384,7 +383,7 @@ class _ShardJoins:
         pages = set(self._page_ids)
         for asset in sorted(set(of_pages["asset"].to_pylist())):
             found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
-            # A document has one row, that of its first page.
+            # A document has a single row, under its first page.
             lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - found
             yield from self._problem(f"lineage lacks pages of {asset}", lacking)
             yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
@@ -392,7 +391,7 @@ class _ShardJoins:
     def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
         """Check that judgements are about known queries and pages.
 
-        Pages are checked only where they are known.
+        Pages are checked only if they are known.
         """
         qrels = self._read("qrels", ["query-id", "corpus-id"])
         asked, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
@@ -436,7 +435,7 @@ def _twice(counts: Counter[str]) -> Iterator[str]:
 
 
 def _is_picture(image: Mapping[str, Any] | None) -> bool:
-    """Return whether a crop is in an image format that crops are written in."""
+    """Return whether a crop is in one of the image formats of crops."""
     return image is not None and (image["bytes"] or b"").startswith(_JPEG)
 
 
