@@ -1,1 +1,1 @@
-"""Profiles, pins and overrides, and the configured resources that they make."""
+"""Profiles, pins and overrides, and the resources configured by them."""

@@ -107,8 +107,8 @@ class Documents(Resource):
 class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
 
-    The limits of a release close the way to the Hub and no other: a folder with a lost page is still
-    made, and says so, because whoever made the corpus needs it to see what was lost.
+    The limits of a release only close the way to the Hub: a folder with a lost page is still made, and says so, because
+    the makers of the corpus need it to see what was lost.
     """
 
     max_empty_jump: float = Field(
@@ -127,7 +127,7 @@ class Gates(Resource):
         default=0.01,
         ge=0,
         le=1,
-        # A question has one page that answers it, so a share lost is as much recall lost; 0.01 is below what 600
+        # Each question has one page that answers it, so a lost share costs as much recall; 0.01 is less than 600
         # questions can tell from chance (a standard error of 0.015).
         description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
     )
@@ -142,7 +142,7 @@ class Gates(Resource):
         default=0.1,
         ge=0,
         le=1,
-        # Scanned tables, forms and drawings are doubted even when they are read right, so a normal corpus has some.
+        # Scanned tables, forms and drawings are doubted even if read correctly, so a normal corpus has some.
         description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
     )
     self_test_override: str = Field(
@@ -182,7 +182,7 @@ class Gates(Resource):
     def _place(cls, folders: dict[str, str]) -> dict[str, str]:
         """Return the folders as absolute paths.
 
-        A relative folder lies below the checkout, as all folders of a profile.
+        A relative folder lies below the checkout, like all folders of a profile.
         """
         return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}
 
@@ -236,7 +236,7 @@ class Upgrades(BaseModel):
     def _minutes(cls, value: Any) -> Any:
         """Return the time of day that YAML may have read as a number.
 
-        YAML 1.1 takes an unquoted 22:00 for a number of base 60.
+        YAML 1.1 reads an unquoted 22:00 as a number in base 60.
         """
         if isinstance(value, int) and 0 <= value < _DAY:
             return time(*divmod(value, _HOUR))
@@ -262,13 +262,13 @@ class Upgrades(BaseModel):
 
     @property
     def cron(self) -> str:
-        """The cron schedule of the beginning of every night."""
+        """The cron schedule for the beginning of every night."""
         return f"{self.start.minute} {self.start.hour} * * *"
 
     def is_night(self, now: datetime) -> bool:
         """Return whether work may be started at `now`, which knows its time zone."""
         local = now.astimezone(ZoneInfo(self.timezone)).time()
-        # By wall clock: a night that begins in the evening ends on the next day.
+        # This is by wall clock, since a night that begins in the evening ends on the next day.
         since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
         return since_start % _DAY < length % _DAY
 
@@ -316,7 +316,7 @@ class ReadingRoom(BaseModel):
 
     @property
     def port(self) -> int:
-        """The port of an address of this machine; else the usual one."""
+        """The port of an address on this machine, or else the usual one."""
         parts = urlsplit(self.url or LOCAL)
         local = parts.hostname in ("127.0.0.1", "localhost")
         return (local and parts.port) or urlsplit(LOCAL).port or 0

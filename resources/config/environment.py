@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A value as text, for the key at `path`, whose first part is a section.
+    """A value as text for the key at `path`, whose first part is a section.
 
-    `source` is how a person wrote the key.
+    `source` is the key as a person wrote it.
     """
 
     source: str
@@ -44,8 +44,8 @@ def overrides_of(
 ) -> tuple[list[Override], list[Override]]:
     """Return the overrides of sections, and those of pins, by the dotted keys of `--set`.
 
-    A key begins with a section (recognition.prompts.table) or a pin (glm_ocr.revision). Raises `ConfigError`
-    for a key that begins otherwise.
+    A key begins with a section (recognition.prompts.table) or a pin (glm_ocr.revision). Raises `ConfigError` for any
+    other key.
     """
     sections = list(sections)
     of_sections, of_pins = [], []
@@ -69,8 +69,8 @@ def overrides_of(
 def put(override: Override, values: dict[str, Any], model: Any) -> None:
     """Set the value of an override in `values`, which are of type `model`.
 
-    A text becomes a list or a mapping where the type demands one, by JSON. All other types make sense of
-    texts by themselves. Raises `ConfigError`.
+    If the type demands a list or a mapping, the text is parsed as JSON. All other types accept texts themselves. Raises
+    `ConfigError`.
     """
     annotation, _ = annotation_at(model, override.path)
     value = _value(override, annotation)
@@ -133,12 +133,12 @@ SECTIONS = (
     "search",
     "reading_room",
 )
-"""The sections of a profile, by name: the profile itself has their types, and loads every engine for them."""
+"""The names of a profile's sections; the module of profiles has their types, and loads every engine for them."""
 VALUES = ("shards_per_run",)
-"""Its keys that are no sections."""
+"""The keys of a profile that are not sections."""
 PREFIX = "KOPUB_"
 BETWEEN = "__"
-"""Between the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
+"""The separator of the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
 
 VARIABLES: Mapping[str, str] = {
     "KOPUB_HOME": "Folder of this machine, never a URL: what is made and has no other place; `data` when unset. A "
@@ -152,7 +152,7 @@ VARIABLES: Mapping[str, str] = {
     GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
     PADDLEOCR_VL: "In the `env` of a PaddleOCR-VL server: the same.",
 }
-"""The variables that override no key of a profile, with what they are for."""
+"""The variables that override no key of a profile, with their purposes."""
 
 _FOR_TESTS = f"{PREFIX}TEST_"
 _OF_A_CLUSTER = re.compile(r"KOPUB_(.*_)?(SERVICE_(HOST|PORT(_.*)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
@@ -172,9 +172,9 @@ class Environment:
 
 
 def read_environment(environ: Mapping[str, str]) -> Environment:
-    """Return the variables of `environ` that begin with `KOPUB_`.
+    """Return the variables of `environ` that begin with `KOPUB_`, in any case.
 
-    In upper or lower case. Raises `ConfigError`.
+    Raises `ConfigError`.
     """
     variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith(PREFIX)}
     overrides = []
@@ -197,9 +197,9 @@ def _is_known(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    """Say that no setting has this name, and name the near ones.
+    """Return a message that no setting has this name, with similar names.
 
-    What follows the section of a key stays as it is.
+    The part of a key after its section stays as it is.
     """
     bare = name.removeprefix(PREFIX)
     head, between, key = bare.partition(BETWEEN)
@@ -228,7 +228,7 @@ STORE, CORPUS = "store", "corpus"
 
 
 class _Store(BaseModel):
-    """The one key of the section that says where tables lie."""
+    """The only key of the section that says where tables lie."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -287,8 +287,8 @@ class Location:
 def locate(environ: Mapping[str, str]) -> Location:
     """Return the home and the tables that these environment variables name.
 
-    Their profile names the tables. Raises `ConfigError`. Of the profile these places alone are looked at: other
-    mistakes in it are found by the commands that use it.
+    Their profile names the tables. Raises `ConfigError`. Only these places in the profile are checked; other mistakes
+    in it are found by the commands that use it.
     """
     environment = read_environment(environ)
     profile = find_profile(environment.profile)
@@ -307,7 +307,7 @@ def locate(environ: Mapping[str, str]) -> Location:
 
 
 def _absolute(profile: str, section: str, url: str) -> str:
-    """Return the absolute path, or the URL that a package opens; empty for none."""
+    """Return the absolute path, or the URL that a package can open; empty for none."""
     try:
         return store_url(url) if url else url
     except ValueError as error:

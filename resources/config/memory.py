@@ -1,4 +1,4 @@
-"""The memory of a card that the parts of a profile take, by arithmetic."""
+"""Computes the memory of a card that the parts of a profile take."""
 
 import re
 from collections import Counter, defaultdict
@@ -18,8 +18,8 @@ _SHARE = 0.92
 _CONTEXT = 500_000_000
 """The CUDA context of a server's process, its kernels and its graphs."""
 _KEPT = {"fp8": 0.62, "bitsandbytes": 0.42, "awq": 0.42, "gptq": 0.42}
-"""The part of the weights that quantization leaves: embeddings and encoders stay. vLLM says 1.34 GB of GLM-OCR's 2.2
-in FP8; the others are estimated from it."""
+"""Share of the weights' size after quantization, which spares embeddings and encoders. vLLM reports 1.34 GB for
+GLM-OCR's 2.2 in FP8; the others are estimated from it."""
 _UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30, "t": 10**12, "T": 2**40}
 """The units of vLLM's own arguments."""
 
@@ -32,7 +32,7 @@ class ServerMemory:
     cache: int
     activations: int
     cache_is_fixed: bool
-    """True where the profile says its size; else it is what the server's share leaves."""
+    """True if the profile sets its size; otherwise it is the rest of the server's share."""
 
     @property
     def total(self) -> int:
@@ -45,21 +45,21 @@ class ServerMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDemand:
-    """The memory that one part of a profile takes of one GPU."""
+    """The memory of one GPU that one part of a profile takes."""
 
     who: str
     gpu: int
     share: float = 0.0
     bytes: int = 0
     shares_gpu: bool = True
-    """False for a server that has others stopped while it runs."""
+    """False for a server that stops the others while it runs."""
     server: ServerMemory | None = None
-    """The parts of a server's, where its model's are known."""
+    """The parts of a server's memory, if those of its model are known."""
 
     def of(self, total: int) -> int:
-        """Return the bytes that it takes of a GPU with `total` bytes.
+        """Return the bytes that it takes on a GPU with `total` bytes.
 
-        A server's share must be free, and it may take more.
+        A server's share must be free, and the server may take more.
         """
         return max(int(self.share * total), self.least) + self.bytes
 
@@ -69,10 +69,7 @@ class MemoryDemand:
         return self.server.total if self.server else 0
 
     def exceeds_share(self, total: int) -> bool:
-        """Return whether a server's share leaves one request's cache no room.
-
-        The share is of `total`.
-        """
+        """Return whether a server's share of `total` has no room for one request's cache."""
         return self.server is not None and not self.server.cache_is_fixed and self.least > self.share * total
 
     def __str__(self) -> str:
@@ -82,7 +79,7 @@ class MemoryDemand:
 
 
 def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
-    """Return what servers and engines take, GPU by GPU, of `count` that torch sees.
+    """Return the demands of servers and engines on each of the `count` GPUs of torch.
 
     Sections with equal servers share one.
     """
@@ -102,7 +99,7 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
 
 
 def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
-    """Return the demands that hold a GPU of `total` bytes together when it is fullest."""
+    """Return the simultaneous demands on a GPU of `total` bytes when it is fullest."""
     alone: dict[str, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:
         if not ask.shares_gpu:
@@ -115,9 +112,9 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
 
 
 def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
-    """Return in words what a profile's parts take of its card.
+    """Return in words how much of its card each part of a profile takes.
 
-    Empty where none takes any.
+    Empty if no part takes any.
     """
     asks = [ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes]
     parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
@@ -129,7 +126,7 @@ def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
 
 
 def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
-    """Raise `ConfigError` with the sums where a profile can never work on its card."""
+    """Raise `ConfigError` with the sums if a profile can never work on its card."""
     total = int(card.memory_gb * 2**30)
     by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
     for ask in memory_demands(engines, 1):
@@ -153,14 +150,14 @@ def _of_server(sections: str, server: VLLMServer, model: ModelMemory | None, cou
     width = server.tensor_parallel
     groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
     parts = model and _parts(server, model)
-    # A CPU build has no GPU; replicas are given the groups by turns.
+    # A CPU build has no GPU; groups are assigned to replicas in turn.
     for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
         for gpu in groups[replica % len(groups)]:
             yield MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts)
 
 
 def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
-    """Return a server's parts; its cache holds at least one request of the greatest length."""
+    """Return a server's parts; its cache holds at least one longest request."""
     files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
     weights = sum(file.stat().st_size for file in files) or model.weights
     kept = _KEPT.get(server.quantization or "", 1.0)
@@ -172,9 +169,6 @@ def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
 
 
 def _bytes(size: str) -> int:
-    """Return the bytes of a size as vLLM takes it.
-
-    0 for one that it will refuse.
-    """
+    """Return the bytes of a size as vLLM reads it, 0 if it refuses."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
     return int(float(found[1]) * _UNITS[found[2]]) if found else 0

@@ -10,17 +10,17 @@ PROFILES = ROOT / "profiles"
 PINS = PROFILES / "models.yaml"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]+:")
-"""Two characters or more before the colon: one is a drive of Windows."""
+"""At least two characters before the colon, since a single one is a Windows drive."""
 _URL = re.compile(_SCHEME.pattern + "/")
 _WITHOUT_PATH = frozenset({"memory"})
-"""Protocols whose URL may name no bucket or folder."""
+"""Protocols whose URLs need not name a bucket or folder."""
 
 
 def placed(folder: str | Path) -> Path:
     """Return `folder` as an absolute path, wherever a command starts.
 
-    A relative folder lies below the checkout; where KoPub is installed, below the current folder. Raises `ValueError`
-    for a URL, for a file, and for what cannot be a path.
+    A relative folder lies below the checkout, or below the current folder if KoPub is installed. Raises `ValueError`
+    for a URL, a file, or text that cannot be a path.
     """
     if _URL.match(str(folder)):
         raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
@@ -58,9 +58,9 @@ def _base() -> Path:
 
 
 def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
-    """Return protocol and path of one link of a chained URL.
+    """Return protocol and path of one link of a URL like `simplecache::s3://bucket`.
 
-    Such as `simplecache::s3://bucket`. A package must open it.
+    An installed package must be able to open it.
     """
     import fsspec
 

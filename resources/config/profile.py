@@ -41,7 +41,7 @@ SERVER = "server"
 class Section(BaseModel):
     """The keys of a section.
 
-    Values are of the declared types; texts are taken for numbers where one is declared.
+    Values have the declared types; texts are converted if a number is declared.
     """
 
     model_config = ConfigDict(
@@ -84,7 +84,7 @@ def takes_pin(engine: type[Engine]) -> bool:
 
 
 def make(section: Section, where: str) -> Any:
-    """Return the resource of a section that stands at `where`.
+    """Return the resource of the section at `where`.
 
     Raises `ConfigError`.
     """
@@ -135,17 +135,17 @@ OTHERS: Mapping[str, type[BaseModel]] = {
     "search": Search,
     "reading_room": ReadingRoom,
 }
-"""The sections that choose no engine."""
+"""The sections that do not choose an engine."""
 
 _SHAPES = ("pdf",)
-"""Sections that decide what tables hold, so that a plan can be asked of another value."""
+"""Sections that decide the contents of tables, so that a plan can be made for another value."""
 
 PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
     ("store", "url"): ("store", store_url),
     ("release", "folder"): ("release", store_url),
     ("release", "made_in"): ("release", placed),
 }
-"""Keys that say where something lies: the folder in the home when left out, and what makes a path absolute."""
+"""Keys that name a place: the default folder in the home, and the function that makes a path absolute."""
 
 _CHOICES = ("engine", "model")
 """Keys of every section that choose the engine and its weights."""
@@ -176,10 +176,10 @@ PROTOCOLS: Mapping[str, type[Engine]] = {
 """The protocol of each section's engines. The entry point group of a section is `kopub.<section>`."""
 
 LEFT_OUT: Mapping[str, str] = {"notes": "none", "reranking": "none"}
-"""The engine of a section that a profile leaves out; the other sections must be there."""
+"""The engine of a section that a profile leaves out; the other sections are required."""
 SECTIONS = (*PROTOCOLS, *OTHERS)
 VALUES = tuple(_Profile.model_fields)
-"""Keys of a profile that are no sections."""
+"""Keys of a profile that are not sections."""
 
 
 def checked_profile(
@@ -190,9 +190,9 @@ def checked_profile(
     overrides: Sequence[Override] = (),
     changes: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the profile `written`, with a validated section at the name of each.
+    """Return the profile `written`, with a validated section under each name.
 
-    `overrides` are of the environment and `changes` those of `--set`, which come last. Raises `ConfigError`.
+    `overrides` come from the environment and `changes` from `--set`, which is applied last. Raises `ConfigError`.
     """
     changed, changed_pins = overrides_of(changes or {}, (*PROTOCOLS, *_SHAPES), pins)
     overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
@@ -228,7 +228,7 @@ def checked_profile(
 def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseModel]:
     """Return the schema of a profile with these engines.
 
-    `engines` has the name and class of each by its section.
+    `engines` has the name and class of each engine by section.
     """
     sections: dict[str, Any] = {
         **{section: (engine_section(*engine), Field()) for section, engine in engines.items()},
@@ -251,7 +251,7 @@ def _chooses(path: Sequence[str]) -> bool:
 
 
 def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
-    """Return the engines that a profile names, each by its section with its name."""
+    """Return the names and classes of a profile's engines by section."""
     found = find_engines()
     engines = {}
     for section in PROTOCOLS:
@@ -359,9 +359,9 @@ def find_engines() -> dict[str, EntryPoints]:
 
 
 def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
-    """Return the engine of that name.
+    """Return the engine called `name`.
 
-    Imports the module of this engine only. Raises `ConfigError`.
+    Imports only the module of this engine. Raises `ConfigError`.
     """
     points = found[section].get(name) if isinstance(name, str) else None
     if points is None:
@@ -373,7 +373,7 @@ def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) ->
     where = f"{section}.engine {name!r} of {_package(point)} ({point.value}) cannot be used"
     try:
         engine = point.load()
-    except Exception as error:  # the module of somebody else may raise anything
+    except Exception as error:  # a third party's module may raise anything
         raise ConfigError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
     if problem := _problem_with(engine, PROTOCOLS[section]):
         raise ConfigError(f"{where}: {problem}")

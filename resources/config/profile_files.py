@@ -1,4 +1,4 @@
-"""Profiles and model pins as they stand in their files."""
+"""Profiles and model pins as written in their files."""
 
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
@@ -56,15 +56,15 @@ class Profile:
 
 
 EXTENDS = "extends"
-"""The key of a profile that names another one, to which it is an addition."""
+"""The key of a profile that names another profile, which it extends."""
 _CARD = "card"
 """The key that describes the card."""
 _READER, _BY_MEMORY = "reader", "cards"
-"""Keys of a reader's file: what is published of it, and what it needs otherwise, by least memory of a card in GB."""
+"""Keys of a reader's file: facts published about it, and different settings by least memory of a card in GB."""
 _READERS = PROFILES / "readers"
 """Readers that can be put on the profile of a card: `rtx4090+paddleocr_vl`."""
 _OF_THE_CARD = ("server", "in_flight", "processes", "threads", "line_height")
-"""Keys of `recognition` that another reader takes over; of `server`, all but these:"""
+"""Keys of `recognition` that another reader takes over; from `server`, all except these:"""
 _OF_THE_MODEL = ("model", "revision", "env", "extra_flags", "mm_processor", "max_image_tokens", "speculative")
 
 Pins = dict[str, Pin]
@@ -74,7 +74,7 @@ _PINS = TypeAdapter(Pins)
 def find_profile(name: str, said: str = "profile ") -> Profile:
     """Return the profile of a name or path, or of a card with a reader.
 
-    Raises `ConfigError`; where there is no such profile, it begins with `said`.
+    Raises `ConfigError`, which begins with `said` if there is no such profile.
     """
     written = _find(name, said, Path(), ())
     stem = Path(name).stem if _is_path(name) else name
@@ -92,7 +92,7 @@ def known_readers() -> list[str]:
 
 
 def _additions() -> list[str]:
-    """Return what can be put on a profile: readers, and changes.
+    """Return the additions to a profile: readers and changes.
 
     A change may be to any of the readers.
     """
@@ -100,7 +100,7 @@ def _additions() -> list[str]:
 
 
 def published_reader(name: str) -> PublishedReader:
-    """Return what is known of a reader of `known_readers`. Raises `ConfigError`."""
+    """Return the published facts about one of `known_readers`. Raises `ConfigError`."""
     path = _READERS / f"{name}.yaml"
     return _describe(path.name, _read_profile(path, ()).get(_READER), PublishedReader, _READER)
 
@@ -170,8 +170,8 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
 def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return `below` with the keys of `content` in place of its own.
 
-    Mappings of the two are put together in the same way. One with another `engine` takes the place of the whole: keys
-    of one engine mean nothing to another.
+    Nested mappings are merged in the same way. A mapping with another `engine` replaces the old one entirely, since the
+    keys of one engine mean nothing to another.
     """
     together = dict(below)
     for key, value in content.items():
@@ -274,7 +274,7 @@ class _Loader(yaml.SafeLoader):
 
 def _read_yaml(path: Path) -> Any:
     try:
-        # The loader reads no more than YAML's plain types: lists, mappings, texts, numbers, truth values and dates.
+        # The loader reads only YAML's plain types: lists, mappings, texts, numbers, truth values and dates.
         return yaml.load(path.read_text("utf-8-sig"), _Loader)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -286,7 +286,7 @@ def _read_yaml(path: Path) -> Any:
     except RecursionError:
         raise ConfigError(f"{path.name} is nested too deeply to be read") from None
     except (yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
-        # A value that its YAML tag does not allow, as the date 2026-13-01, is whatever Python raises for it.
+        # A value that its YAML tag does not allow, like the date 2026-13-01, raises various errors of Python.
         raise ConfigError(
             f"{path.name} is not YAML: it holds a value that cannot be read ({visible(str(error))})"
         ) from None

@@ -1,9 +1,9 @@
-"""The one settings loader: a home, a profile, the model pins, and their resources.
+"""The only loader of settings: a home, a profile, the model pins, and their resources.
 
-A profile is a YAML file of sections, one for each resource. `engine` names the implementation by an entry point
-and `model` a pin of `models.yaml`; every other key is a field of the engine's class, which is therefore the
-schema. The model server of an engine has a section of its own in it, `server`. `KOPUB_<SECTION>__<KEY>` in the
-environment overrides a key.
+A profile is a YAML file of sections, one for each resource. `engine` names the implementation by an entry point and
+`model` a pin of `models.yaml`; every other key is a field of the engine's class, which is therefore the schema. An
+engine's model server has a section of its own within it, `server`. `KOPUB_<SECTION>__<KEY>` in the environment
+overrides a key.
 """
 
 import os
@@ -35,7 +35,7 @@ __all__ = ["PINS", "PROFILES", "ROOT", "Settings", "load_settings", "read_settin
 
 
 class Resources(TypedDict):
-    """The resources that assets are made of, by the names that assets ask for them."""
+    """The resources of assets, by the names that assets use."""
 
     profile: str
     corpus: Corpus
@@ -55,7 +55,7 @@ class Resources(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Settings:
-    """A loaded profile: its name, its home, and the resources that it makes."""
+    """A loaded profile: its name, its home, and its resources."""
 
     home: Path
     profile_name: str
@@ -93,9 +93,8 @@ class Settings:
     ) -> "Settings":
         """Return the settings of a home and the sections of a profile.
 
-        Reads no environment variable. `pins` are those of the project when left out; `overrides` and `changes` are as
-        in `checked_profile`, and what is known to exceed the memory of `card` is refused. Raises `ConfigError`, one
-        line.
+        Reads no environment variable. `pins` are by default those of the project; `overrides` and `changes` are as in
+        `checked_profile`. Settings known to exceed the memory of `card` are refused. Raises `ConfigError`, one line.
         """
         home = placed(home)
         pins = read_pins() if pins is None else pins
@@ -125,7 +124,7 @@ class Settings:
             )
             made._check_figures()
             if card is not None:
-                # It knows the servers, whose clients a profile without a card never loads.
+                # This module imports the servers, whose clients a profile without a card never loads.
                 from resources.config.memory import require_fit
 
                 require_fit(made.engines, card)
@@ -133,7 +132,7 @@ class Settings:
         return made
 
     def _check_figures(self) -> None:
-        """Raise `ConfigError` where figures are to have vectors or notes that nothing makes."""
+        """Raise `ConfigError` if nothing makes the vectors or notes set for figures."""
         if self.figures.vectors and "figure" not in self.embedding.queries_match:
             raise ConfigError("figures.vectors: the embedding engine makes no vectors of figures; set it to false")
         if self.figures.embed_notes and self.notes.off:
@@ -141,17 +140,14 @@ class Settings:
 
     @property
     def engines(self) -> dict[str, Engine]:
-        """The engines by their sections.
-
-        Those of `notes` and `reranking` only where they are on.
-        """
+        """The engines by section; those of `notes` and `reranking` only if they are on."""
         engines = {"layout": self.layout, "recognition": self.recognition, "embedding": self.embedding}
         optional = {"notes": self.notes, "reranking": self.reranking}
         return engines | {section: engine for section, engine in optional.items() if not engine.off}
 
     @property
     def resources(self) -> Resources:
-        """The resources by the names that assets ask for them."""
+        """The resources by the names that assets use."""
         named = {name: getattr(self, name) for name in Resources.__annotations__ if name != "profile"}
         return cast(Resources, {"profile": self.profile_name, **named})
 
@@ -159,8 +155,8 @@ class Settings:
 def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None = None) -> Settings:
     """Return the settings that these environment variables choose, with the `changes` of `--set`.
 
-    A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile
-    uses (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything that cannot be used.
+    A change is a value by the dotted key of a section (`embedding.dim`) or of a pin that the profile uses
+    (`glm_ocr.revision`). Raises `ConfigError`, one line, for anything unusable.
     """
     environment = read_environment(environ)
     profile = find_profile(environment.profile)
@@ -175,7 +171,7 @@ def read_settings(environ: Mapping[str, str], changes: Mapping[str, str] | None 
 
 
 def written_settings(environ: Mapping[str, str]) -> str:
-    """Return the profile and the pins as a text that changes with them.
+    """Return the profile and pins as a text that changes with them.
 
     Raises `ConfigError`.
     """

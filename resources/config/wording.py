@@ -1,4 +1,4 @@
-"""Descriptions in words: the values that a field takes, and the faults of a value.
+"""Describes in words the values that a field takes, and the faults of a value.
 
 Pure.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _SHOWN = 60
 _UNKNOWN = ("extra_forbidden", "invalid_key")
 _RAISED = ("value_error", "assertion_error")
-"""Errors of validators, whose message says everything."""
+"""Errors of validators, whose messages are complete."""
 _NAMES_KEY = re.compile(r"[a-z_]+(\.[a-z_]+)*: ")
-"""The beginning of a message of a validator of several fields: the field that it is about."""
+"""The beginning of a message from a validator of several fields: the field concerned."""
 
 
 def first_problem(
@@ -31,9 +31,9 @@ def first_problem(
     section: str = "",
     sources: Mapping[tuple[str, ...], str] | None = None,
 ) -> str:
-    """Return the first problem of a value of type `model`, which stands at `section`.
+    """Return the first problem of a value of type `model` at `section`.
 
-    `sources` names where values come from that are not in the file, by the path of their key.
+    `sources` names the origins of values that are not in the file, by the path of their key.
     """
     # A misspelt key is the cause of the missing one.
     found = min(error.errors(), key=lambda each: each["type"] not in _UNKNOWN)
@@ -142,7 +142,7 @@ def limit_text(metadata: Iterable[Any]) -> str:
 
 
 def alternatives(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; the annotation itself when it is none."""
+    """Return the members of a union, or the annotation itself if it is not one."""
     if get_origin(annotation) is Annotated:
         return alternatives(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -156,10 +156,7 @@ def is_model(kind: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type and the metadata of the value at `path`.
-
-    Any where none is declared.
-    """
+    """Return the type and metadata of the value at `path`; `Any` if undeclared."""
     metadata: tuple[Any, ...] = ()
     for key in path:
         inner = next((option for option in alternatives(annotation) if option is not type(None)), Any)
@@ -173,6 +170,6 @@ def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any,
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean A or B?)`, or nothing where no name is near."""
+    """Return ` (did you mean A or B?)`, or nothing if no name is similar."""
     near = near_names(name, known)
     return f" (did you mean {' or '.join(near)}?)" if near else ""
