@@ -25,7 +25,7 @@ from resources.store.rows import region_ids, vector_matrix, with_vector
 from resources.texts.markdown import defuse
 
 MARKER = "export.json"
-"""Says that a folder is an export, which the next one may replace."""
+"""Marks a folder as an export, which the next one may replace."""
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
@@ -38,7 +38,7 @@ _NOTES = "figure_notes.jsonl"
 _IMAGES = "pages"
 _CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", _NOTES, "crops", "embeddings", _IMAGES)
 _MAKING = frozenset({"bbox", "attempts", "seconds"})
-"""Fields of a note that say nothing of its figure."""
+"""Fields of a note that say nothing about its figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +55,16 @@ def export(
 ) -> ExportCounts:
     """Write the tables of `shards`, in that order, into the folder `out`.
 
-    `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is
-    that page, whatever its state. The `label` of a region is that of the layout (`doc_title`), its `kind` what was
-    read (`text`, `table`, `formula`, or `image` with null as content). An array holds only the rows that have a
-    vector, as float16: a row of zeros or NaN for the others would be found by some searches and break others. Row `i`
-    of `embeddings/NAME.npy` belongs to entry `i` of `embeddings/NAME_ids.json`. `figures` are the tables of figures
-    that are wanted too; a figure's id is that of its page, `_` and the index of its region. Where there are `images`,
-    the pictures of whole pages are written to `pages/`, and named by `page_image`.
+    `page_idx` numbers the pages from 0 over all shards, and line `page_idx` of both JSON files is that page, whatever
+    its state. The `label` of a region is that of the layout (`doc_title`), its `kind` what was read (`text`, `table`,
+    `formula`, or `image` with null as content). An array holds only the rows with a vector, as float16: rows of zeros
+    or NaN for the others would be found by some searches and break others. Row `i` of `embeddings/NAME.npy` belongs to
+    entry `i` of `embeddings/NAME_ids.json`. `figures` are the tables of figures to write too; a figure's id is that of
+    its page, `_` and the index of its region. With `images`, the pictures of whole pages are written to `pages/`, and
+    named by `page_image`.
 
-    An earlier export in `out` is replaced when the new one is complete. Raises `StoreError` when
-    `out` holds anything else, and writes nowhere else.
+    An earlier export in `out` is replaced when the new one is complete. Raises `StoreError` if `out` holds anything
+    else; nothing is written anywhere else.
     """
     try:
         _claim(out)
@@ -95,7 +95,7 @@ def _export(
 
 
 def _claim(out: Path) -> None:
-    """Make `out` an export under way, after making sure that nothing else is in it."""
+    """Mark `out` as an unfinished export, after checking that it holds nothing else."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
@@ -148,7 +148,7 @@ def _write_pages(reader: TableReader, shards: Sequence[str], fresh: Path, images
 def _write_images(
     opened: AbstractContextManager[PageImages], page_ids: Sequence[str], fresh: Path
 ) -> dict[str, dict[str, str | None]]:
-    """Write the pictures of pages, and return the entries of their lines by page."""
+    """Write the pictures of pages, and return their entries for the lines, by page."""
     (fresh / _IMAGES).mkdir(exist_ok=True)
     found: dict[str, dict[str, str | None]] = {}
     with opened as image_of:
@@ -170,10 +170,7 @@ def _by_page(reader: TableReader, asset: str, shard: str, readings: pa.Table) ->
 
 
 def _one_by_one(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows, of which only one at a time is in Python's memory.
-
-    Pages carry their pictures.
-    """
+    """Yield the rows, only one at a time as Python objects, since pages carry pictures."""
     for batch in table.to_batches(max_chunksize=1):
         yield from batch.to_pylist()
 
@@ -209,9 +206,9 @@ def _text(parsed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _crop_file(fresh: Path, path: str) -> Path:
-    """Return the path that a crop is written to.
+    """Return the path to which a crop is written.
 
-    Page ids are checked when a corpus is indexed; a file name is checked again.
+    Page ids are checked when a corpus is indexed; the file name is checked again.
     """
     parts = PurePosixPath(path).parts
     if len(parts) != 2 or parts[0] != "crops" or parts[1] in ("..", ".") or "\0" in path or "\\" in path:
@@ -224,7 +221,7 @@ def _write_line(file: Any, row: dict[str, Any]) -> None:
 
 
 def _write_notes(reader: TableReader, shards: Sequence[str], path: Path) -> None:
-    """Write the notes on figures, a line for each page of `ocr_results.jsonl`."""
+    """Write the notes on figures, one line for each page of `ocr_results.jsonl`."""
     with path.open("w", encoding="utf-8") as lines:
         pages = 0
         for shard in shards:

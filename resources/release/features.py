@@ -1,6 +1,6 @@
 """The features of every config, and the rows of each as `datasets` counts them.
 
-The features are what `datasets` and the Hub's viewer read. Rows are counted in a process of its own.
+The features are read by `datasets` and the Hub's viewer. Rows are counted in a separate process.
 """
 
 import glob
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 @cache
 def page_features(images: bool = False) -> "Features":
-    """Return the features of `pages`.
-
-    With `images` they have the image of the page.
-    """
+    """Return the features of `pages`, with the image of the page if `images`."""
     from datasets import Features, Image, List, Value
 
     text, number = Value("string"), Value("int32")
@@ -259,21 +256,21 @@ def count(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | 
 def _without_magic(folder: Path) -> Iterator[Path]:
     """Yield a path to the folder without `*`, `?` and `[`.
 
-    `datasets` would take these for a pattern of several folders.
+    `datasets` would treat these as a pattern for several folders.
     """
     if not glob.has_magic(str(folder)):
         yield folder
         return
     with tempfile.TemporaryDirectory() as place:
-        # `datasets` resolves a link to a folder, and takes links to files.
+        # `datasets` resolves a link to a folder, but accepts links to files.
         yield Path(shutil.copytree(folder.resolve(), Path(place, "release"), copy_function=os.symlink))
 
 
 def count_apart(folder: Path, shards: Mapping[str, Sequence[str]]) -> dict[str, int | str]:
-    """Run `count` in a process of its own.
+    """Run `count` in a separate process.
 
-    The process is judged by its answer and not by how it ends: Arrow reads ahead through Python files for `datasets`; a
-    thread of its that still does so while the interpreter shuts down aborts the process (apache/arrow#34314,
+    The process is judged by its answer, not by its exit: Arrow reads ahead through Python files for `datasets`, and if
+    one of its threads still does so while the interpreter shuts down, the process aborts (apache/arrow#34314,
     huggingface/datasets#7566).
     """
     done = subprocess.run(
@@ -309,9 +306,9 @@ def _each(folder: Path, shards: Mapping[str, Sequence[str]]) -> Iterator[tuple[s
 
 
 def _open(folder: Path) -> Callable[[str], "DatasetBuilder"]:
-    """Return a function that gives the builder of a config.
+    """Return a function that returns the builder of a config.
 
-    It is that of `load_dataset_builder`, with the card parsed once for all configs.
+    The builder is that of `load_dataset_builder`, but the card is parsed once for all configs.
     """
     from datasets.load import dataset_module_factory, get_dataset_builder_class
 

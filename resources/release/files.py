@@ -16,16 +16,16 @@ from resources.errors import StoreError, counted, visible
 from resources.states import LOST, State
 
 CONFIGS = ("pages", "regions", "crops", "image_embeddings", "text_embeddings", "queries", "qrels", "lineage")
-"""The configs of every release, in the order they are made."""
+"""The configs of every release, in the order in which they are made."""
 FIGURE_CONFIGS = ("figure_embeddings", "figure_notes")
-"""The configs that a release has only where the profile wants them."""
+"""The configs that a release has only if the profile sets them."""
 CHUNKS = "chunks"
-"""The config of documents in pieces, which a release has only where `documents.chunks` wants it."""
+"""The config of the chunks of documents, which a release has only if `documents.chunks` is set."""
 CORRECTIONS = "corrections"
-"""The config of what people corrected, which a release has only where `release.corrections` wants it."""
+"""The config of people's corrections, which a release has only if `release.corrections` says so."""
 ALL_CONFIGS = (*CONFIGS, CHUNKS, *FIGURE_CONFIGS, CORRECTIONS)
 SUMMARY = b"kopub.summary"
-"""Footer key of what a file says about its shard, as JSON: all that a card and the gates need to know."""
+"""Footer key of a file's facts about its shard, as JSON: all that a card and the gates need to know."""
 
 
 def part_path(config: str, shard: str) -> str:
@@ -42,14 +42,14 @@ CHECKSUMS = "SHA256SUMS"
 
 
 def parse_checksums(text: str) -> dict[str, str]:
-    """Return SHA-256 by path, relative to the release."""
+    """Return the SHA-256 of each file by its path, relative to the release."""
     return {path: sha256 for sha256, _, path in (line.partition("  ") for line in text.splitlines())}
 
 
 def data_checksums(sums: Mapping[str, str]) -> dict[str, str]:
     """Return the checksums of the data files.
 
-    A release of an older version lists no others.
+    A release of an older version lists only these.
     """
     return {path: sha256 for path, sha256 in sums.items() if path.startswith("data/")}
 
@@ -59,7 +59,7 @@ def render_checksums(sums: Mapping[str, str]) -> str:
 
 
 def files_digest(sums: Mapping[str, str]) -> str:
-    """Return hex digits that identify the contents of some files, 64 of them."""
+    """Return 64 hex digits that identify the contents of some files."""
     return bytes_sha256(render_checksums(sums).encode())
 
 
@@ -74,12 +74,12 @@ def bytes_sha256(content: bytes) -> str:
 
 MANIFEST, CARD, ATTRIBUTION = "manifest.json", "README.md", "ATTRIBUTION.md"
 _CLOCK_SECONDS = 2.0
-"""The most by which the times of files written together may differ on a file system."""
+"""Greatest difference between the times of files written together, on any file system."""
 DATA_PATH = re.compile(rf"data/(?P<config>{'|'.join(ALL_CONFIGS)})/(?P<shard>shard_[0-9]+)\.parquet")
-"""Every path that a release may have data at, and a repository loses when the release has lost it."""
+"""All paths at which a release may have data, and at which a repository loses files that the release has lost."""
 _SHARD = re.compile(r"shard_[0-9]+")
 _PLACE = re.compile(rf"data/[a-z_]+/{_SHARD.pattern}\.parquet")
-"""Paths that a later version may list too, of configs that this one does not know and leaves out."""
+"""Paths that a later version may list for configs that this one does not know and leaves out."""
 _SHOWN = 80
 
 
@@ -96,7 +96,7 @@ class ManifestEntry:
 class ReleaseManifest:
     """The manifest of a release.
 
-    `shards` are all that the corpus has, released or not; `files` the released ones by path.
+    `shards` are all shards of the corpus, released or not; `files` are the released files by path.
     """
 
     shards: Sequence[str]
@@ -112,8 +112,8 @@ class ReleaseManifest:
 def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
     """Yield a line for each difference of a release folder from its tables.
 
-    Sizes and times are compared, no hashes. `tables` are the hashes of files by path, as the tables of released files
-    have them.
+    Sizes and times are compared, but not the hashes of contents. `tables` are the hashes of files by path, from the
+    tables of released files.
     """
     try:
         manifest = parse_manifest((root / MANIFEST).read_bytes())
@@ -150,7 +150,7 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
 def manifest_of(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> ReleaseManifest:
     """Return the manifest of a release that holds the parts of `inventory`.
 
-    `hashes` are theirs by path.
+    `hashes` are those of the parts by path.
     """
     parts = (part for of_config in inventory.values() for part in of_config)
     return ReleaseManifest(
@@ -166,7 +166,7 @@ def render_manifest(manifest: ReleaseManifest) -> str:
 def parse_manifest(text: str | bytes) -> ReleaseManifest:
     """Return the manifest that a release wrote.
 
-    Raises `StoreError` for what no release wrote, and for one that lists files where no release has any.
+    Raises `StoreError` for any other text, and for a manifest that lists files where no release has any.
     """
     try:
         content = json.loads(text)
@@ -188,13 +188,13 @@ _FEATURES = b"huggingface"
 
 _AGAIN = "materialize hf_release again for"
 _SUMMARISED = ("pages", "queries", "lineage", CHUNKS, CORRECTIONS)
-"""Configs whose files hold a summary: a card needs it, and a file without one must not count as nothing."""
+"""Configs whose files hold a summary: a card needs it, and a file without one must not count as empty."""
 
 INCOMPLETE = [state.value for state in (State.PARTIAL, *LOST)]
-"""Ends of a page that leave out something the page holds."""
+"""States of a page that lacks some of its contents."""
 
 Inventory = Mapping[str, list["ReleasePart"]]
-"""The files of each config in shard order; a config without a single file is a key too."""
+"""The files of each config in shard order; a config without files is a key too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +220,9 @@ def list_parts(folder: Path) -> Inventory:
 def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
     """Return the parts that make up a config.
 
-    These are the parts with the features that most of its rows have. While a corpus is being redone with another vector
-    width, the shards of both widths cannot be one dataset: the larger group of rows is loaded, and `waiting` names the
-    other parts.
+    These are the parts with the features of most of its rows. While a corpus is being redone with another vector width,
+    the shards of both widths cannot be one dataset: the larger group of rows is loaded, and `waiting` names the other
+    parts.
     """
     parts = list(parts)
     if not parts:
@@ -235,9 +235,9 @@ def loadable_parts(parts: Iterable[ReleasePart]) -> list[ReleasePart]:
 
 
 def unloadable_lines(inventory: Inventory) -> Iterator[str]:
-    """Yield a line for each config with rows that nobody can load.
+    """Yield a line for each config with rows that cannot be loaded.
 
-    This happens where its shards have vectors of two widths.
+    This happens if its shards have vectors of two widths.
     """
     for config, parts in inventory.items():
         used = loadable_parts(parts)
@@ -279,7 +279,7 @@ def licences(inventory: Inventory, license: str | None) -> dict[str | None, int]
 
 
 def features_of(table: pa.Table) -> str:
-    """Return the features of a config's table, as its file will have them."""
+    """Return the features that the file of a config's table will have."""
     return table.schema.metadata[_FEATURES].decode()
 
 

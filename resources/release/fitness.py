@@ -16,9 +16,9 @@ it is a reading of the licence texts by engineers, on the safe side, and no lega
 - No derivatives (CC BY-ND, CC BY-NC-ND, KOGL 3 and 4): no adaptation may be shared at all.
 - Anything else: nothing is known, so nothing is permitted.
 
-An allow-list in the profile would be shorter and is not enough: whether a licence permits a release depends on the
-licence that the release is under, for every pair of the two. A wrong answer harms the authors of the pages and whoever
-publishes, and nothing later in the way would notice.
+An allow-list in the profile would be shorter but not sufficient: whether a licence permits a release depends on the
+licence of the release, for every pair of the two. A wrong answer harms the authors of the pages and the publisher, and
+no later step would notice it.
 """
 
 import re
@@ -32,9 +32,9 @@ from resources.release.files import Inventory, licences, unloadable_lines
 from resources.states import LOST
 
 FEW = 3
-"""The fewest pages for which a share counts: one page of a trial corpus is not a corpus gone wrong."""
+"""The fewest pages for which a share counts: one page of a trial corpus does not make a bad corpus."""
 _LINE = 400
-"""Characters of a line; licences come from the source."""
+"""Most characters of a line; licences come from the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Fitness:
     def closed(self) -> list[str]:
         """The problems without a reason to overlook them.
 
-        Where there are none, the release may go to the Hub.
+        If there are none, the release may go to the Hub.
         """
         return [
             *self.closed_by_quality,
@@ -63,7 +63,7 @@ class Fitness:
 
     @property
     def closed_by_quality(self) -> list[str]:
-        """The part of `closed` that also matters to those who never publish."""
+        """The part of `closed` that also matters if nothing is published."""
         return [
             f"{problem}; give gates.override a reason to publish it all the same"
             for problem in self.quality
@@ -133,7 +133,7 @@ _KEEP_ATTRIBUTION = _ATTRIBUTION | _SHARE_ALIKE.keys() | _NO_COMMERCE | _NO_COMM
 class LicenceTerms:
     """The terms of a licence for a release.
 
-    `under` are the licences that adaptations may be shared under.
+    `under` are the licences under which adaptations may be shared.
     """
 
     kind: str
@@ -160,14 +160,14 @@ _KOGL = re.compile(r"^(?:kogl|공공누리)\D*(?P<type>[1-4])(?:유형)?$")
 def hub_licences(stated: Iterable[str | None]) -> list[str]:
     """Return the Hub's identifiers of `stated`, each once and sorted.
 
-    `other` stands for one it has no identifier for.
+    `other` stands for a licence without an identifier.
     """
     known = (identifier(licence) for licence in stated)
     return sorted({OTHER if licence in _NOT_ON_THE_HUB else licence for licence in known})
 
 
 def identifier(stated: str | None) -> str:
-    """Return the key of `TERMS` that a source's words mean; `other` when they mean none."""
+    """Return the key of `TERMS` that a source's words mean, or `other`."""
     name = unicodedata.normalize("NFKC", stated or "").partition("(")[0].strip().lower().replace(" ", "-")
     if match := _KOGL.match(name):
         name = f"kogl-{match['type']}"
