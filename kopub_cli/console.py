@@ -1,4 +1,4 @@
-"""The printing of commands: lines that break at words, whole tables, durations, and JSON."""
+"""Prints for commands: lines that break at words, whole tables, durations, and JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 _PIPED = 200
-"""Columns where there is no terminal: most tables fit without a list in their place."""
+"""Columns without a terminal: most tables fit and need not become lists."""
 _PROSE = 24
 """Columns of a terminal below which a sentence in a table is unreadable."""
 _HANGING = 2
@@ -23,14 +23,11 @@ _WIDE = r"[\u1100-\u11ff\u2e80-\ud7ff\uf900-\ufaff\ufe30-\uff60]"
 _PIECE = re.compile(rf"{_WIDE}[^\w\s]*\s*|(?:(?!{_WIDE}).)+")
 """The parts of a long word that stay together."""
 _GLUE = "\xa0"
-"""A blank that no line is broken at."""
+"""A blank at which no line is broken."""
 
 
 def table_console() -> Console:
-    """Return a console as wide as the terminal, or as tables need.
-
-    The latter where the output is piped.
-    """
+    """Return a console as wide as the terminal, or as tables need if piped."""
     console = Console()
     return console if console.is_terminal else Console(width=_PIPED)
 
@@ -46,9 +43,9 @@ class _RunConsole(Console):
 
 
 def lasting_console() -> Console:
-    """Return a `table_console` on what standard output is now.
+    """Return a `table_console` on the present standard output.
 
-    Dagster leads that into a file while a step is at work. Whoever reads the console may go away meanwhile.
+    Dagster redirects standard output into a file while a step is running, and the reader of the console may go away.
     """
     try:
         shown = os.dup(sys.stdout.fileno())
@@ -62,9 +59,9 @@ def lasting_console() -> Console:
 def say(out: Console, line: str | Text, style: str = "", indent: int = _HANGING) -> None:
     """Print a line.
 
-    A terminal breaks it at words, with further lines indented; a pipe gets it whole. A word that is longer than the
-    terminal, such as a path, stays in one piece that can be copied; Korean without blanks is broken between its
-    characters, as print does.
+    On a terminal it is broken at words, with further lines indented; a pipe gets it whole. A word longer than the
+    terminal, such as a path, stays in one piece that can be copied; Korean without blanks is broken between characters,
+    as in print.
     """
     text = Text(line) if isinstance(line, str) else line
     if style:
@@ -79,7 +76,7 @@ def tell(line: str | Text, err: bool = False) -> None:
 
 
 def print_table(out: Console, columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], title: str = "") -> None:
-    """Print a table, or a list where the terminal is too narrow.
+    """Print a table, or a list if the terminal is too narrow.
 
     Headers wrap between words, and cells only in columns with `overflow="fold"`, which hold sentences.
     """
@@ -105,9 +102,9 @@ def right(*names: str) -> list[Column]:
 
 
 def plain_reason(page_id: str, reason: str | None) -> str:
-    """Return why a page was lost, without the names its line has.
+    """Return why a page was lost, without names that are already in its line.
 
-    Those are its own, and that of the table before.
+    These are its own name, and that of the previous table.
     """
     return (reason or "").removeprefix("raw_pages: ").removeprefix(f"{page_id}: ")
 
@@ -172,9 +169,9 @@ def _broken(text: Text, width: int, indent: int) -> Iterable[Text]:
 
 
 def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
-    """Yield the places of words with the blanks behind them.
+    """Yield the places of words with the blanks after them.
 
-    Longer ones come in pieces where Korean can be broken.
+    Words longer than `width` come in pieces, where Korean can be broken.
     """
     for word in re.finditer("[^ ]+ *", line):
         if cell_len(word[0].rstrip()) <= width:
@@ -184,12 +181,12 @@ def _words(line: str, width: int) -> Iterator[tuple[int, str]]:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value, Hangul as it is."""
+    """Print one JSON value, with Hangul unescaped."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for a person: `8 ms`, `12 s`, `1.5 h`."""
+    """Return a duration in words: `8 ms`, `12 s`, `1.5 h`."""
     if not seconds:
         return "0 s"
     if seconds < 0.05:

@@ -1,4 +1,4 @@
-"""The home of Dagster's history: $DAGSTER_HOME, with the platform's settings where it has none."""
+"""The home of Dagster's history: $DAGSTER_HOME, with the platform's settings by default."""
 
 import errno
 import io
@@ -20,7 +20,7 @@ _DONE = ".databases_made"
 
 
 def instance_at(home: Path) -> "dg.DagsterInstance":
-    """Return the instance of $DAGSTER_HOME, else of a folder in the home."""
+    """Return the instance of $DAGSTER_HOME, or else of a folder in the home."""
     import dagster as dg
 
     named = os.environ.get("DAGSTER_HOME")
@@ -34,7 +34,7 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
 def prepare_home(folder: Path) -> Path:
     """Return `folder`, made if missing, with one machine's settings if empty.
 
-    Raises `ConfigError` for a path that Dagster refuses, and `StoreError` where it cannot be written.
+    Raises `ConfigError` for a path that Dagster refuses, and `StoreError` if it cannot be written.
     """
     if not folder.is_absolute():
         raise ConfigError(f"DAGSTER_HOME is '{folder}': Dagster wants the whole path, as {folder.absolute()}")
@@ -62,20 +62,20 @@ def prepare_home(folder: Path) -> Path:
 def make_databases(folder: Path) -> None:
     """Make the databases of the Dagster home `folder`, once.
 
-    Dagster makes them when the first process needs them, and two that do so at the same moment fail.
+    Dagster makes them when the first process needs them, and two processes that do so at the same moment fail.
     """
     from filelock import FileLock
 
     with FileLock(folder / f"{_DONE}.lock"):
         if (folder / _DONE).exists():
             return
-        # Slow to load, and every `make` comes by here.
+        # Imported late, since it is slow to load and every `make` comes through here.
         import dagster as dg
 
         with (
             dg.DagsterInstance.from_config(str(folder)) as instance,
             redirect_stdout(None),
-            # Its bar of progress; errors are raised.
+            # This hides only its progress bar; errors are raised.
             redirect_stderr(io.StringIO()),
         ):
             instance.upgrade()

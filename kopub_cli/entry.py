@@ -4,12 +4,12 @@ import sys
 
 
 def main() -> None:
-    """Load the commands and run the one that was typed."""
+    """Load the commands and run the one typed."""
     try:
         from kopub_cli.main import main as run
 
         run()
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
-        # As shells have it: 128 and the number of the signal.
+        # As in shells, 128 plus the number of the signal.
         sys.exit(130)

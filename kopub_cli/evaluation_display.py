@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from resources.evaluation.report import Side
 
 _LISTED = 10
-"""Samples that are left out, on a terminal; --json names them all."""
+"""Most left-out samples named on a terminal; --json names them all."""
 _NAME, _REASON = 60, 200
 
 
@@ -53,7 +53,7 @@ def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console)
 def as_json_values(
     asked: "EvaluationRequest", known: "KnownAnswers", evaluated: "Sequence[Evaluation]"
 ) -> dict[str, Any]:
-    """Return all that the tables say, and each profile's paired changes."""
+    """Return all contents of the tables, and each profile's paired changes."""
     benchmark = known.benchmark
     return {
         "benchmark": benchmark.name,
@@ -81,7 +81,7 @@ def as_json_values(
 
 
 def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
-    """Return what each profile reads significantly worse than its last accepted run did."""
+    """Return what each profile reads significantly worse than its last accepted run."""
     from resources.evaluation.reading_scores import significant_drops
 
     return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
@@ -124,10 +124,10 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
     changed = [_changes(evaluated[0], each) for each in evaluated]
     several = len(evaluated) > 1
     found = dict.fromkeys(name for of_profile in rows for name in of_profile)
-    # Slices are shown of the headlines alone; --json has them all.
+    # Slices are shown only for the headlines; --json has them all.
     shown = [name for name in found if name[1] == ALL or any(each.get(name, {}).get("headline") for each in rows)]
     kept = [each[name] for name in shown for each in rows if name in each]
-    # A column in which every row says the same only takes room.
+    # A column with the same value in every row would only take room.
     has_slices = any(row["slice"] != ALL for row in kept)
     has_counts = any(row["samples"] != len(benchmark.samples) for row in kept)
     columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
@@ -168,7 +168,7 @@ def _change_cells(change: "PairedChange | None") -> list[str | Text]:
 
 
 class _Bars(Watcher):
-    """A bar for each table: rows computed of those to compute."""
+    """A bar for each table: the computed share of the rows to compute."""
 
     def __init__(self, bars: Progress, profile: str) -> None:
         self._bars = bars
@@ -252,7 +252,7 @@ def _picture_of(settings: "Settings") -> "Callable[[str], EmbeddedPicture | None
 def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -> EmbeddedPicture | None:
     """Return the upright page of a row of `raw_pages` in at most `most` bytes.
 
-    None where it cannot be read, or is another one now.
+    None if it cannot be read or has changed.
     """
     from resources.pages.drawing import preview
 

@@ -49,7 +49,7 @@ class RunProfile:
 
     @property
     def lines(self) -> list[str]:
-        """Return what a person has to know, in sentences."""
+        """Return the most important facts in sentences."""
         run = self.run
         lines = [
             f"{self.pages} pages in {run.span.seconds:.1f} s, {self.pages / run.span.seconds:.2f} pages/s; "
@@ -74,10 +74,7 @@ _NOUNS = ("GPU", "cores", "start", "requests")
 
 
 def stages_to_run(settings: Settings) -> list[str]:
-    """Return every asset that is made of pages.
-
-    The release of some of them would be of no use.
-    """
+    """Return every asset made from pages; a release of some pages is useless."""
     return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
@@ -86,7 +83,7 @@ def profile_run(
 ) -> RunProfile:
     """Return the profile of a run in `home`.
 
-    `steps` is the file with the times inside OCR.
+    `steps` is the file with the times of the steps of OCR.
     """
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]

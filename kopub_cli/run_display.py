@@ -1,4 +1,4 @@
-"""The display of `kopub run`: a live table, or lines now and then."""
+"""The display of `kopub run`: a live table, or occasional lines."""
 
 import threading
 import time
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from resources.config.settings import Settings
 
 _LINE_SECONDS = 15.0
-"""Between two lines where nobody sees a live table."""
+"""Seconds between two lines if there is no live table."""
 _BAR = 20
 _REFRESH = 4.0
-"""Frames a second: a table of a dozen lines costs a millisecond."""
+"""Frames per second: a table of a dozen lines costs a millisecond."""
 
 
 class RunDisplay(Watcher):
@@ -41,7 +41,7 @@ class RunDisplay(Watcher):
         self._said = clock()
         self._is_over = False
         self.closed: tuple[str, ...] = ()
-        """The gates that the corpus does not pass, as far as the run judged it."""
+        """The gates that the corpus does not pass, as far as the run has judged them."""
         self._live = (
             Live(get_renderable=self._shown, console=out, refresh_per_second=_REFRESH) if out.is_terminal else None
         )
@@ -53,7 +53,7 @@ class RunDisplay(Watcher):
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            # A table of nothing would stay.
+            # An empty table would otherwise stay on the screen.
             self._live.transient = not self.made_anything
             self._is_over = True
             self._live.stop()
@@ -160,19 +160,19 @@ def _rate(stage: Stage, now: float) -> str:
 
 
 NOT_WHOLE = 3
-"""Exit status of a run that ended, and left lost pages, pages read in part, worse scores or a closed gate."""
+"""Exit status of a finished run with lost pages, pages read in part, worse scores or a closed gate."""
 _NAMED = 3
-"""Lost pages that are named with the reason; `kopub status` lists more."""
+"""Most lost pages named with their reasons; `kopub status` lists more."""
 _LOST = (*LOST, State.PARTIAL)
 _BAD = "red"
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The corpus as a run leaves it.
+    """The corpus at the end of a run.
 
-    `states` counts each page once, by its worst state over the tables. `lost` says why of the first pages that are
-    lost or read in part. `closed` are the gates that the release does not pass.
+    `states` counts each page once, by its worst state over the tables. `lost` has the reasons for the first pages that
+    are lost or read in part. `closed` are the gates that the release does not pass.
     """
 
     states: Mapping[str, int]
@@ -185,17 +185,17 @@ class RunEnd:
     finding: Sequence[ScoreChange]
     closed: Sequence[str]
     is_overridden: bool
-    """True where somebody gave a reason to go on with worse scores."""
+    """True if somebody gave a reason to continue with worse scores."""
     looks: Sequence[str]
-    """A line for each source of which only the first pages were wanted."""
+    """A line for each source of which only the first pages were requested."""
     scripts: Sequence[str]
     """A line for each script of pages that the profile does not expect."""
 
     @classmethod
     def of(cls, settings: "Settings", scan: "Survey", closed: Sequence[str]) -> "RunEnd":
-        """Look into the tables of the indexed corpus.
+        """Return the facts from the tables of the indexed corpus.
 
-        `scan` tells the standing. Raises `StoreError`.
+        `scan` has the standing of the tables. Raises `StoreError`.
         """
         from kopub.corpus import Corpus
         from kopub.sources.home import HomeSource
@@ -237,7 +237,7 @@ class RunEnd:
     def status(self) -> int:
         """The exit status of the run.
 
-        0 where every page that was read is whole, nothing got worse and no gate is closed.
+        It is 0 if every page read is whole, nothing got worse and no gate is closed.
         """
         lost = any(self.states.get(state) for state in _LOST)
         worse = self._is_worse and not self.is_overridden
@@ -253,7 +253,7 @@ class RunEnd:
         return pages_by_state(self.states, self.unfinished, self.doubtful)
 
     def tell(self, out: Console, anew: bool) -> None:
-        """Print the last lines of a run; one line where it made nothing `anew`."""
+        """Print the last lines of a run, or one if it made nothing `anew`."""
         if not anew:
             worse = ["reading or finding got worse"] if self._is_worse else []
             gates = [f"{counted(len(self.closed), 'gate')} closed"] if self.closed else []
@@ -265,7 +265,7 @@ class RunEnd:
             say(out, line, style)
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what follows the count of pages: each finding with what to do about it."""
+        """Yield the lines after the count of pages: each finding with its remedy."""
         for line in self.lost:
             yield f"- {line}", _BAD
         count = sum(self.states.get(state, 0) for state in _LOST)

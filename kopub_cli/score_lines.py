@@ -1,4 +1,4 @@
-"""Scores, and scripts that are not read, as lines and JSON values."""
+"""Formats scores, and scripts that are not read, as lines and JSON values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from resources.store.table_source import IsOfCorpus
 
 _SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
-"""Metrics of finding on a terminal, by their names for a person."""
+"""Metrics of retrieval shown on a terminal, with their readable names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """A table of scores, and whether it is of today's rows."""
+    """A table of scores, and whether it belongs to the present rows."""
 
     table: pa.Table
     is_current: bool
@@ -30,9 +30,9 @@ class _Scores:
 def score_changes(
     settings: "Settings", is_of_corpus: "IsOfCorpus"
 ) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
-    """Return the changes of the headline scores since the run before.
+    """Return the changes of the headline scores since the previous run.
 
-    Empty where they are not of the tables as they are now.
+    Empty if they do not belong to the present tables.
     """
     from resources.evaluation import reading_scores as reading
     from resources.search import metrics as finding
@@ -47,7 +47,7 @@ def score_changes(
 def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
     """Return lines on how well queries find pages, and what got worse.
 
-    Scores of tables that are of another corpus, or were replaced since, are not shown.
+    Scores of tables that belong to another corpus, or were replaced since, are not shown.
     """
     scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
@@ -100,7 +100,7 @@ def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores
 
 
 def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
-    """Return the means by retriever and metric, and what dropped; None where nothing was measured."""
+    """Return the means by retriever and metric, and the drops; None if unmeasured."""
     scores = _retrieval_scores(settings, is_of_corpus)
     if scores is None:
         return None
@@ -111,7 +111,7 @@ def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[s
 
 
 def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
-    """Return the main scores of the benchmarks, and what dropped; None where nothing was measured."""
+    """Return the main scores of the benchmarks, and the drops; None if unmeasured."""
     scores = _reading_scores(settings, is_of_corpus)
     if scores is None:
         return None
@@ -145,7 +145,7 @@ class ScriptNotRead:
 def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_objects: bool = False) -> list[ScriptNotRead]:
     """Return the scripts that the profile does not read, most pages first.
 
-    On object storage each table is two requests: there it is looked at with `on_objects` alone.
+    On object storage each table costs two requests, so it is read there only with `on_objects`.
     """
     from resources.texts.text_quality import unexpected_scripts
 
@@ -154,7 +154,7 @@ def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_object
     name, recognition = TABLES.texts.name, settings.recognition
     shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
     tables = (settings.store.read(name, key, ["script"]) for key in shards)
-    # A table that an older release made names no script.
+    # A table from an older release has no script.
     named = [script for table in tables if table.num_columns for script in table["script"].to_pylist()]
     counts = unexpected_scripts(named, recognition.expected_scripts)
     return [ScriptNotRead(script, pages, recognition.remedy(script)) for script, pages in counts.most_common()]
