@@ -1,4 +1,4 @@
-"""A grounded answer of DeepSeek-OCR: its blocks, and the regions that they are."""
+"""A grounded answer of DeepSeek-OCR: its blocks, and the regions made from them."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -40,31 +40,31 @@ OURS: Mapping[str, str] = MappingProxyType(
         "footnote": "footnote",
     }
 )
-"""Our labels by the model's own. The first nine and the captions were seen in real answers, the others stand in parsers
-of others."""
+"""Our labels by the model's own. The first nine and the captions were seen in real answers, the others in parsers
+written by others."""
 UNKNOWN = "text"
-"""The label of what the model calls something else: its text is read."""
+"""Our label for blocks that the model labels in any other way: their text is read."""
 TITLES = frozenset({"doc_title", "paragraph_title"})
 CAPTIONS = frozenset(label for label in OURS if label.endswith(("_caption", "_footnote")) or label == "figure_title")
-"""The model's own labels of what belongs to a table or a picture."""
+"""The model's own labels for captions and notes of a table or a picture."""
 CAPTIONED = frozenset({"table", "image", "figure", "chart"})
 
 
 GRID = 999
-"""Coordinates go from 0 to this in both directions, whatever the shape of the page."""
+"""The largest coordinate in both directions, whatever the shape of the page; the smallest is 0."""
 
 PixelBox = tuple[float, float, float, float]
 """(x1, y1, x2, y2) in pixels of the upright page."""
 ShareBox = tuple[float, float, float, float]
-"""(x1, y1, x2, y2) as shares of width and height, each 0 to 1, of a positive area."""
+"""(x1, y1, x2, y2) as shares of width and height, each 0 to 1, with a positive area."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerBlock:
     """A block of a page: the model's label, its boxes, its text.
 
-    Text before the first tag has no label and no box; a block whose boxes cannot be used has none either. `is_last` is
-    the one in which the answer ends.
+    Text before the first tag has no label and no box; a block whose boxes cannot be used has none either. `is_last`
+    marks the block in which the answer ends.
     """
 
     label: str
@@ -79,7 +79,7 @@ def _mark(name: str) -> str:
 
 _NUMBERS = r"\[[\[\]\d\s,.\-]*"
 _TAG = re.compile(
-    # A closed label, or one in which the answer ends; then its box, whole or cut.
+    # A closed label, or one in which the answer ends, then its box, whole or cut off.
     rf"{_mark('ref')}(?P<label>[^<＜\n]{{0,200}}?)(?:{_mark('/ref')}|(?=[<＜][|｜])|\Z)"
     rf"(?:\s*{_mark('det')}\s*(?P<boxes>{_NUMBERS})?(?:{_mark('/det')})?)?"
     rf"|{_mark('det')}\s*(?P<named>[A-Za-z_]{{2,40}}(?=\s*\[))?\s*(?P<named_boxes>{_NUMBERS})?(?:{_mark('/det')})?"
@@ -88,7 +88,7 @@ _TAG = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _STRAY = re.compile(rf"{_mark('/?(?:ref|det|grounding)')}|[<＜][|｜]/?(?:ref?|r|det?|d|grounding)?[|｜]?\Z")
-"""A mark without its partner, or one in which the answer was cut off."""
+"""A mark without its partner, or a mark that is cut off at the end of the answer."""
 _ONE_BOX = re.compile(r"\[([^\[\]]*)\]?")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _NAME = re.compile(r"[A-Za-z0-9_ \-]*")
@@ -98,8 +98,8 @@ _TABLE = re.compile(r"<table", re.IGNORECASE)
 def parse(answer: str) -> tuple[AnswerBlock, ...]:
     """Parse an answer into its blocks, in reading order.
 
-    There are none in an answer without text and tags. A table's HTML is the table's, also where the tag of its caption
-    stands before it, and a caption that is printed above its table or picture comes before it.
+    An answer without text and tags has none. A table's HTML goes to the table even if the tag of its caption comes in
+    between, and a caption printed above its table or picture comes before it.
     """
     blocks = list(_blocks(answer))
     if blocks:
@@ -124,13 +124,13 @@ def _blocks(answer: str) -> Iterator[AnswerBlock]:
 def _block(label: str, boxes: tuple[ShareBox, ...], text: str) -> AnswerBlock:
     text = _STRAY.sub("", text).strip()
     if not text and not _NAME.fullmatch(label):
-        # Asked for words instead of blocks, the model writes the printed words where the label stands.
+        # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
         return AnswerBlock("", boxes, label)
     return AnswerBlock(label.lower(), boxes, text)
 
 
 def _parse_boxes(written: str) -> tuple[ShareBox, ...]:
-    """Return a tag's boxes with an area, their corners put in order."""
+    """Return a tag's boxes that have an area, with their corners in order."""
     found = []
     for box in _ONE_BOX.findall(written):
         numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
@@ -142,10 +142,7 @@ def _parse_boxes(written: str) -> tuple[ShareBox, ...]:
 
 
 def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Move the HTML of each table to the table's own tag.
-
-    Tags of its caption or notes may stand between the two.
-    """
+    """Move each table's HTML to its own tag, past tags of its caption or notes."""
     for at, block in enumerate(blocks):
         if block.label != "table" or block.text:
             continue
@@ -162,7 +159,7 @@ def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
 
 
 def _put_captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
-    """Put captions before their table or picture where they are printed above it."""
+    """Put captions before their table or picture if they are printed above it."""
     for at in range(len(blocks) - 1):
         block, caption = blocks[at], blocks[at + 1]
         if block.label in CAPTIONED and caption.label in CAPTIONS and block.boxes and caption.boxes:
@@ -176,21 +173,21 @@ _KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
 _PICTURES = frozenset({"image", "chart"})
 _HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
 _EQUAL_BLOCKS = {True: 8, False: 30}
-"""Equal blocks at the end of an answer from which they are a loop, by whether it used up its room."""
+"""Fewest equal blocks at the end of an answer that are a loop, by whether it used up its room."""
 _WORST_FIRST = tuple(Problem)
 _LEAST_HEIGHT = 0.01
-"""Share of a page's height that text before the first tag has at least."""
+"""Least height, as a share of the page's, of the strip between two neighbours."""
 
 
 class BoxSource(StrEnum):
     """The origin of the box of a region."""
 
     NAMED = "named"
-    """The answer has it."""
+    """The answer gives it."""
     BETWEEN = "between"
-    """The answer has none that can be used: the strip that its neighbours leave."""
+    """The answer gives no usable box: it is the strip between the neighbours."""
     NOWHERE = "nowhere"
-    """Nobody knows: the box is that of all that the answer is about."""
+    """It is unknown: the box is the whole part of the page that the answer is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +205,7 @@ class NamedRegion:
 class PageAnswer:
     """The regions of an answer in reading order, its text, and its worst defect.
 
-    `unknown` counts labels that are none of ours, `pruned` cells whose placeholder was taken out.
+    `unknown` counts labels missing from `OURS`, `pruned` cells whose placeholder was removed.
     """
 
     regions: tuple[NamedRegion, ...]
@@ -221,7 +218,7 @@ class PageAnswer:
 def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
     """Judge an answer about the part of a page in `frame`.
 
-    `scripts` are the expected ones, named as by `script_of`.
+    `scripts` are the expected scripts, named as in `script_of`.
     """
     blocks = parse(answer.text)
     if not blocks:
@@ -235,7 +232,7 @@ def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -
     start = 0
     for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
         if start > sound:
-            break  # the loop goes on here
+            break  # the rest is the loop
         doubt = _find_doubt(content, label, scripts)
         if start + len(content) > sound:
             doubt = Problem.LOOP
@@ -261,7 +258,7 @@ def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
 
 
 def _content(block: AnswerBlock) -> tuple[str, str]:
-    """Return our label and the content of a block, as `RegionText.content` has it."""
+    """Return our label and the content of a block, in the form of `RegionText.content`."""
     label = OURS.get(block.label, UNKNOWN)
     if label not in _KINDS and "<table" in block.text.lower():
         label = "table"
@@ -282,7 +279,7 @@ def _defect(
         return Defect(Problem.LOOP, f"{same} equal blocks ({blocks[-1].label or UNKNOWN:.40}) end it", len(ended))
     text = "\n".join(content for _, content in contents)
     if not text.strip():
-        # A page of pictures alone has no text.
+        # A page with nothing but pictures has no text.
         return Defect(Problem.CUT, "the answer was cut off", 0) if used_up else None
     return find_defect(text, finish_reason, Task.TABLE if "<table" in text else Task.TEXT, scripts)
 
@@ -292,7 +289,7 @@ def _is_like(block: AnswerBlock, other: AnswerBlock) -> bool:
 
 
 def _find_doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
-    """Return what is wrong with the text of one region by itself."""
+    """Return what is wrong with the text of one region, judged alone."""
     if not content.strip():
         return None
     defect = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts)
@@ -307,7 +304,7 @@ def _regions(
     boxes = [_in_frame(box, frame) for box in block.boxes]
     if label in _PICTURES:
         pictures = [NamedRegion(label, box, "") for box in boxes]
-        # A picture is cut out; what the model read in it is a text of its own.
+        # A picture is cut out, and the text that the model read in it becomes a region of its own.
         texts = [NamedRegion(UNKNOWN, _around(boxes), content, doubt)] if content and boxes else []
         if pictures or not content:
             return [*pictures, *texts]
@@ -325,7 +322,7 @@ def _regions(
 
 
 def _between(blocks: Sequence[AnswerBlock], at: int) -> ShareBox | None:
-    """Return the strip between the neighbours of a boxless block, if there is one."""
+    """Return the strip between the neighbours of a block without a box, if any."""
     after = next((block.boxes[0] for block in blocks[at + 1 :] if block.boxes), None)
     before = next((block.boxes[-1] for block in reversed(blocks[:at]) if block.boxes), None)
     if after is None and before is None:

@@ -1,4 +1,4 @@
-"""Layout by DeepSeek-OCR, which reads whole pages, and which pages get a retry."""
+"""Layout by DeepSeek-OCR, which reads whole pages, and the choice of pages to retry."""
 
 import math
 from collections import deque
@@ -22,14 +22,14 @@ from resources.states import State
 from resources.vllm.served_engine import ModelMemory, ServedEngine
 
 _ROUNDING = 1e-9
-"""Slack of the cap: a tenth of thirty pages is three, not a little less."""
+"""Slack of the limit, so that a tenth of thirty pages is three and not slightly less."""
 
 
 @dataclass(slots=True)
 class _PageRequest:
     """A page that was requested.
 
-    `wanted` is None until its answer is there, `granted` until it is decided.
+    `wanted` is None until its answer has come, `granted` until its retry is decided.
     """
 
     number: int
@@ -40,7 +40,7 @@ class _PageRequest:
 
 @dataclass(slots=True)
 class _ShardTries:
-    """The undecided pages of a shard, and the retries so far."""
+    """The undecided pages of a shard, and its retries so far."""
 
     began: int = 0
     spent: int = 0
@@ -48,11 +48,11 @@ class _ShardTries:
 
 
 class RetryBudget:
-    """Retries of at most `share` of a shard's pages, 0 to 1.
+    """A limit of retries to a `share` of a shard's pages, 0 to 1.
 
-    At least one page may be retried, none where `share` is 0. All client processes share the limit. In whatever order
-    answers come in, the retries go to the first pages of the shard, in its order, whose answers are not good. How many
-    pages come is unknown of those in no batch: for each of them the limit is a share of the pages up to itself.
+    At least one page may be retried, or none if `share` is 0. All client processes share the limit. In whatever order
+    answers arrive, the retries go to the first pages of the shard, in its order, whose answers are not good. For pages
+    without a batch, the total is unknown, so the limit of each is a share of the pages up to and including it.
     """
 
     def __init__(self, share: float) -> None:
@@ -61,7 +61,7 @@ class RetryBudget:
         self._of: dict[int, tuple[_ShardTries, _PageRequest]] = {}
 
     def note_request(self, number: int, batch: PageBatch | None) -> None:
-        """Note that a page, by its own `number`, is requested, in its batch's order."""
+        """Note the request of the page `number`; pages come in the order of their batch."""
         shard = self._shards.setdefault(batch, _ShardTries())
         shard.began += 1
         request = _PageRequest(number, self._most(shard.began if batch is None else batch.pages))
@@ -71,8 +71,8 @@ class RetryBudget:
     def note_answer(self, number: int, wanted: bool) -> list[tuple[int, bool]]:
         """Note a page's first answer, and whether a retry is `wanted`.
 
-        Returns the pages that this decides on, and whether each of them gets its retry: a page waits only as long
-        as answers of pages before it can change that.
+        Returns each page that this decides, and whether it gets its retry. A page waits only as long as the answers of
+        earlier pages can still change that.
         """
         shard, request = self._of.pop(number)
         request.wanted = wanted
@@ -96,8 +96,8 @@ class RetryBudget:
 class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
     """Regions and their texts by one request a page to DeepSeek-OCR.
 
-    Its prompt is the one for grounded markdown. `ocr_results` takes the texts and reads what has none. A page whose
-    answer is not good is requested once more, in two halves.
+    Its prompt asks for grounded markdown. `ocr_results` takes over the texts and reads the regions without one. A page
+    whose answer is not good is requested once more, in two halves.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
@@ -154,11 +154,11 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         return self
 
     def recipe(self) -> dict[str, Any]:
-        """Add the room for answers, and the versions of code shared with the recognizers."""
+        """Add the room for answers, and the versions of the code shared with recognizers."""
         shared = {"images": IMAGES.number, "requests": REQUESTS.number}
         recipe = super().recipe()
         if not self.second_look:
-            # Tables from before there was such a list stay current.
+            # Tables made before this setting existed stay current.
             del recipe["parameters"]["second_look"]
         return {**recipe, "max_model_len": self.server.max_model_len, **shared}
 
@@ -176,7 +176,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
 
         for made in self.run_jobs(requests(), partial(WholePageReader, self._settings()), _lost):
             if made.number not in jobs:
-                # Its retry.
+                # This is the result of a retry.
                 self.count(waiting.pop(made.number).requests)
                 yield made.layout
                 continue
@@ -194,7 +194,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
                     yield self._as_it_is(waiting.pop(number))
 
     def _as_it_is(self, first: PageAttempt) -> PageLayout:
-        """Return the page of a first answer that is not good, without a retry."""
+        """Return the page of a first answer that is not good and gets no retry."""
         self.count(first.requests)
         self.count(first.layout_figures)
         if first.layout.reason is None:

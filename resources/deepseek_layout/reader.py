@@ -1,4 +1,4 @@
-"""Reads whole pages with DeepSeek-OCR, places and texts at once; runs in the client processes."""
+"""The reader of whole pages, boxes and texts at once; runs in the client processes."""
 
 import time
 from collections import defaultdict
@@ -25,21 +25,21 @@ from resources.vllm.client.requests import JobFigures, OversizedRequest, Refused
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 _SCORE = 1.0
-"""The model says nothing of how sure it is of a box."""
+"""The score of every box, because the model gives none."""
 _HALVES = 2
 _REFUSALS = frozenset({Problem.REFUSED, Problem.TOO_LARGE})
 _ENDS_EARLY = frozenset({Problem.CUT, Problem.LOOP})
-"""Defects of an answer that says nothing of the rest of its page."""
+"""Defects of an answer that leaves out the rest of its page."""
 _COVERS = 0.5
-"""Share of a ruled table, or of its ink, from which boxes count as having it."""
+"""Least share of a ruled table, or of its ink, in boxes that count as covering it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholePageSettings:
     """The content of requests and the limits of answers, sent to the client processes.
 
-    `context` is in tokens, `image` the kind of picture that the model is sent. `most_outside` is the share of a page's
-    ink that may lie outside of all regions; a page without a region of each label of `second_look` is requested again.
+    `context` is in tokens, `image` is the kind of picture sent to the model. `most_outside` is the share of a page's
+    ink that may lie outside all regions; a page without a region of every label in `second_look` is requested again.
     """
 
     prompt: str
@@ -54,10 +54,10 @@ class WholePageSettings:
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
-    """An answer held against the ink of its page.
+    """An answer compared with the ink of its page.
 
-    `missed` are ruled tables without a box, `outside` is the share of ink outside of all boxes. `lacking` are labels
-    that call for a second look where a page has none: no fault of the page, which may be without.
+    `missed` are ruled tables without a box, `outside` is the share of ink outside all boxes. `lacking` are labels that
+    call for a second look because the page has none; this is not a fault, since the page may really have none.
     """
 
     answer: PageAnswer
@@ -68,7 +68,7 @@ class JudgedAnswer:
 
     @property
     def problems(self) -> list[str]:
-        """The faults of the answer, the worst first."""
+        """The faults of the answer, worst first."""
         found = [self.answer.defect.reason] if self.answer.defect is not None else []
         if self.missed:
             found.append(f"{len(self.missed)} ruled tables of the page are no table in the answer")
@@ -78,7 +78,7 @@ class JudgedAnswer:
 
     @property
     def rank(self) -> tuple[bool, bool, int, int, float]:
-        """A key by which the better of two answers is lower."""
+        """The sort key of an answer: the better of two is lower."""
         return (
             not self.answer.regions,
             self.answer.defect is not None,
@@ -89,7 +89,7 @@ class JudgedAnswer:
 
     @property
     def may_gain(self) -> bool:
-        """True where a retry may read more."""
+        """Whether a retry may read more."""
         defect = self.answer.defect
         return bool(self.problems or self.lacking) and (defect is None or defect.problem not in _REFUSALS)
 
@@ -98,8 +98,8 @@ class JudgedAnswer:
 class WholePageJob:
     """A page to be read, sent to a client process.
 
-    It is read for the second time where there is a first answer. `number` tells the jobs of a run apart; both jobs of a
-    page have the same.
+    With a `first` answer, it is read for the second time. `number` identifies a page within a run, so both jobs of a
+    page have the same number.
     """
 
     number: int
@@ -110,10 +110,10 @@ class WholePageJob:
 
 @dataclass(frozen=True, slots=True)
 class PageAttempt:
-    """The result of a job: the page as its best answer has it.
+    """The result of a job: the layout of the page by its best answer.
 
-    Where a retry may bring more, `first` is the answer, `requests` are the figures of its requests, and
-    `layout_figures` those of the layout as it is.
+    If a retry may read more, `first` is the answer, `requests` are the figures of its requests, and `layout_figures`
+    those of the layout without a retry.
     """
 
     number: int
@@ -125,7 +125,7 @@ class PageAttempt:
 
 @dataclass(slots=True)
 class PreparedWholePage:
-    """A page with its placed pictures; `layout` is set when it needs no request."""
+    """A page with its placed pictures; `layout` is set if no request is needed."""
 
     job: WholePageJob
     layout: PageLayout | None = None
@@ -142,10 +142,10 @@ class WholePageReader:
         self._prompt_tokens = PromptTokens()
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing, because no resource is held."""
 
     def prepare(self, job: WholePageJob) -> PreparedWholePage:
-        """Decode the page, find its ink and tables, make its picture or its halves'."""
+        """Decode the page, find its ink and tables, and make the pictures to send."""
         import cv2
 
         started = time.perf_counter()
@@ -165,7 +165,7 @@ class WholePageReader:
         return prepared
 
     async def finish(self, ready: PreparedWholePage, client: Client) -> tuple[PageAttempt, JobFigures]:
-        """Request the page, or its halves and then take the better answer."""
+        """Request the page; or request its halves, and take the better answer."""
         number, page_id, figures = ready.job.number, ready.job.page_id, ready.figures
         if ready.layout is not None:
             return PageAttempt(number, ready.layout), figures
@@ -183,7 +183,7 @@ class WholePageReader:
         return PageAttempt(number, self._layout(ready, judged, figures)), figures
 
     def _better(self, ready: PreparedWholePage, first: JudgedAnswer, second: JudgedAnswer) -> JudgedAnswer:
-        """Return the better answer: about the page, or about its halves."""
+        """Return the better answer, that of the whole page or that of its halves."""
         both = (first.answer, second.answer)
         if _confirm_script(*both):
             second = self._held_against(ready, _accept_script(second.answer))
@@ -196,7 +196,7 @@ class WholePageReader:
         return [(self._picture(pack_pixels(image)), (0.0, 0.0, float(width), float(height)))]
 
     def _halves(self, image: "NDArray[np.uint8]") -> list[tuple[TiledImage, PixelBox]]:
-        """Cut the page near its middle where a row has least ink."""
+        """Cut the page near its middle, at the row with the least ink."""
         width = image.shape[1]
         top, parts = 0, []
         for strip in cut_strips(pack_pixels(image), _HALVES):
@@ -247,7 +247,7 @@ class WholePageReader:
     def _layout(self, ready: PreparedWholePage, judged: JudgedAnswer, figures: JobFigures) -> PageLayout:
         """Make the layout of a page from its answer.
 
-        A region without a sound text has none, so that it is read from its crop.
+        A region whose text is not sound gets no text, so that it is read from its crop.
         """
         assert ready.ink is not None
         page_id, ink, problems = ready.job.page_id, ready.ink, judged.problems
@@ -257,7 +257,7 @@ class WholePageReader:
         boxes = [region.bbox for region in found if region.place is not BoxSource.NOWHERE]
         added: list[NamedRegion] = []
         if len(boxes) == len(found):
-            # Nothing has the table's text; the recognizer reads it from its crop.
+            # No region has the table's text, so the recognizer reads it from its crop.
             added = [NamedRegion("table", table, "") for table in judged.missed if not ink.is_read(table, boxes)]
         outside = ink.share_outside([*boxes, *(table.bbox for table in added)])
         regions = tuple(self._region(at, region, ink, figures) for at, region in enumerate([*found, *added]))
@@ -266,7 +266,7 @@ class WholePageReader:
         figures["tables_added"] += len(added)
         figures["ink_outside"] += outside
         defect = judged.answer.defect
-        # All else that is wrong with an answer is read from crops.
+        # Any other fault of an answer is mended by reading crops.
         lacks = (defect is not None and defect.problem in _ENDS_EARLY) or outside > self._settings.most_outside
         return (
             PageLayout(page_id, State.PARTIAL, "; ".join(problems), regions)
@@ -293,14 +293,14 @@ def _no_answer(problem: Problem, reason: str) -> PageAnswer:
 
 
 def _confirm_script(first: PageAnswer, second: PageAnswer) -> bool:
-    """Return whether two answers agree in an unexpected script: it is printed then."""
+    """Return whether two answers agree in an unexpected script, so that it is really printed."""
     defects = (first.defect, second.defect)
     is_script = all(defect is not None and defect.problem is Problem.SCRIPT for defect in defects)
     return is_script and answers_agree(Problem.SCRIPT, first.text, second.text, Task.TEXT)
 
 
 def _accept_script(answer: PageAnswer) -> PageAnswer:
-    """Return an answer whose script is confirmed."""
+    """Return an answer without doubts about its script, which is confirmed."""
     regions = (replace(region, doubt=None) if region.doubt is Problem.SCRIPT else region for region in answer.regions)
     return replace(answer, regions=tuple(regions), defect=None)
 
@@ -309,7 +309,7 @@ def _accept_script(answer: PageAnswer) -> PageAnswer:
 class PageInk:
     """The ink of a page's working copy, its ruled tables, and the copy's scale.
 
-    `ink` is bool (height, width). `slack` is how far a box reaches beyond its edges, in pixels of the copy: half a
+    `ink` is bool (height, width). `slack` is how far boxes are extended at each edge, in pixels of the copy: half a
     letter.
     """
 
@@ -320,7 +320,7 @@ class PageInk:
 
     @classmethod
     def of(cls, gray: "NDArray[np.uint8]") -> "PageInk":
-        """Find the ink of a page, uint8 (height, width) at full size."""
+        """Find the ink of a page, given as uint8 (height, width) in full size."""
         scale = working_scale(*gray.shape)
         contrast = ink_contrast(shrink(gray, scale), PAPER_REACH)
         ink = contrast > INK_CONTRAST
@@ -329,7 +329,7 @@ class PageInk:
         return cls(ink, ruled.tables, scale, round(em / 2))
 
     def share_outside(self, boxes: Iterable[PixelBox]) -> float:
-        """Return the share of the page's ink in none of the boxes, 0 to 1."""
+        """Return the share of the page's ink outside all boxes, 0 to 1."""
         every = int(self.ink.sum())
         return int((self.ink & ~self._within(boxes)).sum()) / every if every else 0.0
 
@@ -339,7 +339,7 @@ class PageInk:
         return bool(self.ink[y1:y2, x1:x2].any())
 
     def missed_tables(self, tables: Sequence[PixelBox], pictures: Sequence[PixelBox]) -> list[PixelBox]:
-        """Return the ruled tables that no table's box covers and no picture holds."""
+        """Return the ruled tables that no table box covers and no picture contains."""
         named, drawn = ([InkBox(*self._on_copy(box)) for box in boxes] for boxes in (tables, pictures))
         found = []
         for table in self.tables:
@@ -350,7 +350,7 @@ class PageInk:
         return found
 
     def is_read(self, table: PixelBox, boxes: Iterable[PixelBox]) -> bool:
-        """Return whether boxes of any kind hold most of the ink of a table."""
+        """Return whether boxes of any kind contain most of a table's ink."""
         x1, y1, x2, y2 = self._on_copy(table)
         ink = self.ink[y1:y2, x1:x2]
         return int((ink & self._within(boxes)[y1:y2, x1:x2]).sum()) >= _COVERS * int(ink.sum())

@@ -1,11 +1,11 @@
-"""CDM, the character detection matching of drawn formulas, by an outside command.
+"""CDM, the character detection matching of drawn formulas, by an external command.
 
-The official code needs TeX, Ghostscript, Node.js and an old scikit-image, and gives 0 for every formula where one of
-them is missing. So the command is `deploy/cdm/`'s container or one like it, and it is used only if it gives the
+The official code needs TeX, Ghostscript, Node.js and an old scikit-image, and gives 0 for every formula if one of them
+is missing. So the command runs the container of `deploy/cdm/` or one like it, and it is used only if it reproduces the
 official scores of three examples.
 
-The command reads a line of JSON for each pair, `{"gold": LaTeX, "text": LaTeX}`, and writes one for each in the same
-order: `{"f1": 0.824}`, or `{"error": "why"}` where a side could not be drawn.
+The command reads one line of JSON per pair, `{"gold": LaTeX, "text": LaTeX}`, and writes one line for each, in the same
+order: `{"f1": 0.824}`, or `{"error": "why"}` if one of the two could not be drawn.
 """
 
 import json
@@ -33,10 +33,10 @@ _EXAMPLES = (
         0.95,
     ),
 )
-"""Gold, reading and F1 of the example of OmniDocBench's own code (Apache-2.0)."""
+"""Gold, reading and F1 of the examples in OmniDocBench's own code (Apache-2.0)."""
 _TOLERANCE = 0.02
 _SECONDS = 120.0
-"""Limit for one pair, which takes 5 to 10 s of a processor."""
+"""Limit for one pair, which takes 5 to 10 s of processor time."""
 
 OFF = "it is off: name a command that draws formulas (deploy/cdm)"
 
@@ -44,7 +44,7 @@ Pair = tuple[str, str]
 
 
 class Cdm:
-    """Scores pairs of formulas with a command that passes three examples."""
+    """A scorer of pairs of formulas, by a command that passes three examples."""
 
     def __init__(self, command: Sequence[str], seconds: float = _SECONDS) -> None:
         self._command = list(command)
@@ -53,9 +53,9 @@ class Cdm:
         self._tried = False
 
     def why_not(self) -> str | None:
-        """Return the reason to skip the metric; None where the command works.
+        """Return the reason to skip the metric, or None if the command works.
 
-        Runs the examples at the first call.
+        The first call runs the examples.
         """
         if not self._tried:
             self._tried, self._why_not = True, self._try()
@@ -64,8 +64,8 @@ class Cdm:
     def score(self, pairs: Sequence[Pair]) -> list[float | None]:
         """Return the F1 of each (gold, reading), 0 to 1.
 
-        0 for an empty reading, None where a side could not be drawn. Raises `ValueError` where the command fails as a
-        whole.
+        It is 0 for an empty reading, and None if one of the two could not be drawn. Raises `ValueError` if the command
+        itself fails.
         """
         asked = [pair for pair in pairs if pair[1].strip()]
         scores = iter(self._run(asked) if asked else ())

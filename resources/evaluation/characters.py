@@ -1,7 +1,7 @@
 """Error rates, edit distances, and normalisations of texts, formulas and tables.
 
-Some scores ignore the order of a text. Pure. Every text is composed (NFC) first: Hangul that a file holds as single
-jamo is the same text.
+Pure. Some scores ignore the order of a text. Every text is composed (NFC) first, because Hangul stored as single jamo
+is the same text.
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Errors:
     """The edits from a reading to the known answer, and the answer's length.
 
-    Counted in characters, jamo or words.
+    Both are in characters, jamo or words.
     """
 
     count: int
@@ -31,9 +31,9 @@ class Errors:
 
     @property
     def rate(self) -> float:
-        """The errors by length, above 1 where far too much was read.
+        """The errors divided by the length, above 1 if far too much was read.
 
-        With an empty answer it is 0 where nothing was read, else 1.
+        With an empty answer it is 0 if nothing was read, else 1.
         """
         return self.count / self.size if self.size else float(self.count > 0)
 
@@ -48,37 +48,37 @@ def without_blanks(text: str) -> str:
 
 
 def single_blanks(text: str) -> str:
-    """Return the text in NFC with single blanks, and none around it."""
+    """Return the text in NFC with single blanks, and none at its ends."""
     return " ".join(composed(text).split())
 
 
 def jamo(text: str) -> str:
-    """Return the text as jamo (NFD), with every run of white space as one blank."""
+    """Return the text as jamo (NFD), with each run of white space as one blank."""
     return unicodedata.normalize("NFD", single_blanks(text))
 
 
 def character_errors(gold: str, text: str) -> Errors:
-    """Count errors over characters without blanks, which OCR of Korean often puts elsewhere."""
+    """Count errors in characters without blanks, which OCR often misplaces in Korean."""
     return _errors(without_blanks(gold), without_blanks(text))
 
 
 def spaced_errors(gold: str, text: str) -> Errors:
-    """Count errors over characters, with runs of blanks as one."""
+    """Count errors in characters, with each run of blanks as one."""
     return _errors(single_blanks(gold), single_blanks(text))
 
 
 def jamo_errors(gold: str, text: str) -> Errors:
-    """Count errors over jamo, with runs of blanks as one.
+    """Count errors in jamo, with each run of blanks as one.
 
-    A syllable with one wrong letter is one error of two or three.
+    A syllable with one wrong letter is one error in two or three jamo.
     """
     return _errors(jamo(gold), jamo(text))
 
 
 def word_errors(gold: str, text: str) -> Errors:
-    """Count errors over words between blanks.
+    """Count errors in words between blanks.
 
-    They say little about Korean, whose words carry particles.
+    They mean little for Korean, whose words carry particles.
     """
     return _errors(composed(gold).split(), composed(text).split())
 
@@ -88,22 +88,22 @@ def _errors(gold: Sequence[str], text: Sequence[str]) -> Errors:
 
 
 def pooled(errors: Sequence[Errors]) -> float:
-    """Return the errors of all texts by their whole length, so long texts count more."""
+    """Return all errors divided by the total length, so that long texts count more."""
     return Errors(sum(each.count for each in errors), sum(each.size for each in errors)).rate
 
 
 def edit(gold: Sequence[object], text: Sequence[object]) -> float:
-    """Return the edit distance by the length of the longer, 0 for two empty ones."""
+    """Return the edit distance divided by the longer length, or 0 if both are empty."""
     return Levenshtein.normalized_distance(gold, text)
 
 
 def nid(gold: str, text: str) -> float:
-    """Return the normalized Indel similarity: 1 for two empty texts, 0 where one is."""
+    """Return the normalized Indel similarity: 1 for two empty texts, 0 if only one is."""
     return Indel.normalized_similarity(gold, text)
 
 
 def bag_f1(gold: str, text: str) -> float:
-    """Return the F1 of the multisets of characters without blanks, whatever their order."""
+    """Return the F1 of the multisets of characters without blanks, in any order."""
     wanted, read = Counter(without_blanks(gold)), Counter(without_blanks(text))
     if not wanted and not read:
         return 1.0
@@ -111,7 +111,7 @@ def bag_f1(gold: str, text: str) -> float:
 
 
 def similarity(answer: str, text: str) -> float:
-    """Return 1 - edit distance by the longer, in lower case, without blanks around."""
+    """Return 1 - `edit` of both in lower case, without blanks at their ends."""
     answer, text = (composed(each).strip().lower() for each in (answer, text))
     return 1 - edit(answer, text)
 
@@ -121,7 +121,7 @@ _ESCAPED = re.compile(r"\\([\\_&%^])")
 _DISPLAY = re.compile(r"\\\[(.+?)(?<!\\)\\\]")
 _NO_WORD = re.compile(r"[^\w\u4e00-\u9fff]")
 _CONTROL = ("\\t", "\\n", "\t", "\n", "/t", "/n")
-"""Left out of a text, among them the two letters after a slash, as the benchmark does."""
+"""Removed from a text as the benchmark does, even a letter t or n after a slash."""
 
 _FORMULA_PARTS = [
     re.compile(pattern)
@@ -141,7 +141,7 @@ _FORMULA_COMMANDS = (
     *("\\negmedspace", "\\quad", "\\qquad", "\\enspace", "\\substackw", " ", "$$", "\\left", "\\right"),
     *("\\displaystyle", "\\text"),
 )
-"""Removed one after the other, so the order counts: `\\mathbfcal` is `cal` when its turn comes."""
+"""Removed one after the other, so the order counts: `\\mathbfcal` is only `cal` when it is reached."""
 
 _TABLE = re.compile(r"<table\b[^>]*>(.*)</table>", re.DOTALL | re.IGNORECASE)
 _TABLE_ATTRIBUTES = [re.compile(f'( {name}=".*?")') for name in ("style", "height", "width", "align", "class")]
@@ -150,12 +150,12 @@ _COLGROUP = re.compile("<colgroup>.*?</colgroup>")
 
 
 def normalized_text(text: str) -> str:
-    """Return a paragraph as letters, digits and `_` alone, inline LaTeX as Unicode."""
+    """Return only the letters, digits and `_` of a paragraph, with inline LaTeX as Unicode."""
     return _words(_with_unicode_formulas(composed(text)))
 
 
 def normalized_formula(text: str) -> str:
-    """Return a formula in lower case without markup of its looks.
+    """Return a formula in lower case without markup for its looks.
 
     Delimiters, fonts, spacing, environments, tags and the sizes of brackets are dropped.
     """
@@ -171,10 +171,10 @@ def normalized_formula(text: str) -> str:
 
 
 def normalized_table(text: str) -> str:
-    """Return the tables of an HTML text as one document, `th` as `td`.
+    """Return the tables of an HTML text as one document, with `th` as `td`.
 
-    Empty where there is no table. Sections and inline tags are unwrapped, attributes but spans dropped, characters
-    NFKC, runs of blanks one.
+    It is empty if there is no table. Sections and inline tags are unwrapped, attributes other than spans dropped,
+    characters normalised by NFKC, and runs of blanks reduced to one.
     """
     if "<table" not in text.replace(" ", "").replace("'", '"'):
         return ""
@@ -191,7 +191,7 @@ def normalized_table(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """The edits between a gold block and its reading, and the longer length."""
+    """The edits between a gold block and its reading, and the length of the longer."""
 
     count: int
     size: int
@@ -206,10 +206,7 @@ class Edits:
 
 
 def edits(gold: str, text: str, normalized_gold: str, normalized: str) -> Edits:
-    """Return the edits of one pair.
-
-    A side that normalisation leaves empty counts as it was before.
-    """
+    """Return the edits of one pair; a text that normalisation empties is used unchanged."""
     return Edits.between(normalized_gold or gold, normalized or text)
 
 
@@ -229,7 +226,7 @@ def _with_unicode_formulas(text: str) -> str:
 def _unicode(latex: str) -> str:
     from pylatexenc.latex2text import LatexNodes2Text
 
-    # It warns of every formula that it cannot parse whole, of which pages have many.
+    # It warns about every formula that it cannot parse completely, and pages have many of these.
     logging.getLogger("pylatexenc").setLevel(logging.ERROR)
     return LatexNodes2Text().latex_to_text(latex)
 

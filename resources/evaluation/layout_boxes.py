@@ -1,7 +1,4 @@
-"""Precision, recall and F1 of regions, and COCO's mean average precision.
-
-Pure.
-"""
+"""Precision, recall and F1 of regions, and COCO's mean average precision. Pure."""
 
 import contextlib
 import io
@@ -15,16 +12,16 @@ from resources.diff.compare import iou
 from resources.errors import ConfigError
 
 BOX = tuple[float, float, float, float]
-"""(x1, y1, x2, y2) in any unit, the same for gold and regions."""
+"""(x1, y1, x2, y2) in any unit that gold and regions share."""
 
 IOU = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A box of a kind.
+    """A box and its kind.
 
-    `score` is the detector's; of gold it is not used. `ignored` gold is neither missed nor wrong to find.
+    `score` is the detector's, and unused in gold. `ignored` gold counts neither as missed nor as wrongly found.
     """
 
     kind: str
@@ -35,7 +32,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BoxCounts:
-    """The numbers of blocks, regions and matches of one page."""
+    """The numbers of blocks, regions and matches on one page."""
 
     blocks: int
     regions: int
@@ -58,7 +55,7 @@ class BoxCounts:
 def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> BoxCounts:
     """Count the pairs of a block and a region of one kind with enough IoU.
 
-    A region that lies on an ignored block, whatever its kind, is left out.
+    A region on an ignored block, whatever its kind, is left out.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -66,7 +63,7 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
     pairs = _ious(blocks, regions)
     kinds = np.array([[b.kind == r.kind for r in regions] for b in blocks], bool).reshape(pairs.shape)
     fits = kinds & (pairs >= least)
-    # First as many pairs as possible, then those that overlap most.
+    # The number of pairs comes first, then their overlap.
     rows, columns = linear_sum_assignment(np.where(fits, 1 + pairs / (1 + len(blocks)), 0), maximize=True)
     same = {column for row, column in zip(rows, columns, strict=True) if fits[row, column]}
     on_ignored = {
@@ -82,9 +79,9 @@ def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:
 def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]) -> dict[str, float]:
     """Return COCO's averages over pages.
 
-    `map` (IoU 0.5 to 0.95), `map_50`, `map_75`, and `map:KIND` of each kind of the gold. One item of both for each
-    page; regions of a kind that the gold does not have are left out, as COCO does. A value without any gold is missing.
-    Raises `ConfigError` where pycocotools is not installed.
+    They are `map` (IoU 0.5 to 0.95), `map_50`, `map_75`, and `map:KIND` for each kind in the gold. `gold` and `regions`
+    have one item per page. As in COCO, regions of kinds that the gold does not have are left out. A value without any
+    gold is missing. Raises `ConfigError` if pycocotools is not installed.
     """
     try:
         from pycocotools.coco import COCO
@@ -97,7 +94,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
     number = {kind: at for at, kind in enumerate(kinds)}
     truth = _annotations(gold, number)
     found = _annotations(regions, number)
-    # pycocotools prints its steps on standard output.
+    # pycocotools prints its progress on standard output.
     with contextlib.redirect_stdout(io.StringIO()):
         coco: Any = COCO()
         coco.dataset = {
@@ -115,7 +112,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
         evaluation.accumulate()
         evaluation.summarize()
     averages: dict[str, float] = dict(zip(("map", "map_50", "map_75"), map(float, evaluation.stats[:3]), strict=True))
-    precisions = evaluation.eval["precision"]  # (IoU, recall, kind, area, maxDets); -1 is no gold
+    precisions = evaluation.eval["precision"]  # (IoU, recall, kind, area, maxDets); -1 means no gold
     for kind, at in number.items():
         of_kind = precisions[:, :, at, 0, -1]
         if (of_kind > -1).any():

@@ -1,6 +1,6 @@
 """Metrics by name, their means with intervals, and their changes between runs.
 
-Pure; NumPy.
+Pure; uses NumPy.
 """
 
 from collections import Counter, defaultdict
@@ -18,9 +18,9 @@ from resources.search.scores import FEWEST, interval
 class Metric:
     """A metric and its meaning.
 
-    `says` is one sentence for a table's legend. Values are shares of 1 unless `unit` names something else. A lost
-    reading has the value `worst`. The mean of a `pooled` metric weighs each sample by the size of its score, so a long
-    page counts more; of the others every sample counts the same. A change smaller than `margin` is no loss to a reader.
+    `says` is one sentence for a table's legend. Values are shares of 1 unless `unit` says otherwise. A lost reading has
+    the value `worst`. The mean of a `pooled` metric weights each sample by the size of its score, so a long page counts
+    more; otherwise every sample counts the same. A change below `margin` does not matter to a reader.
     """
 
     name: str
@@ -47,7 +47,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         metric.name: metric
         for metric in (
-            # Text of a page or a line. A page's error rate is at most 1: no reading is worse than none.
+            # Text of a page or a line. A page's error rate is at most 1, as no reading is worse than none at all.
             _errors("cer", "Character error rate without blanks, mean over pages."),
             _errors(
                 "cer_pooled", "Character error rate without blanks, errors of all pages by their characters.", True
@@ -88,20 +88,20 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
         )
     }
 )
-"""Every metric of every benchmark. A name means the same wherever it stands."""
+"""Every metric of every benchmark. A name always has the same meaning."""
 
 
 ALL = "all"
-"""The slice that every sample is in; the others are named `language: korean`."""
+"""The slice of all samples; other slices have names such as `language: korean`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
     """The mean of a metric over the samples of a slice.
 
-    `low` and `high` are the 95 % interval by bootstrap over documents, None of a metric of the whole benchmark and
-    where there is one document. `lost` samples count with the worst value; `without_lost` is the mean of the others.
-    `skipped` samples have no value and are in no mean; where all are, `value` is None and `skipped_reason` says why.
+    `low` and `high` are the 95 % interval by bootstrap over documents, or None for the whole benchmark and for a single
+    document. `lost` samples count with the worst value; `without_lost` is the mean of the others. `skipped` samples
+    have no value and are in no mean; if all are skipped, `value` is None, and `skipped_reason` says why.
     """
 
     metric: str
@@ -122,7 +122,7 @@ class PairedChange:
     """The change of a metric over the common samples of two runs.
 
     `previous` is the mean of the other run. `low` and `high` are the 95 % interval of the change, paired by sample and
-    drawn by document. `worse` is a change to the worse that is significant and at least the metric's margin.
+    drawn by document. `worse` means that the metric got significantly worse, by at least its margin.
     """
 
     metric: str
@@ -141,7 +141,7 @@ class PairedChange:
 
 
 def means(samples: Iterable[Sample], scores: Iterable[SampleScore]) -> list[Mean]:
-    """Return the means of every metric that is scored, by slice, `all` first."""
+    """Return the means of every scored metric by slice, with `all` first."""
     known = {sample.id: sample for sample in samples}
     scores = list(scores)
     found = [_whole(score) for score in scores if score.sample is None]
@@ -151,7 +151,7 @@ def means(samples: Iterable[Sample], scores: Iterable[SampleScore]) -> list[Mean
 
 
 def changes(samples: Iterable[Sample], before: Iterable[SampleScore], now: Iterable[SampleScore]) -> list[PairedChange]:
-    """Return the changes of every metric by slice, over samples with values in both runs."""
+    """Return the changes of every metric by slice, over samples valued in both runs."""
     known = {sample.id: sample for sample in samples}
     earlier = {(score.sample, score.metric): score for score in before if score.value is not None}
     found = []
@@ -181,7 +181,7 @@ def _slices(sample: Sample) -> Iterator[str]:
 
 
 def _whole(score: SampleScore) -> Mean:
-    """Return a metric that is taken over the whole benchmark at once."""
+    """Return the mean of a metric that is computed over the whole benchmark at once."""
     return Mean(score.metric, ALL, int(score.size), 0, score.value, skipped_reason=score.skipped_reason)
 
 
@@ -247,7 +247,7 @@ def _documents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum values and weights by document, in the order of their first samples.
 
-    In a pooled metric a sample of size 0 counts for nothing, unless all have size 0: then each counts once.
+    In a pooled metric, a sample of size 0 does not count, but if all have size 0, each counts once.
     """
     pooled = metric.pooled and any(score.size for _, score in values)
     sums: dict[str, float] = {}

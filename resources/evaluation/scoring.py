@@ -1,4 +1,4 @@
-"""The benchmarks by name, and the scores of their samples."""
+"""The benchmarks by name, and the scorer of their samples."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -46,14 +46,11 @@ ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
         )
     }
 )
-"""Every benchmark by name; those of one's own pages and of Korean come first."""
+"""Every benchmark by name; those of the user's own pages and of Korean come first."""
 
 
 def adapter(name: str) -> Adapter:
-    """Return the adapter of a benchmark.
-
-    Raises `ConfigError` for an unknown one.
-    """
+    """Return the adapter of a benchmark. Raises `ConfigError` for an unknown name."""
     if name not in ADAPTERS:
         raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
     return ADAPTERS[name]
@@ -62,8 +59,8 @@ def adapter(name: str) -> Adapter:
 def load(name: str, folder: Path) -> Benchmark:
     """Return the samples of a benchmark.
 
-    Nothing is downloaded: what a folder lacks is named with where to get it. Raises `ConfigError` for an unknown name,
-    `SourceError` for a folder that does not hold the benchmark or holds nothing of it that can be scored.
+    Nothing is downloaded; errors say what the folder lacks and where to get it. Raises `ConfigError` for an unknown
+    name, and `SourceError` for a folder that does not contain the benchmark, or no sample that can be scored.
     """
     chosen = adapter(name)
     get = f"; get it from {chosen.source}, licence: {chosen.licence}"
@@ -85,10 +82,10 @@ VERSION = CodeVersion("evaluation", {1: "the first release"})
 
 
 class Scorer:
-    """Scores samples of the benchmark of a name.
+    """A scorer of the samples of one benchmark.
 
-    A context manager: the process that compares tables ends with it. Tables that take longer than `table_seconds` are
-    skipped with the reason, as is CDM without a command that works.
+    It is a context manager, which stops the process that compares tables. Tables that take longer than `table_seconds`
+    are skipped, with the reason; so is CDM if there is no working command.
     """
 
     def __init__(self, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
@@ -103,10 +100,10 @@ class Scorer:
         self._tools.teds.close()
 
     def score(self, sample: Sample, reading: SampleReading) -> list[SampleScore]:
-        """Return every metric that the sample has, one score each.
+        """Return one score for each metric of the sample.
 
-        Which metrics these are, and their sizes, depends on the gold alone. A lost reading has the worst value of
-        each, but for metrics that are skipped for every sample.
+        The metrics and their sizes depend only on the gold. A lost reading has the worst value of each metric, except
+        metrics that are skipped for every sample.
         """
         if not reading.lost:
             return self._adapter.score(sample, reading, self._tools)
@@ -119,7 +116,7 @@ class Scorer:
         ]
 
     def score_all(self, read: Iterable[tuple[Sample, SampleReading]]) -> Iterator[list[SampleScore]]:
-        """Yield the scores of each sample in order, those of the whole benchmark last."""
+        """Yield the scores of each sample in order, then those of the whole benchmark."""
         samples, scores = [], []
         for sample, reading in read:
             scored = self.score(sample, reading)
