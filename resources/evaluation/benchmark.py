@@ -1,7 +1,7 @@
 """The parts of a benchmark: samples, known answers, readings, scores, and adapters.
 
 An adapter (`resources/evaluation/benchmarks/`) loads a `Benchmark` from a folder. Its samples are indexed as a corpus
-and read by the assets; the tables say a `SampleReading` of each; `resources/evaluation/scoring.py` compares the two.
+and read by the assets; the tables give a `SampleReading` of each; `resources/evaluation/scoring.py` compares the two.
 """
 
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PageText:
     """The known text of a page.
 
-    `markdown` says that it has markup; without `ordered` its reading order is not known.
+    `markdown` says that it has markup; without `ordered`, its reading order is unknown.
     """
 
     text: str
@@ -39,8 +39,8 @@ class Element:
     """One block of a page.
 
     `category` is the benchmark's own. `bbox` is (x1, y1, x2, y2) as shares of width and height, each 0 to 1. `order` is
-    its place in the reading order, None where it has none. `html` is that of a table, `latex` of a formula (or a
-    table), `text` of all others. `ignored` elements are neither scored nor counted as wrong.
+    its place in the reading order, or None if it has none. Tables have `html`, formulas (and some tables) `latex`, all
+    others `text`. `ignored` elements are neither scored nor counted as wrong.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Element:
 class PageElements:
     """The blocks of a page.
 
-    `width` and `height` are in pixels of the picture that the boxes were drawn on.
+    `width` and `height` are those of the picture that the boxes were drawn on, in pixels.
     """
 
     elements: tuple[Element, ...]
@@ -90,7 +90,7 @@ class LineText:
 class SampleQuestion:
     """A question about a page, with all answers that count as right.
 
-    `dense` compares without any blank and with the case of letters, as OCRBench does for formulas.
+    `dense` answers are compared without blanks and case-sensitively, as OCRBench does for formulas.
     """
 
     id: str
@@ -108,7 +108,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One test of a page in the form of olmOCR-bench, with its fields checked."""
+    """One test of a page in the form of olmOCR-bench, with validated fields."""
 
     id: str
     type: str
@@ -118,7 +118,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class FactList:
-    """The tests that the text read of one page must pass."""
+    """The tests that the text read from one page must pass."""
 
     facts: tuple[Fact, ...]
 
@@ -134,15 +134,12 @@ _KINDS: dict[str, type] = {
     "Answers": Answers,
     "Facts": FactList,
 }
-"""The kinds of gold by their names in files."""
+"""The kinds of gold, by their names in files."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def gold_to_json(gold: Gold) -> str:
-    """Return one line of JSON that `gold_from_json` reads back.
-
-    It is the same for the same gold.
-    """
+    """Return one line of JSON, the same for equal gold, that `gold_from_json` reads back."""
     return json.dumps({"kind": _NAMES[type(gold)], **asdict(gold)}, ensure_ascii=False, sort_keys=True)
 
 
@@ -170,8 +167,8 @@ WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 class SamplePicture:
     """The place of a sample's image; nothing is opened before `read`.
 
-    `path` is the file that holds it: an image, a PDF of which it is `page` (from 1), or a table (Arrow, Parquet) from
-    which `load` takes the bytes.
+    `path` is the file that contains it: an image, a PDF of which it is the `page` (from 1), or a table (Arrow, Parquet)
+    from which `load` reads the bytes.
     """
 
     path: Path
@@ -181,8 +178,8 @@ class SamplePicture:
     def read(self) -> bytes:
         """Return the encoded image.
 
-        It is as it is stored, or the page of the PDF drawn as a PNG. Raises `OSError` for a file that cannot be read,
-        `UndecodableImage` for a PDF that cannot be drawn.
+        It is the stored image, or the page of the PDF drawn as a PNG. Raises `OSError` for a file that cannot be read,
+        and `UndecodableImage` for a PDF that cannot be drawn.
         """
         if self.load is not None:
             return self.load()
@@ -195,20 +192,14 @@ class SamplePicture:
 
 @cache
 def _renderer() -> "Pdfs":
-    """Return the renderer of the process, which keeps the last PDF open.
-
-    Pages are read one after another.
-    """
+    """Return the process's renderer, which keeps the last PDF open for the next page."""
     from resources.pages.documents.pdf import Pdfs
 
     return Pdfs()
 
 
 def close_pictures() -> None:
-    """Close the PDF that is still open.
-
-    PDFium complains of one at the end of a process.
-    """
+    """Close the open PDF, if any, because PDFium complains about it when a process ends."""
     _renderer.cache_clear()
 
 
@@ -228,9 +219,9 @@ class GivenRegion:
 class Sample:
     """One picture with its known answer.
 
-    `id` is unique in the benchmark and a page id of the corpus that is made of it. `document` is shared by the pages
-    of one document: intervals are over documents. `slices` are the parts of the benchmark that the sample is in,
-    {"language": "korean"}. `regions` are given boxes; None lets the layout detector find them.
+    `id` is unique in the benchmark, and a page id in the corpus made from it. `document` is shared by the pages of one
+    document, because intervals are over documents. `slices` are the parts of the benchmark that contain the sample,
+    such as {"language": "korean"}. `regions` are given boxes; if None, the layout detector finds them.
     """
 
     id: str
@@ -242,13 +233,13 @@ class Sample:
 
     @property
     def mark(self) -> str:
-        """The fingerprint of the known answer: scores against two answers are not compared."""
+        """The fingerprint of the known answer; scores against different answers are not compared."""
         return fingerprint(gold_to_json(self.gold))
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedSample:
-    """A file or row of the folder that is no sample, with the reason."""
+    """A file or row of the folder that is not a sample, with the reason."""
 
     what: str
     reason: str
@@ -261,8 +252,8 @@ class SkippedSample:
 class Benchmark:
     """The samples of a folder by their ids, and what was left out.
 
-    `name` is that of its adapter. `version` is of the data, `licence` and `source` (who made it, where it is to be had)
-    are what a publication of the scores must name.
+    `name` is the adapter's. `version` is that of the data. `licence` and `source` (who made it, where to get it) must
+    be named in a publication of the scores.
     """
 
     name: str
@@ -277,9 +268,9 @@ class Benchmark:
 class SampleReading:
     """The reading of one sample, from the tables of the platform.
 
-    `state` is that of the page in `ocr_results`, or of the first table before it that lost the page; None is a sample
-    of which there is no row. `markdown` is that of `ocr_results`, `text` that of `parsed_texts`, `regions` are layout
-    and readings joined, in reading order.
+    `state` is that of the page in `ocr_results`, or in the first earlier table that lost the page, or None if there is
+    no row for the sample. `markdown` is from `ocr_results`, `text` from `parsed_texts`; `regions` are layout and
+    readings joined, in reading order.
     """
 
     state: State | None
@@ -290,10 +281,7 @@ class SampleReading:
 
     @property
     def lost(self) -> bool:
-        """Return whether the sample scores worst whatever its gold.
-
-        It was failed, quarantined or is missing.
-        """
+        """Whether the sample has the worst score: it failed, was quarantined or is missing."""
         return self.state is None or self.state in LOST
 
     @property
@@ -303,16 +291,16 @@ class SampleReading:
 
 
 MISSING = SampleReading(None, "there is no row of it")
-"""The reading of a sample that no table has."""
+"""The reading of a sample that is in no table."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleScore:
-    """One metric of one sample, or of the whole benchmark where `sample` is None.
+    """One metric of one sample, or of the whole benchmark if `sample` is None.
 
-    `value` is None where it could not be computed; `skipped_reason` then says why. `size` is what the value is a share
-    of (characters, nodes, facts): the weight of the sample in a pooled mean. `lost` is a worst value that stands for a
-    reading that is not there. `notes` say what was wrong, one line each, for people.
+    `value` is None if it could not be computed; `skipped_reason` then says why. `size` is the number of units that the
+    value is a share of (characters, nodes, facts), and is the weight of the sample in a pooled mean. `lost` marks a
+    worst value given because there is no reading. `notes` tell people what was wrong, one line each.
     """
 
     sample: str | None
@@ -326,24 +314,24 @@ class SampleScore:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The tools that scorers run outside of this process."""
+    """The tools that scorers run outside this process."""
 
     teds: BoundedTeds
     cdm: Cdm | None = None
 
 
 OWN_PAGES = "yours"
-"""The licence of a benchmark that a person makes of pages of their own; tables hold this word."""
+"""The licence of a benchmark that users make from their own pages; tables contain this word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A kind of benchmark: its description, its loader and its scorers.
 
-    `says` is one sentence for a list of them; `expects` is what a folder must hold, `source` where to get it and
-    `licence` under which terms. `load` raises `SourceError` for a folder that is no such benchmark. `score` gives every
-    metric that the sample has by its gold, whatever was read. `whole` scores all samples at once. The first of
-    `headline`, at most two, is what a gate looks at.
+    `says` is one sentence for a list of benchmarks; `expects` is what a folder must contain, `source` where to get it
+    and `licence` on which terms. `load` raises `SourceError` for a folder that is not such a benchmark. `score` gives
+    every metric that the sample has by its gold, whatever was read. `whole` scores all samples at once. `headline`
+    lists the metrics, at most two, that gates look at.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The home of a benchmark: its pictures as a corpus, with its known answers.
 
-The answers lie beside the manifest.
+The answers are stored beside the manifest.
 """
 
 import json
@@ -47,7 +47,7 @@ _GOLD_SCHEMA = pa.schema(
 class KnownAnswers:
     """A benchmark without its pictures.
 
-    `of` is the number of samples in its folder, of which these were taken.
+    `of` is the number of samples in its folder, from which these were taken.
     """
 
     benchmark: Benchmark
@@ -65,10 +65,7 @@ class KnownAnswers:
 
 
 def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
-    """Write the known answers of benchmarks in place of the file.
-
-    Raises `StoreError`.
-    """
+    """Replace the file by the known answers of benchmarks. Raises `StoreError`."""
     rows = [
         {
             "benchmark": known.benchmark.name,
@@ -98,10 +95,7 @@ def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
 
 
 def read_gold(path: Path) -> list[KnownAnswers]:
-    """Return every benchmark of the file, its samples in their order.
-
-    Raises `SourceError`.
-    """
+    """Return every benchmark in the file, its samples in order. Raises `SourceError`."""
     try:
         table = pq.read_table(path)
         about = json.loads((table.schema.metadata or {})[_ABOUT])
@@ -129,7 +123,7 @@ def read_gold(path: Path) -> list[KnownAnswers]:
 
 
 def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
-    """Return the first `limit` samples by the hash of their ids, always the same."""
+    """Return the first `limit` samples by the hash of their ids, the same every time."""
     if limit is None or limit >= len(benchmark.samples):
         return benchmark
     taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
@@ -137,13 +131,13 @@ def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
 
 
 EVALUATIONS = "evaluations"
-"""Folder of a home with the homes of its evaluations."""
+"""The folder in a home that contains the homes of its evaluations."""
 CHECKED_PAGES = "checked_pages"
-"""Folder of a home with the pages that people checked, as a benchmark that is read again."""
+"""The folder in a home with the pages that people checked, as a benchmark to be read again."""
 Progress = Callable[[str], None]
 
 _SHARD_PAGES = 64
-"""Pictures of a shard: enough that a run of hundreds has few shards, and few enough that one is soon done."""
+"""Pictures in a shard: many enough that hundreds need few shards, few enough that one is done soon."""
 _PAGES, _MADE_FROM = "pages", "pages.json"
 _PAGES_SCHEMA = pa.schema(
     [
@@ -165,23 +159,23 @@ class EvaluationRequest:
     limit: int | None = None
 
     def home(self, home: Path) -> Path:
-        """Return the folder of this evaluation below the platform's home."""
+        """Return the folder of this evaluation in the platform's home."""
         source = self.folder.resolve()
         name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
         part = "" if self.limit is None else f"-first-{self.limit}"
         return home / EVALUATIONS / self.benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
 
     def place(self, home: Path, profile: str) -> Path:
-        """Return the folder that holds the store of a profile."""
+        """Return the folder that contains the store of a profile."""
         return self.home(home) / "profiles" / profile
 
     def store(self, home: Path, profile: str) -> ShardStore:
-        """Return the store of a profile's tables; there may be none yet."""
+        """Return the store of a profile's tables, which may not exist yet."""
         return ShardStore(url=str(self.place(home, profile) / "store"))
 
     @property
     def command(self) -> str:
-        """The command that evaluates it, as a person types it."""
+        """The command that evaluates it, as a user types it."""
         limit = f" --limit {self.limit}" if self.limit else ""
         return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
 
@@ -190,7 +184,7 @@ class EvaluationRequest:
         return (self.home(home) / manifest.NAME).is_file() and (self.home(home) / manifest.GOLD).is_file()
 
     def gives_regions(self, home: Path) -> bool:
-        """Return whether the pages of the indexed benchmark come with their regions."""
+        """Return whether the pages of the indexed benchmark come with regions."""
         return json.loads((self.home(home) / _MADE_FROM).read_bytes())["regions"]
 
 
@@ -199,8 +193,8 @@ def prepare(
 ) -> KnownAnswers:
     """Make `home` the home of the benchmark: pages, manifest and gold.
 
-    Pictures that are there already are kept. A picture that cannot be read is a page with a problem, which will be
-    quarantined. Raises `SourceError` where there is no sample, or a mixture of samples with and without given regions.
+    Existing pictures are kept. A picture that cannot be read becomes a page with a problem, which will be quarantined.
+    Raises `SourceError` if there is no sample, or if only some samples come with regions.
     """
     taken = first_by_hash(benchmark, limit)
     if not taken.samples:
@@ -231,10 +225,7 @@ def _say_nothing(line: str) -> None:
 
 
 def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
-    """Return the values that decide the row of a sample.
-
-    Its picture is not opened.
-    """
+    """Return the values that determine a sample's row, without opening its picture."""
     regions = None if sample.regions is None else [[r.label, r.task, list(r.bbox)] for r in sample.regions]
     picture = sample.picture
     if picture is None:
@@ -270,7 +261,7 @@ def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Calla
     def write(path: Path) -> None:
         with pa.ipc.new_stream(str(path), schema) as writer:
             for row in _rows(samples, licence, schema):
-                # A batch for each picture: no more than one is in memory.
+                # With one batch per picture, at most one picture is in memory.
                 writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
 
     return write

@@ -99,9 +99,9 @@ ALL = "all"
 class Mean:
     """The mean of a metric over the samples of a slice.
 
-    `low` and `high` are the 95 % interval by bootstrap over documents, or None for the whole benchmark and for a single
-    document. `lost` samples count with the worst value; `without_lost` is the mean of the others. `skipped` samples
-    have no value and are in no mean; if all are skipped, `value` is None, and `skipped_reason` says why.
+    `low` and `high` are the 95 % interval by bootstrap over documents, or None for a metric of the whole benchmark or a
+    single document. `lost` samples count with the worst value; `without_lost` is the mean of the others. `skipped`
+    samples have no value and are in no mean; if all are skipped, `value` is None, and `skipped_reason` says why.
     """
 
     metric: str

@@ -1,6 +1,6 @@
 """Reading scores of the tables, computed once for equal inputs, and compared.
 
-Inputs are readings, answers and scorers.
+The inputs are readings, answers and scorers.
 """
 
 import time
@@ -38,9 +38,9 @@ _PROGRESS_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ReadingScores:
-    """The table OCR_SCORES in the store, and what it was compared with.
+    """The table OCR_SCORES in the store, and the run that it was compared with.
 
-    `computed` says whether it was computed just now.
+    `computed` says whether it was computed just now, not read.
     """
 
     scores: pa.Table
@@ -48,7 +48,7 @@ class ReadingScores:
     compared: str
     computed: bool
     unread: Sequence[str]
-    """Shards of the corpus that were not read to the end; their samples are lost."""
+    """Shards of the corpus that were not read completely; their samples are lost."""
 
 
 def measure(
@@ -60,9 +60,9 @@ def measure(
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
 ) -> ReadingScores:
-    """Score the tables of the shards `keys` and write the result, unless they are scored.
+    """Score the shards `keys` and write the result, unless they are already scored.
 
-    A sample without a row has the worst value. `accept` lets later runs be compared with this one even if it
+    A sample without a row has the worst value. With `accept`, later runs are compared with this one even if its scores
     dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
     """
     measured = contents(store, keys, is_of_corpus)
@@ -70,7 +70,7 @@ def measure(
     todo = not HISTORY.is_scored(store, inputs)
     if todo:
         benchmarks = [known.benchmark for known in answers]
-        # People check pages one by one: whatever is there to compare with is, and they decide nothing of the others.
+        # People check pages one by one, so checked pages must not decide whether two runs are comparable.
         given = [each for each in benchmarks if each.name != CORRECTIONS.name]
         members = [f"{each.name} {each.version}/{sample.id} {sample.mark}" for each in given for sample in each.samples]
         table = score_samples(benchmarks, dict(readings(store, measured)), log, cdm)
@@ -84,12 +84,12 @@ def measure(
 
 
 def inputs_of(answers: Sequence[KnownAnswers], measured: Contents, cdm: Sequence[str]) -> str:
-    """Return the fingerprint of what decides scores: answers, scorers, readings."""
+    """Return the fingerprint of what determines scores: answers, scorers, readings."""
     return fingerprint([_kind(cdm), [known.identity for known in answers], measured])
 
 
 def _kind(cdm: Sequence[str]) -> str:
-    """Return the fingerprint of the scorers: runs of two kinds are not compared."""
+    """Return the fingerprint of the scorers; runs by different scorers are not compared."""
     return fingerprint([VERSION.number, list(cdm)])
 
 
@@ -99,7 +99,7 @@ def score_samples(
     log: Callable[[str], None] = lambda line: None,
     cdm: Sequence[str] = (),
 ) -> pa.Table:
-    """Return the scores of every sample, as a table of schema OCR_RUNS."""
+    """Return the scores of every sample, as a table with the schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]
     for benchmark in benchmarks:
         pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
@@ -139,13 +139,13 @@ _READ = {
     TABLES.regions.name: ["page_id", "regions", "state", "reason"],
     TABLES.readings.name: ["page_id", "regions", "markdown", "state", "reason"],
 }
-"""The columns of each asset that decide a score. What people corrected is none: a reader is judged by what it read."""
+"""The columns of each asset that determine a score, without corrections: a reader is judged by what it read."""
 
 
 def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
     """Return the fingerprint of the rows by shard and asset.
 
-    Shards that have not been read to the end are left out.
+    Shards that have not been read completely are left out.
     """
     footers = FooterCache(store)
     tables = {asset: footers.tables(asset) for asset in _READ}
@@ -157,9 +157,9 @@ def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -
 
 
 def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, SampleReading]]:
-    """Yield the id and the reading of every page of the shards.
+    """Yield the id and the reading of every page in the shards.
 
-    Raises `StoreError` for tables that do not fit together.
+    Raises `StoreError` for tables that are not consistent.
     """
     for shard in shards:
         layouts, read = (
@@ -185,9 +185,9 @@ def _reading(page_id: str, layout: Mapping | None, read: Mapping) -> SampleReadi
 def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str, SampleReading]) -> int:
     """Write `folder`/<stem>.md for each sample, and return their number.
 
-    The stem is that of the picture, as OmniDocBench has it; of facts it is `<pdf>_pg<page>_repeat1`, as olmOCR-bench
-    has it. A sample that was not read has an empty file: the scripts leave a missing one out of their means. Raises
-    `SourceError` for two samples of one name and a name that is none, `StoreError`.
+    The stem is the picture's, as in OmniDocBench; for facts it is `<pdf>_pg<page>_repeat1`, as in olmOCR-bench. A
+    sample that was not read gets an empty file, because the scripts leave a missing one out of their means. Raises
+    `SourceError` for two samples with the same name and for an invalid name, and `StoreError`.
     """
     names: dict[str, str] = {}
     for sample in benchmark.samples:
@@ -214,7 +214,7 @@ def _stem(sample: Sample) -> str:
 
 Row = Mapping[str, Any]
 _UNKNOWN = PageText("")
-"""A run keeps no gold, and means need none."""
+"""The gold of a stored run, which keeps none; means need none."""
 
 
 def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
@@ -226,7 +226,7 @@ def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
 def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], PairedChange]:
     """Return the changes from `run` to `other`, by benchmark, metric and slice.
 
-    Only samples that have a value in both count.
+    Only samples that have a value in both tables count.
     """
     return {
         (benchmark, change.metric, change.slice): change
@@ -238,7 +238,7 @@ def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str]
 def significant_drops(scores: pa.Table) -> list[str]:
     """Return a sentence for every headline metric that dropped over all samples.
 
-    Some of the many intervals of a table are on the wrong side by chance, so only headline metrics close a gate.
+    Only headline metrics close a gate, because some of a table's many intervals are on the wrong side by chance.
     """
     return [
         f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
@@ -249,16 +249,16 @@ def significant_drops(scores: pa.Table) -> list[str]:
 
 
 def headline(scores: pa.Table) -> list[Row]:
-    """Return the rows of the headline metrics over all samples that have a value.
+    """Return the rows of headline metrics over all samples that have a value.
 
-    An expression of Arrow would load pandas.
+    The filter is not an Arrow expression, because that would load pandas.
     """
     rows = scores.to_pylist()
     return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
 
 
 def headline_changes(scores: pa.Table) -> list[ScoreChange]:
-    """Return the changes of the headline metrics over all samples since the run before."""
+    """Return the changes of the headline metrics over all samples since the previous run."""
     return [
         ScoreChange.of(
             row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
@@ -270,7 +270,7 @@ def headline_changes(scores: pa.Table) -> list[ScoreChange]:
 
 
 def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleScore]]:
-    """Return the samples, without gold, and the scores of a benchmark in a table OCR_RUNS."""
+    """Return a benchmark's samples, without gold, and scores from a table OCR_RUNS."""
     samples: dict[str, Sample] = {}
     scores = []
     for row in run.filter(pc.field("benchmark") == benchmark).to_pylist():
@@ -293,7 +293,7 @@ def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[
 
 
 def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
-    """Return the changes over the samples of both runs whose answer is the same."""
+    """Return the changes over the samples that have the same gold in both runs."""
     samples, now = scores_of(benchmark, run)
     known = set(_marks(run))
     same = pa.array([mark in known for mark in _marks(previous)], pa.bool_())
@@ -342,29 +342,29 @@ HISTORY = History(
     drops=significant_drops,
     member="samples",
 )
-"""A run is compared sample by sample, with one that was scored in the same way against the same gold."""
+"""The history of runs, each compared sample by sample with one scored in the same way against the same gold."""
 
 
 def are_of_readings_now(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> bool:
-    """Return whether the stored scores are of the shards `keys` as read now.
+    """Return whether the stored scores are of the shards `keys` as they are read now.
 
-    They count a shard that was read since as lost.
+    Stored scores count a shard that was read later as lost.
     """
     return HISTORY.measured(store) == contents(store, keys, is_of_corpus)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileVerdict:
-    """The verdict on a profile: its scores, and the drops nobody accepted."""
+    """The verdict on a profile: its scores, and the drops that nobody accepted."""
 
     scores: pa.Table
     closed: Sequence[str]
 
 
 def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[EvaluationRequest]:
-    """Return the evaluations of the gates' `benchmarks`; 0 `samples` are all.
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` means all.
 
-    Pages that people checked are those of the `home`, wherever a profile says they are.
+    Checked pages are always taken from the `home`, whatever folder a profile names.
     """
     folders = {name: Path(folder) for name, folder in benchmarks.items()}
     if CORRECTIONS.name in folders:
@@ -373,7 +373,7 @@ def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[Eval
 
 
 def verdict(store: ShardStore) -> ProfileVerdict | None:
-    """Return the verdict on an evaluation; None where nothing was scored yet.
+    """Return the verdict on an evaluation, or None if nothing is scored yet.
 
     Raises `StoreError`.
     """

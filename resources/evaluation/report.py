@@ -1,4 +1,4 @@
-"""Renders an evaluation as one HTML file: the worst samples first, gold beside reading."""
+"""The rendering of an evaluation as one HTML file, worst samples first, gold beside reading."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,16 +28,16 @@ from resources.search.scores import FEWEST
 
 _TEMPLATE = Path(__file__).with_name("report.html.jinja")
 _LISTED = 2000
-"""Samples that are named."""
+"""Most samples that are listed."""
 _CHARACTERS = 3000
-"""The longest text that is shown: a page of small print."""
+"""Most characters shown of a text: a page of small print."""
 _TABLES, _CELLS = 6, 600
 _CELL, _NAME = 80, 60
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The readings of one profile: its name, every reading, and the scores."""
+    """One profile: its name, all its readings, and their scores."""
 
     profile: str
     readings: Mapping[str, SampleReading]
@@ -45,7 +45,7 @@ class Side:
     means: Sequence[Mapping[str, Any]]
     """Rows of the table OCR_SCORES over all samples."""
     changes: Mapping[str, PairedChange] = field(default_factory=dict[str, PairedChange])
-    """The paired difference from the first side over all samples, by metric; the first side has none."""
+    """The paired difference from the first side over all samples, by metric; empty for the first side."""
 
 
 def render(
@@ -58,9 +58,9 @@ def render(
 ) -> str:
     """Return the page.
 
-    The worst `most` samples have pictures and texts. All that a benchmark or a reader says is escaped. `headline` are
-    the metrics that order the samples, by the worst of the sides. `picture` is called for the worst alone; a sample may
-    have none.
+    The worst `most` samples have pictures and texts. All text from a benchmark or a reader is escaped. `headline` are
+    the metrics that order the samples, by the worst of the sides. `picture` is called only for the worst samples, and
+    may return None.
     """
     values = [values_of(side.scores) for side in sides]
     ranked = worst_first(benchmark.samples, values, headline)
@@ -83,9 +83,9 @@ def render(
 def worst_first(
     samples: Sequence[Sample], values: Sequence[Mapping[str, Mapping[str, SampleScore]]], headline: Sequence[str]
 ) -> list[Sample]:
-    """Return the samples by the worst of the sides' headline metrics.
+    """Return the samples, ordered by the worst of the sides' headline metrics.
 
-    `values` are those of each side.
+    `values` are the scores of each side.
     """
     return sorted(
         samples, key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id)
@@ -117,7 +117,7 @@ def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 
 def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the better of two profiles by each headline metric, and whether to warn."""
+    """Yield a sentence comparing two profiles by each headline metric, and whether to warn."""
     for metric in headline:
         if (change := side.changes.get(metric)) is None:
             continue
@@ -150,7 +150,7 @@ def _figure(score: SampleScore | None) -> str:
 
 
 def _state(side: Side, sample: Sample) -> str:
-    """Return the state of the page, where that is worth a word."""
+    """Return the state of the page, or an empty text if it is ok."""
     reading = side.readings.get(sample.id)
     if reading is None or reading.state is None:
         return "missing"
@@ -179,7 +179,7 @@ def _worst(
 
 
 def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:
-    """Return a sample for a template, gold beside reading, with the differences marked."""
+    """Return a sample as values for a template: gold beside reading, differences marked."""
     gold = _gold_text(sample)
     reading = reading or MISSING
     text = reading.text or reading.markdown
@@ -198,7 +198,7 @@ def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mappin
 
 
 def _gold_text(sample: Sample) -> str | None:
-    """Return the gold as text to compare; None where it is questions or facts."""
+    """Return the gold as text to compare, or None for a table, questions or facts."""
     match sample.gold:
         case PageText(text) | LineText(text):
             return text
@@ -218,7 +218,7 @@ def _cells_text(html: str) -> str:
 
 
 def questions_of(sample: Sample) -> list[str]:
-    """Return the questions or facts of a sample, one line each; else none."""
+    """Return the questions or facts of a sample, one line each, if it has any."""
     match sample.gold:
         case Answers(questions):
             return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
@@ -231,7 +231,7 @@ def questions_of(sample: Sample) -> list[str]:
 
 
 def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
-    """Return the tables of the gold beside those that were read, differing cells marked."""
+    """Return the tables of the gold beside those that were read, with differing cells marked."""
     match sample.gold:
         case TableHtml(html):
             gold = [html]
@@ -249,7 +249,7 @@ def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
 
 
 def _grid(table: CellGrid) -> list[list[str]]:
-    """Return the texts by row and column, a spanning cell at its upper left corner."""
+    """Return the texts by row and column, with spanning cells at their upper left corner."""
     rows = max((row for row, _ in table.texts), default=-1) + 1
     columns = max((column for _, column in table.texts), default=-1) + 1
     if rows * columns > _CELLS:

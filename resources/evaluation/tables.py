@@ -1,18 +1,18 @@
 """TEDS, the similarity of tables as trees, and tables as grids of texts.
 
-Zhong, ShafieiBavani and Jimeno Yepes, Image-based table recognition: data, model, and evaluation, ECCV 2020. What
-decides a score is named here, since implementations that leave one of it out differ by up to 0.05 a table:
+Zhong, ShafieiBavani and Jimeno Yepes, Image-based table recognition: data, model, and evaluation, ECCV 2020. These
+rules determine a score; implementations that leave one of them out differ by up to 0.05 per table:
 
-- The tree is `table`, and below it everything down to `td`; a `td` has spans and content and no children.
-- A node that is not a `td`, so a `th` too, has neither spans nor content: it is compared by its tag alone, and what
-  is in it is part of the tree.
+- The tree is `table` and everything below it down to `td`; a `td` has spans and content but no children.
+- A node other than a `td`, even a `th`, has neither spans nor content: it is compared by its tag alone, and its
+  children are part of the tree.
 - The content of a `td` is its characters and its inline tags, one token each.
-- The distance is divided by the larger number of elements below `table`, inline tags within cells among them.
-- A table that is not directly in the `body` of its HTML, or an empty text, scores 0.
+- The distance is divided by the larger number of elements below `table`, including inline tags within cells.
+- An empty text, or a table that is not directly in the `body` of its HTML, scores 0.
 
-The time of a table grows with the square of its cells: small tables are compared at once, larger ones in a process of
-its own that is ended when it takes too long, and the largest not at all. What was not compared says why, so that it
-can be counted.
+The time for a table grows with the square of its cells. So small tables are compared in this process, larger ones in a
+separate process that is stopped if it takes too long, and the largest not at all. A skipped comparison gives its
+reason, so that it can be counted.
 """
 
 import json
@@ -33,19 +33,16 @@ if TYPE_CHECKING:
     from lxml.html import HtmlElement
 
 _AT_ONCE = 10_000
-"""Node pairs of two tables of a hundred nodes each: less than a tenth of a second."""
+"""Most node pairs to compare in this process: two tables of a hundred nodes each take less than 0.1 s."""
 _MOST = 2_250_000
-"""Node pairs of two tables of 1,500 nodes: about half a minute and 300 MB.
+"""Most node pairs to compare at all: two tables of 1,500 nodes take about half a minute and 300 MB.
 
-The limit is by size first, so that a table is cut in every run or in none."""
+This limit on size comes before the one on time, so that a table is skipped in every run or in none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TedsScores:
-    """TEDS with and without the text of cells.
-
-    Both are None where `cut` says why.
-    """
+    """TEDS with and without the text of cells; if both are None, `cut` says why."""
 
     teds: float | None
     structure: float | None
@@ -53,7 +50,7 @@ class TedsScores:
 
 
 class BoundedTeds:
-    """Compares tables, each in at most `seconds`; its process lives until it is closed."""
+    """A comparer of tables, each in at most `seconds`; its process runs until `close`."""
 
     def __init__(self, seconds: float = 60.0) -> None:
         self._seconds = seconds
@@ -115,9 +112,9 @@ class BoundedTeds:
 
 
 def _forward(process: "subprocess.Popen[str]", answers: "queue.Queue[str]") -> None:
-    """Put the lines of the process into `answers`, with an empty one at its end.
+    """Put the lines of the process into `answers`, and an empty one at its end.
 
-    A pipe has no read with a timeout.
+    A thread does this because a pipe cannot be read with a timeout.
     """
     assert process.stdout is not None
     for line in process.stdout:
@@ -129,7 +126,7 @@ def _both(gold: str, text: str) -> TedsScores:
     try:
         return TedsScores(teds(gold, text), teds(gold, text, structure=True))
     except ValueError:
-        # A span that is no number: the official scripts count such a table as not read.
+        # A span is not a number, and the official scripts count such a table as not read.
         return TedsScores(0.0, 0.0)
 
 
@@ -144,10 +141,7 @@ _STOPS = "td"
 
 
 class _Node:
-    """A node as apted wants it.
-
-    `content` are tokens of a `td`, None of all other nodes.
-    """
+    """A node as apted needs it; `content` has the tokens of a `td`, else None."""
 
     __slots__ = ("children", "colspan", "content", "rowspan", "tag")
 
@@ -164,7 +158,7 @@ class _Node:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Node) and self._values() == other._values()
 
-    # apted keys nodes by identity.
+    # apted uses nodes as keys by identity.
     __hash__ = object.__hash__
 
     def _values(self) -> tuple[object, ...]:
@@ -172,10 +166,7 @@ class _Node:
 
 
 class _Costs:
-    """The configuration of apted.
-
-    A node that is only in one tree costs 1.
-    """
+    """The configuration of apted, in which a node in only one tree costs 1."""
 
     valuecls = float
 
@@ -206,8 +197,8 @@ class _Costs:
 def teds(gold: str, text: str, structure: bool = False) -> float:
     """Return the similarity of two tables, 0 to 1.
 
-    That of their trees alone where `structure`. Both are whole HTML documents. Raises `ValueError` for a span that is
-    no number.
+    With `structure`, only their trees are compared. Both are whole HTML documents. Raises `ValueError` for a span that
+    is not a number.
     """
     from apted import APTED
 
@@ -216,7 +207,7 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
         return 0.0
     size = max(_elements(wanted), _elements(read))
     if not size:
-        return 0.0  # neither has a row: the official code divides by zero
+        return 0.0  # neither has a row, for which the official code would divide by zero
     first, second = _Node(read, structure), _Node(wanted, structure)
     if first == second:
         return 1.0
@@ -224,19 +215,16 @@ def teds(gold: str, text: str, structure: bool = False) -> float:
 
 
 def node_pairs(gold: str, text: str) -> int:
-    """Return the product of the node counts of both trees, 0 for no table.
+    """Return the product of both trees' node counts, with which time and memory grow.
 
-    Time and memory grow with it.
+    It is 0 if one is no table.
     """
     wanted, read = table_of(gold), table_of(text)
     return 0 if wanted is None or read is None else _nodes(wanted) * _nodes(read)
 
 
 def table_of(document: str) -> "HtmlElement | None":
-    """Return the first `table` directly in the body.
-
-    None where there is none, or nothing that can be parsed.
-    """
+    """Return the first `table` directly in the body, or None if none can be parsed."""
     from lxml import etree, html  # pyright: ignore[reportAttributeAccessIssue]
 
     if not document.strip():
@@ -250,15 +238,12 @@ def table_of(document: str) -> "HtmlElement | None":
 
 
 def _elements(table: "HtmlElement") -> int:
-    """Return the number of elements below a table, those within cells too.
-
-    A distance is divided by it.
-    """
+    """Count the elements below a table, even in cells; a distance is divided by this."""
     return sum(1 for _ in table.iterdescendants("*"))
 
 
 def _nodes(table: "HtmlElement") -> int:
-    """Return the number of nodes of the tree that is compared."""
+    """Return the number of nodes in the compared tree."""
     return 1 if table.tag == _STOPS else 1 + sum(map(_nodes, table))
 
 
@@ -280,7 +265,7 @@ if __name__ == "__main__":
 Place = tuple[int, int]
 _RULE = frozenset("- :")
 _MOST_SPANNED = 1000
-"""The largest `colspan` of HTML; a larger number comes from a model that repeats itself."""
+"""The largest `colspan` in HTML; a larger number comes from a model that repeats itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +280,7 @@ class Cell:
 class CellGrid:
     """The texts of a table by place, and the neighbours of each place.
 
-    There are several where a neighbour spans fewer rows or columns.
+    A cell has several neighbours on a side if they span fewer rows or columns than it does.
     """
 
     texts: Mapping[Place, str]
@@ -306,10 +291,7 @@ class CellGrid:
     right: Mapping[Place, set[Place]]
 
     def headings(self, cell: Place, towards: Mapping[Place, set[Place]]) -> set[Place]:
-        """Return the heading cells in one direction from a cell.
-
-        Without any, the cells at its end.
-        """
+        """Return the heading cells in one direction from a cell, else the last cells there."""
         heads, ends, seen, left = set(), set(), set(), {cell}
         while left:
             place = left.pop()
@@ -323,15 +305,15 @@ class CellGrid:
 
 
 def tables_of(markdown: str, pipes: bool = True) -> list[CellGrid]:
-    """Return the tables of a text: pipe tables where `pipes`, then HTML tables."""
+    """Return the tables of a text: pipe tables, if `pipes`, then HTML tables."""
     rows = [*(_pipe_tables(markdown) if pipes else ()), *_html_tables(markdown)]
     return [table for table in map(_table, rows) if table is not None]
 
 
 def _pipe_tables(markdown: str) -> Iterator[list[list[Cell]]]:
-    """Yield the tables of pipes: runs of at least two lines with a pipe.
+    """Yield the pipe tables: runs of at least two lines that contain a pipe.
 
-    Their first row and column are headings.
+    The first row and column are headings.
     """
     run: list[str] = []
     for line in (*markdown.strip().split("\n"), ""):
@@ -397,9 +379,9 @@ def _span(value: object) -> int:
 
 
 def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
-    """Return the table of rows of cells; None without a cell.
+    """Return the table made from rows of cells, or None without any cell.
 
-    Cells that a row lacks are gaps, which neighbours look over.
+    Cells missing from a row are gaps, and a cell's neighbour may be beyond them.
     """
     cells: dict[Place, Cell] = {}
     at: dict[Place, Place] = {}
@@ -410,7 +392,7 @@ def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
                 column += 1
             place = (row, column)
             cells[place] = cell
-            down = range(row, min(row + cell.rows, len(rows)))  # what is below the last row has no neighbour
+            down = range(row, min(row + cell.rows, len(rows)))  # below the last row there are no neighbours
             at |= {(y, x): place for y in down for x in range(column, column + cell.columns)}
             column += cell.columns
     if not cells:
@@ -427,7 +409,7 @@ def _table(rows: Sequence[Sequence[Cell]]) -> CellGrid | None:
 
 
 def _next(at: Mapping[Place, Place], place: Place, cell: Cell, step: Place, height: int, width: int) -> Iterator[Place]:
-    """Yield the first cell from each edge of a cell in the direction of `step`."""
+    """Yield the first cell found from each edge place of a cell in direction `step`."""
     down, right = step
     rows = range(place[0], place[0] + cell.rows) if right else (place[0] if down < 0 else place[0] + cell.rows - 1,)
     columns = (

@@ -1,1 +1,1 @@
-"""The benchmarks, one module each, with their loaders and scorers."""
+"""The loaders and scorers of benchmarks, grouped in modules."""

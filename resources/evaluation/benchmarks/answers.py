@@ -1,6 +1,6 @@
 """OCRBench and Nanonets-KIE: questions whose answers must be in the text.
 
-The platform reads and does not answer, so the scores are no accuracies of question answering and no ANLS.
+The platform reads pages but does not answer questions, so the scores are neither accuracies of answers nor ANLS.
 """
 
 import json
@@ -47,8 +47,8 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
 def contains(question: SampleQuestion, text: str) -> bool:
     """Return whether an answer is part of the text, in lower case, by OCRBench's rule.
 
-    Runs of blanks count as one. Answers that are `dense` (its handwritten formulas) are compared with their case and
-    without any blank.
+    A run of blanks counts as one. `dense` answers (OCRBench's handwritten formulas) are compared case-sensitively and
+    without any blanks.
     """
     if question.dense:
         page = without_blanks(text)
@@ -60,7 +60,7 @@ def contains(question: SampleQuestion, text: str) -> bool:
 def best_similarity(question: SampleQuestion, text: str) -> float:
     """Return the similarity of the answer to the most similar part of the text.
 
-    It is from 0 to 1; what is below one half counts as 0.
+    It is between 0 and 1; one half or less counts as 0.
     """
     page = single_blanks(text).lower()
     best = 0.0
@@ -73,7 +73,7 @@ def best_similarity(question: SampleQuestion, text: str) -> float:
 
 
 _DENSE = "HME100k"
-"""The set of handwritten formulas, which OCRBench compares with their case and without blanks."""
+"""The set of handwritten formulas, which OCRBench compares case-sensitively and without blanks."""
 
 
 def load_ocrbench(folder: Path) -> Benchmark:
@@ -149,7 +149,7 @@ def load_kie(folder: Path) -> Benchmark:
 
 
 def _fields(annotations: object) -> dict[str, str]:
-    """Return the fields of a document, an object or its JSON, that have a value."""
+    """Return a document's fields that have a value, from an object or its JSON."""
     if isinstance(annotations, str):
         annotations = json.loads(annotations)
     if not isinstance(annotations, dict):

@@ -1,6 +1,6 @@
 """DP-Bench: one-page PDFs, scored by NID for text and TEDS for tables.
 
-Their elements are in `reference.json`.
+The elements of the pages are in `reference.json`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from resources.layout.regions import Task
 from resources.states import LOST
 
 NO_TEXT = frozenset({"figure", "table", "chart"})
-"""Categories, in lower case, whose text the benchmark leaves out."""
+"""Categories, in lower case, whose text the benchmark ignores."""
 
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
@@ -48,10 +48,7 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join the texts of elements as the benchmark does.
-
-    Each has a blank after it, and no line breaks.
-    """
+    """Join texts as the benchmark does: a blank after each, and no line breaks."""
     return "".join(f"{characters.composed(text)} " for text in texts).replace("\n", "")
 
 
@@ -104,10 +101,7 @@ def _element(at: int, element: Mapping[str, Any], unknown: set[str]) -> Element:
 
 
 def _box(corners: Sequence[Mapping[str, float]]) -> tuple[float, float, float, float]:
-    """Return the box around corners, in the unit of the benchmark.
-
-    No score uses it.
-    """
+    """Return the box around corners, in the benchmark's unit; no score uses it."""
     if not corners:
         return 0.0, 0.0, 0.0, 0.0
     xs, ys = [corner["x"] for corner in corners], [corner["y"] for corner in corners]

@@ -1,6 +1,6 @@
-"""Facts about pages, a line of JSON each: olmOCR-bench, KDoc-OCRBench and facts of one's own.
+"""Facts about pages, one line of JSON each: olmOCR-bench, KDoc-OCRBench, users' own facts.
 
-Loads the facts, parses them, and tests them against the text that was read.
+They are loaded, parsed, and tested against the text that was read.
 """
 
 import re
@@ -33,7 +33,7 @@ from resources.evaluation.tables import CellGrid, tables_of
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `FactList`.
 
-    Facts that cannot be tested here are in no share; a page of such facts alone is skipped.
+    Facts that cannot be tested here do not count; a page with only such facts is skipped.
     """
     assert isinstance(sample.gold, FactList)
     verdicts = [(fact, check(fact, reading.markdown)) for fact in sample.gold.facts]
@@ -45,10 +45,7 @@ def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleSc
 
 
 def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
-    """Return `facts_by_file`, the mean in which each file counts the same.
-
-    It is olmOCR-bench's own mean.
-    """
+    """Return `facts_by_file`, olmOCR-bench's own mean, in which each file counts the same."""
     held: defaultdict[str, list[bool]] = defaultdict(list)
     for sample, reading in read:
         assert isinstance(sample.gold, FactList)
@@ -72,7 +69,7 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {
     "footnote": ("marker",),
     "baseline": (),
 }
-"""The fields that a fact of each type must have, and which must hold text."""
+"""The text fields that a fact of each type must have."""
 _OPTIONAL: Mapping[str, type] = {
     **dict.fromkeys(("first_n", "last_n", "max_length", "max_repeats"), int),
     **dict.fromkeys(("case_sensitive", "check_disallowed_characters", "ignore_markdown_tables"), bool),
@@ -83,12 +80,12 @@ _BASELINE = "baseline"
 
 
 def load_olmocr(folder: Path) -> Benchmark:
-    """Load olmOCR-bench; as its authors have it, every PDF gets a `baseline` fact."""
+    """Load olmOCR-bench; as in the authors' code, every PDF gets a `baseline` fact."""
     return load_tests(folder, OLMOCR, baselines=True)
 
 
 def load_facts(folder: Path) -> Benchmark:
-    """Load facts of one's own; no character is forbidden, since Korean pages may have Hanja."""
+    """Load users' own facts, which forbid no character, since Korean pages may have Hanja."""
     return load_tests(folder, KOREAN, hanja=True)
 
 
@@ -101,10 +98,10 @@ def load_tests(
     labels: str = "",
     slices: Callable[[str], Mapping[str, str]] = lambda pdf: {},
 ) -> Benchmark:
-    """Load every test of a folder in olmOCR's form; the file `labels` holds none.
+    """Load every test of a folder in olmOCR's form; the file `labels` contains none.
 
-    With `baselines`, every PDF without a `baseline` fact gets one. With `hanja`, no fact forbids characters unless it
-    says so. `slices` are those of a PDF by its name.
+    With `baselines`, every PDF without a `baseline` fact gets one. With `hanja`, a fact forbids characters only if it
+    says so. `slices` returns the slices of a PDF, given its name.
     """
     gathered = SampleCollector()
     pages: defaultdict[tuple[str, int], list[Fact]] = defaultdict(list)
@@ -145,10 +142,7 @@ def load_tests(
 
 
 def parse(record: Mapping[str, Any], group: str) -> Fact:
-    """Return the fact that a line's object states.
-
-    Raises `ValueError` with the fault.
-    """
+    """Return the fact in the object of a line. Raises `ValueError` with the fault."""
     kind = record.get("type")
     if not isinstance(kind, str) or kind not in _CHECKS:
         raise ValueError(f"{kind!r} is no type of fact; use one of {', '.join(sorted(_CHECKS))}")
@@ -177,7 +171,7 @@ def parse(record: Mapping[str, Any], group: str) -> Fact:
 
 
 def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
-    """Return the pictures by name and page; the page of a PDF is None."""
+    """Return the pictures by name and page, which is None for PDFs and image files."""
     found: dict[tuple[str, int | None], SamplePicture] = {}
     for row in page_rows(folder):
         found[_name(row.document), row.page_number] = row.picture
@@ -190,7 +184,7 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
 
 
 def _name(pdf: str) -> str:
-    """Return a PDF's place as part of an id, which must not hold a slash."""
+    """Return a PDF's path as part of an id, which must not contain a slash."""
     return pdf.removesuffix(".pdf").replace("/", "__")
 
 
@@ -222,7 +216,7 @@ _LABELS = "categories.jsonl"
 def load_kdoc(folder: Path) -> Benchmark:
     """Load KDoc-OCRBench, with the kind of document (Statistics, Reports, Manuals, Notices) as a slice.
 
-    Its authors have no `baseline` tests, so none are added.
+    No `baseline` tests are added, because its authors have none.
     """
     lines = SampleCollector()
     labels = {
@@ -269,7 +263,7 @@ _FOREIGN = re.compile("[\u4e00-\u9fff\u3040-\u30ff\U0001f600-\U0001f64f\U0001f30
 _PICTURE = re.compile(r"!\[.*?\]\(.*?\)")
 _SHOWN = 40
 _REPEATED = 5
-"""Longest part of a text, in characters, whose repetition at the end counts."""
+"""Most characters of a part whose repetition at the end of a text is counted."""
 FORMATS: Mapping[str, tuple[re.Pattern[str], ...]] = {
     "heading": (
         re.compile(r"^#{1,6}\s+(.+?)$", re.MULTILINE),
@@ -290,14 +284,14 @@ FORMATS: Mapping[str, tuple[re.Pattern[str], ...]] = {
 }
 _SUPERSCRIPTS = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
 _BESIDE_NOTE = 200
-"""Characters beside a footnote's mark in which the text beside it is looked for."""
+"""Characters on each side of a footnote's mark in which its neighbouring text is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactVerdict:
-    """The result of testing a fact; None where it cannot be tested here.
+    """The result of testing a fact; `holds` is None if it cannot be tested here.
 
-    `why` is empty for a fact that holds.
+    `why` is empty if the fact holds.
     """
 
     holds: bool | None
@@ -318,7 +312,7 @@ def normalized(text: str) -> str:
 
 
 def _share(fields: Mapping[str, Any], text: str) -> float:
-    """Return the least similarity that counts as found: `max_diffs` characters may differ."""
+    """Return the least similarity that counts as found, as `max_diffs` characters may differ."""
     return 1.0 - fields.get("max_diffs", 0) / (len(text) or 1)
 
 
@@ -422,7 +416,7 @@ def _baseline(fields: Mapping[str, Any], markdown: str) -> FactVerdict:
 def _repeats(text: str) -> list[int]:
     """Count how often a text ends with its last character, its last two, ...
 
-    Repetitions count as long as nothing stands between them.
+    Repetitions count only if there is nothing between them.
     """
     text, counts = _BLANKS.sub(" ", text), []
     for size in range(1, _REPEATED + 1):

@@ -1,4 +1,4 @@
-"""Shared readers of benchmark folders: pictures, JSON, tables and pages."""
+"""Shared readers for benchmark folders: pictures, JSON, tables and pages."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
 @dataclass(slots=True)
 class SampleCollector:
-    """Samples and what was left out, as a folder is read."""
+    """A collector of samples, and of what is left out, while a folder is read."""
 
     samples: list[Sample] = field(default_factory=list)
     left_out: list[SkippedSample] = field(default_factory=list)
@@ -44,9 +44,9 @@ class SampleCollector:
         slices: Mapping[str, str] | None = None,
         regions: tuple[GivenRegion, ...] | None = None,
     ) -> None:
-        """Take a sample, or leave it out where its picture or id cannot be used.
+        """Add a sample, or leave it out if its picture or id cannot be used.
 
-        `document` is that of the sample alone unless it is given.
+        Without a given `document`, the sample is a document of its own.
         """
         if picture is None:
             self.leave_out(id, "it has gold and no picture")
@@ -67,16 +67,13 @@ class SampleCollector:
             self.leave_out(path.name, "it is a picture without gold")
 
     def benchmark(self, adapter: Adapter, version: str = "1") -> Benchmark:
-        """Return the benchmark of an adapter, its samples in the natural order of their ids."""
+        """Return an adapter's benchmark, with the samples in the natural order of their ids."""
         samples = sorted(self.samples, key=lambda sample: natural(sample.id))
         return Benchmark(adapter.name, version, adapter.licence, adapter.source, samples, self.left_out)
 
 
 def pictures(folder: Path) -> list[Path]:
-    """Return every image in or below a folder, in natural order.
-
-    Hidden files are left out.
-    """
+    """Return every image in or below a folder, in natural order, without hidden files."""
     return _files(folder, PICTURES)
 
 
@@ -99,7 +96,7 @@ def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
-    Raises `SourceError` with the line of a fault.
+    Raises `SourceError` with the place of the error.
     """
     try:
         return json.loads(path.read_bytes())
@@ -108,9 +105,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield `file:line` and the object of each line of a JSONL file.
+    """Yield `file:line` and the object of each line in a JSONL file.
 
-    Lines that hold no object are left out.
+    Lines without an object are left out.
     """
     try:
         lines = path.read_bytes().splitlines()
@@ -133,7 +130,7 @@ def read_lines(path: Path, gathered: SampleCollector) -> Iterator[tuple[str, dic
 
 @dataclass(frozen=True, slots=True)
 class ParquetRow:
-    """A row of a Parquet file without its image, which `picture` reads."""
+    """A row of a Parquet file, without its image, which `picture` reads."""
 
     number: int
     values: dict[str, Any]
@@ -141,10 +138,10 @@ class ParquetRow:
 
 
 def parquet_rows(folder: Path, split: str, columns: Iterable[str]) -> Iterator[ParquetRow]:
-    """Yield the rows of the Parquet files of a split in natural order.
+    """Yield the rows of a split's Parquet files in natural order, numbered from 0.
 
-    They are numbered from 0. Where no file names the split, all are taken. A column of `columns` that is not there is
-    left out of the values. Raises `SourceError` for a file that cannot be read or has no column `image`.
+    If no file names the split, all files are read. Columns that a file does not have are left out of the values. Raises
+    `SourceError` for a file that cannot be read or has no column `image`.
     """
     files = with_suffix(folder, ".parquet")
     named = [path for path in files if split in path.name or split in path.parent.name]
@@ -181,7 +178,7 @@ class _Cell:
 
 @lru_cache(maxsize=1)
 def _images(path: Path, group: int) -> pa.ChunkedArray:
-    """Return the images of one row group; pictures are read in their order."""
+    """Return the images of one row group, cached because pictures are read in order."""
     return pq.ParquetFile(path, memory_map=True).read_row_group(group, [IMAGE])[IMAGE]
 
 
@@ -190,9 +187,9 @@ _FORMATS = {".arrow": "arrow", ".parquet": "parquet"}
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A page of a corpus file.
+    """A page in a corpus file.
 
-    `texts` are the columns that were asked for and are there, None where they are null.
+    `texts` are those of the requested columns that exist; null is None.
     """
 
     id: str
@@ -204,9 +201,9 @@ class PageRow:
 
 
 def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
-    """Yield the rows of the files of pages in or below a folder.
+    """Yield the rows of the page files in or below a folder.
 
-    Files without an id and an image column are left out. Raises `SourceError` for a file that is damaged.
+    Files without an id and an image column are left out. Raises `SourceError` for a damaged file.
     """
     for suffix, format in _FORMATS.items():
         for path in with_suffix(folder, suffix):
@@ -226,7 +223,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 
 
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
-    """Return the columns beside the image; None for a file without pages."""
+    """Return the columns other than the image, or None for a file without pages."""
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     try:
         if format == "parquet":

@@ -1,8 +1,8 @@
 """OmniDocBench and MDPBench: pages with known blocks, and all their scores.
 
-The normalisations are OmniDocBench's. Its matching of paragraphs is not: the text of a page is compared as a whole in
-reading order, so these numbers have names of our own and are not comparable with published ones. Official numbers
-come from the official scripts over the predictions that `kopub evaluate --predictions` writes.
+The normalisations are OmniDocBench's, but its matching of paragraphs is not used: the text of a page is compared as a
+whole in reading order. So these scores have their own names and cannot be compared with published ones. For official
+scores, run the official scripts on the predictions that `kopub evaluate --predictions` writes.
 """
 
 import re
@@ -53,7 +53,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "equation_caption": "formula number",
     }
 )
-"""The kinds in which layout is compared, by the categories of OmniDocBench and MDPBench."""
+"""The kinds by which layout is compared, for each category of OmniDocBench and MDPBench."""
 
 _REGION_KINDS: Mapping[str, str] = MappingProxyType(
     {
@@ -68,16 +68,16 @@ _REGION_KINDS: Mapping[str, str] = MappingProxyType(
         "inline_formula": "",
     }
 )
-"""Those kinds by our labels; a label that is not here is text, an empty kind is part of another region."""
+"""The same kinds for our labels. Other labels are text; an empty kind means part of another region."""
 
 _TEXT_CATEGORIES = ("text_block", "title", "code_txt", "reference")
 """The categories that OmniDocBench scores as text."""
 _COVERED = 0.1
-"""Share of a block that a region must cover to be where it was read."""
+"""Share of a block that a region must cover to count as its reading."""
 
 
 def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `PageElements`, by each kind of block of the page."""
+    """Score a sample whose gold is `PageElements`, by each kind of block on the page."""
     assert isinstance(sample.gold, PageElements)
     elements = [element for element in sample.gold.elements if not element.ignored]
     texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
@@ -111,7 +111,7 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
 
 
 def gold_blocks(gold: PageElements) -> list[Block]:
-    """Return the blocks of a page with boxes in parts of 1,000.
+    """Return the blocks of a page, with boxes on a grid of 1,000.
 
     A block of an unknown category is ignored.
     """
@@ -122,7 +122,7 @@ def gold_blocks(gold: PageElements) -> list[Block]:
 
 
 def region_blocks(regions: Sequence[RegionRecord]) -> list[Block]:
-    """Return the regions of a page in parts of 1,000, but for those within another."""
+    """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
     return [Block(kind, _grid_of(region), region.score) for region, kind in kinds if kind]
 
@@ -145,7 +145,7 @@ def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReadin
 def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> float:
     """Return the edit distance of the reading order.
 
-    A block that no region covers is missing. A region that covers several blocks reads them in their order.
+    A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
     """
     places = [(_place(block, regions), at) for at, block in enumerate(blocks)]
     read = [at for place, at in sorted((place, at) for place, at in places if place is not None)]
@@ -153,7 +153,7 @@ def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> f
 
 
 def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
-    """Return the place in reading order of the region that covers most of a block."""
+    """Return the position, in reading order, of the region that covers most of a block."""
     x1, y1, x2, y2 = _grid(block.bbox)
     shared = []
     for region in regions:
@@ -210,7 +210,7 @@ def _grid_of(region: RegionRecord) -> tuple[float, float, float, float]:
 
 
 _MASK = "_mask"
-"""End of the categories of what the benchmark's authors could not name: neither scored nor wrong to find."""
+"""Suffix of categories for blocks that the authors could not name: neither scored nor counted as wrongly found."""
 _ATTRIBUTES = {"data_source": "source", "language": "language", "layout": "layout"}
 _PDF_PAGE = re.compile(r"^(.+\.pdf)_\d+$")
 _PHOTOGRAPH = re.compile(r"^([^_]+_[^_]+_\d+)_.+$")
@@ -261,7 +261,7 @@ def _load(
 
 
 def _gold(folder: Path) -> Sequence[Page]:
-    """Return the list of pages in the JSON files directly in the folder."""
+    """Return the list of pages from a JSON file directly in the folder."""
     faults = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -309,7 +309,7 @@ def _element(block: Mapping[str, Any], width: float, height: float, unknown: Cou
 
 
 def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]:
-    """Join the paragraphs that a column or page cuts in two, at their first part."""
+    """Join paragraphs cut in two by a column or page, at their first part."""
     related = (page.get("extra") or {}).get("relation") or ()
     parts: list[set[str]] = []
     for relation in related:
@@ -335,9 +335,9 @@ def _size(picture: Path) -> tuple[int, int]:
 
 
 def _document(stem: str) -> str:
-    """Return the document of a page by the stem of its file.
+    """Return the document of a page, given the stem of its file.
 
-    Pages of one PDF, and photographs of one page, are of one document.
+    The pages of one PDF belong to one document, and so do the photographs of one page.
     """
     part = _PDF_PAGE.match(stem) or _PHOTOGRAPH.match(stem)
     return part[1] if part else stem

@@ -1,6 +1,6 @@
-"""PubTabNet and UniMER-Test: pictures of one table or formula, and scores.
+"""PubTabNet and UniMER-Test: pictures of one table or formula, and their scores.
 
-Pure but for the tools and the reading of files.
+Pure, except for the tools and the reading of files.
 """
 
 import re
@@ -36,7 +36,7 @@ from resources.states import LOST
 
 
 def score_table(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `TableHtml`, both sides by `plain_table`."""
+    """Score a sample whose gold is `TableHtml`, after `plain_table` on both sides."""
     assert isinstance(sample.gold, TableHtml)
     tables = read_tables(reading)
     return teds_scores(
@@ -52,13 +52,13 @@ def score_formula(sample: Sample, reading: SampleReading, tools: Tools) -> list[
 
 
 Pair = tuple[str, str]
-"""A known answer and what was read of it, empty where nothing was."""
+"""A known answer, and its reading, which is empty if nothing was read."""
 
 
 def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
     """Pair each known answer with one reading, by the least total edit distance.
 
-    As OmniDocBench pairs tables, and for the same reason: a box that is off does not make a table unread.
+    OmniDocBench pairs tables in the same way, because a table with an inaccurate box was nevertheless read.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -71,7 +71,7 @@ def pair_answers(gold: Sequence[str], read: Sequence[str]) -> list[Pair]:
 
 
 def teds_scores(sample: str, tables: Sequence[Pair], teds: BoundedTeds) -> list[SampleScore]:
-    """Return the means of `teds` and `teds_s`, skipped where a table was cut."""
+    """Return the means of `teds` and `teds_s`, skipped if a table was not compared."""
     compared = [teds.compare(gold, text) for gold, text in tables]
     cut = [each.cut for each in compared if each.cut]
     if cut:
@@ -111,19 +111,19 @@ def _cdm(sample: str, formulas: Sequence[Pair], cdm: Cdm | None) -> SampleScore:
 
 _TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
 _FORM = re.compile(r"</?(?:a|font|math|overline|strike|underline)\b[^>]*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-"""Tags that say how a text looks and that `clean_tables` would take for printed ones; comments."""
+"""Comments, and tags for the looks of a text, which `clean_tables` would take for printed ones."""
 _FIRST = re.compile(r"<table>(?:<caption>.*?</caption>)?(.*?)</table>", re.DOTALL)
 _BREAK, _EDGE = re.compile(r"\s*<br>\s*"), re.compile(r"(<td[^>]*>) | (?=</td>)")
 
 
 def read_tables(reading: SampleReading) -> list[str]:
-    """Return every `<table>` of the regions in reading order, else of the markdown."""
+    """Return every `<table>` of the regions in reading order, else those of the markdown."""
     of_regions = [table for region in reading.regions for table in _tables(region.content or "")]
     return of_regions or _tables(reading.markdown)
 
 
 def read_formulas(reading: SampleReading) -> list[str]:
-    """Return the LaTeX of every region that was read as a formula, in reading order."""
+    """Return the LaTeX of every region read as a formula, in reading order."""
     return [
         region.content
         for region in reading.regions
@@ -134,9 +134,9 @@ def read_formulas(reading: SampleReading) -> list[str]:
 def plain_table(html: str) -> str:
     """Return the first table of an HTML text as a plain document.
 
-    It has rows of `td` with spans, and is empty without a table. Engines and benchmarks mark heads, sections and bold
-    type or do not, and break lines where they like: both sides lose these, so that a score is of rows, cells and text.
-    `sup` and `sub` stay.
+    It has rows of `td` with spans, and is empty without a table. Engines and benchmarks differ in whether they mark
+    heads, sections and bold type, and in where they break lines, so both sides lose these, and the score covers rows,
+    cells and text. `sup` and `sub` stay.
     """
     tables = _tables(html)
     found = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
@@ -148,10 +148,7 @@ def plain_table(html: str) -> str:
 
 
 def _tables(html: str) -> list[str]:
-    """Return the outermost tables of a text.
-
-    A table that is not closed ends with the text.
-    """
+    """Return the outermost tables of a text; an unclosed table extends to its end."""
     found, depth, start = [], 0, 0
     for tag in _TABLE.finditer(html):
         if not tag[1]:
@@ -165,7 +162,7 @@ def _tables(html: str) -> list[str]:
 
 
 _PUBTABNET_PARTS = {"first 200": range(200), "200 from row 4,000": range(4000, 4200)}
-"""The two slices of the validation set that GLM-OCR's and others' tables name PubTabNet and TEDS_TEST."""
+"""The two slices of the validation set that published tables, such as GLM-OCR's, call PubTabNet and TEDS_TEST."""
 _ONE_TABLE = (GivenRegion("table", Task.TABLE),)
 
 
@@ -221,8 +218,8 @@ def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
 def table_html(html: Mapping[str, Any]) -> str:
     """Return the table of a record as HTML, with the tokens of its cells.
 
-    A cell is opened by `<td>`, or by `<td` with spans and `>`. Raises `IndexError` for fewer cells than the structure
-    has, `KeyError` and `TypeError` for a record of another form.
+    A cell begins with `<td>`, or with `<td`, spans and `>`. Raises `IndexError` for fewer cells than the structure has,
+    `KeyError` and `TypeError` for a record of another form.
     """
     cells: Sequence[Mapping[str, Any]] = html["cells"]
     made, at = [], 0
@@ -247,7 +244,7 @@ PUBTABNET = Adapter(
 
 
 _UNIMER_FIRST = 200
-"""Rows of the Parquet files that others report; the text files are taken whole."""
+"""The number of Parquet rows that other reports use; the text files are used completely."""
 _UNIMER_PARTS = {"spe": "simple", "cpe": "complex", "sce": "screen", "hwe": "handwritten"}
 _ONE_FORMULA = (GivenRegion("display_formula", Task.FORMULA),)
 
@@ -268,7 +265,7 @@ def load_unimer(folder: Path) -> Benchmark:
 
 
 def _load_part(path: Path, gathered: SampleCollector) -> None:
-    """Add the formulas of a text file, line i for picture i of its folder."""
+    """Add the formulas of a text file, line i with picture i of its folder."""
     name = path.stem.lower()
     lines = path.read_text("utf-8", errors="replace").splitlines()
     found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []

@@ -1,4 +1,4 @@
-"""Pages and lines with known text: SDS KoPub, your own, PDFs, IAM lines."""
+"""Pages and lines with known text: SDS KoPub, the user's own pages, PDFs, IAM lines."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -57,7 +57,7 @@ def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[Sam
 
 
 def score_line(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
-    """Score a sample whose gold is `LineText`, by its picture read as one line."""
+    """Score a sample whose gold is `LineText`, and whose picture is read as one line."""
     assert isinstance(sample.gold, LineText)
     gold, text = sample.gold.text, reading.text or " ".join(region.content or "" for region in reading.regions)
     errors = characters.character_errors(gold, text)
@@ -70,14 +70,14 @@ def score_line(sample: Sample, reading: SampleReading, tools: Tools) -> list[Sam
 
 
 def _rate(sample: Sample, metric: str, errors: Errors) -> SampleScore:
-    """Return an error rate of at most 1, so that a lost page is worst."""
+    """Return an error rate of at most 1, so that a lost page scores worst."""
     return SampleScore(sample.id, metric, min(1.0, errors.rate), errors.size)
 
 
 def plain_text(markdown: str) -> str:
-    """Return the text of a page's markdown, one line a block.
+    """Return the text of a page's markdown, one block per line.
 
-    Pictures and HTML tags are left out, formulas stay.
+    Pictures and HTML tags are left out; formulas stay.
     """
     return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
 
@@ -112,15 +112,15 @@ def _without_tags(html: str) -> str:
 
 
 _AGREE = 0.1
-"""Largest edit distance without blanks at which two columns say the same text."""
+"""Largest edit distance, without blanks, at which two columns count as the same text."""
 _FEWEST = 10
-"""A text layer of fewer characters is a page number on a scan."""
+"""Fewest characters of a text layer; a shorter one is only a page number on a scan."""
 
 
 def load_kopub(folder: Path) -> Benchmark:
-    """Load SDS KoPub; a page is gold where PDF text and OCR agree.
+    """Load SDS KoPub; a page is gold if its PDF text and its OCR agree.
 
-    Its texts have no reading order.
+    The texts have no known reading order.
     """
     gathered = SampleCollector()
     rows = list(page_rows(folder, ("text", "ocr")))
@@ -166,7 +166,7 @@ def _add_row(row: PageRow, gathered: SampleCollector) -> None:
 def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
     """Add a picture with the text file of the same name.
 
-    Pages of a folder are one document.
+    The pages of a folder are one document.
     """
     gold = next((file for suffix in (".txt", ".md") if (file := path.with_suffix(suffix)).is_file()), None)
     if gold is None:

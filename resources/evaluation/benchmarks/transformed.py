@@ -1,7 +1,7 @@
 """Pages with known text, skewed, turned, badly scanned, and photographed on a table.
 
-The forms are made by OpenCV with fixed seeds when a picture is read, so nothing of them is stored. The slice `form`
-of a sample names its own; `upright` is the page as it is, which the others are compared with.
+OpenCV makes the forms with fixed seeds when a picture is read, so they are not stored. The slice `form` of a sample
+names its form; `upright` is the unchanged page, which the others are compared with.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _QUALITY = 85
 
 
 def load_transformed(folder: Path) -> Benchmark:
-    """Load the pages of a folder once in each form."""
+    """Load each page of a folder once in every form."""
     found = load_texts(folder)
     samples = [_in_form(sample, form) for sample in found.samples for form in FORMS]
     return Benchmark(TRANSFORMED.name, "2", found.licence, found.source, samples, found.left_out)
@@ -39,9 +39,9 @@ def _in_form(sample: Sample, form: str) -> Sample:
 
 
 def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
-    """Return the encoded picture of a page in a form.
+    """Return the encoded picture of a page in one form.
 
-    Raises the errors of `Picture.read`.
+    Raises the errors of `SamplePicture.read`.
     """
     import cv2
     import numpy as np
@@ -56,7 +56,7 @@ def _draw(picture: SamplePicture, id: str, form: str) -> bytes:
 
 
 def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a scan whose lines fall to the right by `degrees`."""
+    """Return a scan whose lines slope down to the right by `degrees`."""
     import cv2
     import numpy as np
 
@@ -66,14 +66,14 @@ def skewed(degrees: float, page: "NDArray[np.uint8]", rng: "np.random.Generator"
 
 
 def turned(quarters: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page that lies turned to the left by quarter turns."""
+    """Return a page turned to the left by a number of quarter turns."""
     import numpy as np
 
     return np.ascontiguousarray(np.rot90(page, quarters))
 
 
 def lit(page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page in light that falls from 1 to 0.55 in any direction."""
+    """Return a page in light that fades from 1 to 0.55 in a random direction."""
     import numpy as np
 
     angle = rng.uniform(0, 2 * np.pi)
@@ -82,14 +82,14 @@ def lit(page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.ui
 
 
 def noisy(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page with noise of a deviation in grey levels."""
+    """Return a page with noise; its standard `deviation` is in grey levels."""
     import numpy as np
 
     return (page + rng.normal(0, deviation, (*page.shape[:2], 1))).clip(0, 255).astype(np.uint8)
 
 
 def blurred(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page out of focus by a deviation in pixels."""
+    """Return a page out of focus, by a Gaussian blur whose `deviation` is in pixels."""
     import cv2
     import numpy as np
 
@@ -97,7 +97,7 @@ def blurred(deviation: float, page: "NDArray[np.uint8]", rng: "np.random.Generat
 
 
 def compressed(quality: int, page: "NDArray[np.uint8]", rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a page as a JPEG of a quality leaves it."""
+    """Return a page after compression as a JPEG of the given quality."""
     import cv2
     import numpy as np
 
@@ -110,7 +110,7 @@ def photographed(
 ) -> "NDArray[np.uint8]":
     """Return a photo of the page on a table.
 
-    It has perspective, light that falls from 1 to 0.55, blur, noise and JPEG.
+    It has perspective, light that fades from 1 to 0.55, blur, noise and JPEG compression.
     """
     import cv2
     import numpy as np
@@ -126,7 +126,7 @@ def photographed(
 
 
 def _table(patterned: bool, height: int, width: int, rng: "np.random.Generator") -> "NDArray[np.uint8]":
-    """Return a dark table top, or one of boards with a grain."""
+    """Return a dark table top, or one of boards with a grain if `patterned`."""
     import numpy as np
 
     if not patterned:
