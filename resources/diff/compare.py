@@ -1,4 +1,4 @@
-"""Compares a shard page by page before and after an upgrade: states, regions, texts, vectors."""
+"""The comparison of a shard before and after an upgrade: states, regions, texts, vectors."""
 
 import re
 from collections import Counter
@@ -15,15 +15,15 @@ from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.rows import region_ids, vector_matrix, with_vector
 
 SAME = 0.5
-"""Least overlap of two boxes of one region: the usual threshold of detection (PASCAL VOC)."""
+"""Least overlap of two boxes of the same region: the usual threshold in detection (PASCAL VOC)."""
 UNMOVED = 0.9
-"""Overlap from which on a box is where it was: a line of 40 pixels may be off by two."""
+"""Least overlap at which a box has not moved; a line of 40 pixels may be off by two."""
 
 
 def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     """Return the intersection over union, (old, new), of boxes (x1, y1, x2, y2).
 
-    0 where both have no area.
+    It is 0 if neither has an area.
     """
     a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (old, new))
     low = np.maximum(a[:, None, :2], b[None, :, :2])
@@ -35,25 +35,24 @@ def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArr
 
 
 def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
-    """Return (old, new, IoU) of the boxes of the same region.
+    """Return (old, new, IoU) of the boxes of the same region, in the old order.
 
-    They are in the order of the old ones, and the assignment of the largest total IoU (Kuhn and Munkres, in SciPy); a
-    pair below `SAME` is none.
+    This is the assignment with the largest total IoU (Kuhn and Munkres, in SciPy), without pairs below `SAME`.
     """
     from scipy.optimize import linear_sum_assignment
 
     overlap = iou(old, new)
-    # A pair that will not count must not keep two that would from each other.
+    # A pair below `SAME` must not prevent pairs that would count.
     rows, columns = linear_sum_assignment(np.where(overlap >= SAME, overlap, 0.0), maximize=True)
     pairs = ((int(row), int(column), float(overlap[row, column])) for row, column in zip(rows, columns, strict=True))
     return [pair for pair in pairs if pair[2] >= SAME]
 
 
 NUMBER = 10
-"""A number that is another weighs as much as so many letters: a reader sees a misspelt word, but not a wrong sum."""
+"""The weight of a changed number, in letters: a reader notices a misspelt word, but not a wrong sum."""
 
 _PIECE = 10_000
-"""Characters compared at once. The time grows with the square: a million take a second in pieces."""
+"""Most characters compared at once, as the time grows with the square; in pieces, a million take a second."""
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 
 
@@ -61,9 +60,9 @@ _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 class Damage:
     """The edits that turn the old text into the new one.
 
-    `lost`, `changed` and `added` are characters: deletions, substitutions and insertions of a shortest edit script
-    (Levenshtein 1966), runs of white space counting as one blank. `numbers` counts the numbers that only one of the two
-    has, the larger side.
+    `lost`, `changed` and `added` count characters: the deletions, substitutions and insertions of a shortest edit
+    script (Levenshtein 1966), with each run of white space as one blank. `numbers` counts the numbers that only one
+    text has, on the side with more of them.
     """
 
     lost: int = 0
@@ -73,14 +72,14 @@ class Damage:
 
     @property
     def score(self) -> int:
-        """The characters lost, changed or added, and `NUMBER` for every number."""
+        """The number of characters lost, changed or added, plus `NUMBER` for every number."""
         return self.lost + self.changed + self.added + NUMBER * self.numbers
 
 
 def damage(old: str, new: str) -> Damage:
     """Return the damage between two texts.
 
-    Texts over 10,000 characters are compared in pieces that begin at the same share of each: an upper bound.
+    Texts over 10,000 characters are compared in pieces from the same relative places, which gives an upper bound.
     """
     old, new = (" ".join(text.split()) for text in (old, new))
     if old == new:
@@ -99,7 +98,7 @@ def damage(old: str, new: str) -> Damage:
 class CosineChange:
     """The cosines of old and new vectors: count, mean, and the lowest by id.
 
-    (cosine, id) pairs come lowest first. `problem` says why there are none.
+    `lowest` are (cosine, id) pairs, lowest first. `problem` says why there are no cosines.
     """
 
     compared: int = 0
@@ -111,7 +110,7 @@ class CosineChange:
 def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
     """Return the cosines of the rows that have a vector in both tables.
 
-    The lowest are listed by id, `most` of them at most.
+    At most `most` of the lowest are listed, by id.
     """
     dims = [table.schema.field("vector").type.list_size for table in (old, new)]
     if dims[0] != dims[1]:
@@ -138,16 +137,16 @@ VECTORS = {
     **{table.name: table.key for table in (VECTOR_TABLES["text"], VECTOR_TABLES["image"], TABLES.query_vectors)},
     FIGURE_VECTORS.name: "region_id",
 }
-"""The tables of vectors, each with the column that identifies a row; of the last, a row is a figure."""
+"""The tables of vectors, each with the column that identifies a row; in the last, a row is a figure."""
 _LOWEST = 50
-"""Cosines that are listed: the rest are nearer than these."""
+"""Most cosines that are listed, the lowest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionChange:
     """A region that changed.
 
-    `kinds` are of added, removed, moved, relabelled and text. `old` and `new` are None where there is none.
+    `kinds` are some of added, removed, moved, relabelled and text. `old` is None if added, `new` if removed.
     """
 
     kinds: tuple[str, ...]
@@ -161,8 +160,8 @@ class RegionChange:
 class PageDiff:
     """The changes of a page.
 
-    `states` are (old, new) by asset, where they differ; `damage` is that of the page's whole text in reading order,
-    which a region cut in two does not change. `old` and `new` are all its regions.
+    `states` are (old, new) by asset, if they differ. `damage` is that of the page's whole text in reading order, which
+    stays the same if a region is cut in two. `old` and `new` are all its regions.
     """
 
     page_id: str
@@ -174,10 +173,7 @@ class PageDiff:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """The sort key of a page: changed states, damage, then changed regions.
-
-        Pages that ended otherwise come first.
-        """
+        """The sort key of a page: changed states first, then damage, then changed regions."""
         return bool(self.states), self.damage.score, len(self.changes)
 
     @property
@@ -213,10 +209,10 @@ class PageSide:
 
 
 def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDiff:
-    """Return the differences of two versions of a shard's tables by asset.
+    """Return the differences between two versions of a shard's tables, given by asset.
 
-    These are raw_pages, layout_regions, ocr_results, and the others if they are there. Pages are matched by their ids,
-    regions by their boxes. Raises `StoreError` when the readings of a side are not of its layout.
+    The tables are raw_pages, layout_regions, ocr_results, and the others if they exist. Pages are matched by id, and
+    regions by their boxes. Raises `StoreError` if the readings of a side do not belong to its layout.
     """
     before, after = pages_of(old), pages_of(new)
     ids = dict.fromkeys([*after, *before])
@@ -232,7 +228,7 @@ def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDi
 
 
 def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
-    """Return the pages of a shard by id, in their order."""
+    """Return the pages of a shard by id, in order."""
     states: dict[str, dict[str, str]] = {}
     for asset, table in tables.items():
         if "page_id" in table.column_names:

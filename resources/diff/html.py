@@ -1,4 +1,4 @@
-"""Renders a comparison as one HTML file without script or network."""
+"""The rendering of a comparison as one HTML file without script or network."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,13 @@ from resources.recognition.regions import RegionRecord
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _STYLE = Path(__file__).with_name("style.css")
 _LISTED = 200
-"""Pages, or changes of a page, that are named: a reader gets no further, and the file stays small."""
+"""Most pages, or changes of a page, that are listed: nobody reads further, and the file stays small."""
 _NAME, _LINE = 80, 200
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedPicture:
-    """The picture of a page: a data URI, and its size in pixels.
-
-    Boxes are in the same pixels.
-    """
+    """The picture of a page: a data URI, and its size in the boxes' pixels."""
 
     uri: str
     width: int
@@ -33,7 +30,7 @@ class EmbeddedPicture:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A table of the shard that was made again: both recipes, and their differences."""
+    """A table of the shard that was recomputed: both recipes, and their differences."""
 
     asset: str
     old: str
@@ -51,8 +48,8 @@ def render(
 ) -> str:
     """Return the page.
 
-    The worst `most` pages have pictures with both layouts; all that the corpus says is escaped. `picture` is called for
-    these alone; a page may have none.
+    The worst `most` pages have pictures with both layouts; all text from the corpus is escaped. `picture` is called
+    only for these pages, and may return None.
     """
     return rendered(
         _TEMPLATE,
@@ -67,10 +64,7 @@ def render(
 
 
 def rendered(template: Path, **values: Any) -> str:
-    """Return a template of a self-contained page, with the common style.
-
-    Every value is escaped.
-    """
+    """Render a template as a self-contained page in the common style, with values escaped."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -83,7 +77,7 @@ def rendered(template: Path, **values: Any) -> str:
 def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
     """Return a page as values for a template.
 
-    The boxes of both sides are in pixels, and the changes have their texts marked.
+    The boxes of both sides are in pixels, and the changes contain texts with marked differences.
     """
     return {
         "diff": page,
@@ -94,10 +88,7 @@ def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Map
 
 
 def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
-    """Return boxes in SVG's terms.
-
-    Those that changed come last, so that they lie on top.
-    """
+    """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
     kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
     boxes = [
         {
@@ -128,20 +119,20 @@ def _labels(change: RegionChange) -> Iterator[str]:
 
 
 Marked = list[tuple[str, bool]]
-"""A text in pieces; True for those that the other text has not."""
+"""A text in pieces, each with True if the other text does not have it."""
 
 _SHOWN = 400
-"""Characters of a text that are shown; the page of a whole shard must still open."""
+"""Most characters shown of a text, so that the page of a whole shard can still be opened."""
 _BEFORE = 40
-"""Characters before the first difference, to find the place."""
+"""Characters shown before the first difference, to help find the place."""
 _ISLAND = 2
-"""Equal characters between two differences that are no more than chance."""
+"""Most equal characters between two differences that count as chance."""
 
 
 def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
     """Return `most` characters of both texts, with their differences marked.
 
-    They begin shortly before the first difference.
+    The excerpts begin shortly before the first difference.
     """
     old, new = (" ".join(text.split()) for text in (old, new))
     start = max(0, Prefix.similarity(old, new) - _BEFORE)
@@ -163,9 +154,9 @@ def _add(side: Marked, text: str, other: bool) -> None:
 
 
 def _join_marks(side: Marked) -> Marked:
-    """Return a side with small unmarked gaps marked too.
+    """Return a side in which small unmarked gaps are marked too.
 
-    A word with three marked letters is harder to read than one that is marked whole.
+    A word with three marked letters is harder to read than a wholly marked one.
     """
     joined: Marked = []
     for at, (text, other) in enumerate(side):

@@ -1,9 +1,9 @@
 """Signs that a text is not what is printed. Pure.
 
-They need no reference and no second reading. Each sign has a share from which it counts and one from which it is
-certain; both lie beyond those of clean pages of manuals with code, tables, formulas and English
-(`benchmarks/reading/text_quality.py`). A doubt is a warning: it changes no state. Regions that failed are not part of a
-page's text, and the page's state reports them; leave their boxes out too.
+They need neither a reference nor a second reading. Each sign has one share from which it counts and one from which it
+is certain; both are beyond those of clean pages of manuals with code, tables, formulas and English
+(`benchmarks/reading/text_quality.py`). A doubt is a warning and changes no state. Regions that failed are not part of a
+page's text, and the page's state reports them; leave out their boxes too.
 """
 
 import re
@@ -22,63 +22,63 @@ from numpy.lib.stride_tricks import sliding_window_view
 from resources.recognition.content import KOREAN, script_of, strip_fillers
 
 DOUBTFUL = 0.5
-"""Pages with this doubt or more should be looked at by a person."""
+"""Pages with at least this doubt should be checked by a person."""
 
 _PROSE = frozenset(("abstract", "aside_text", "content", "reference", "reference_content", "text", "vertical_text"))
-"""Labels of regions whose characters fill their boxes; titles are large and tables mostly white."""
+"""Labels of regions whose text fills their boxes; titles have large type, and tables are mostly white."""
 _STARVED, _STARVED_BESIDE = 4000, 4
-"""A box has too few characters when each has more than this many units of the 1000 x 1000 grid (body text of 10
-points has 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
+"""A box has too few characters if each takes more than this many units of the 1000 x 1000 grid (body text of 10 points
+takes 350 on A4, of 40 points on a slide 4,000), or this many times as many as on the rest of its page."""
 _SMALLEST = 10_000
-"""Units of the smallest box that counts: a hundredth of the page. A smaller one may hold a symbol."""
+"""Units of the smallest box that counts: a hundredth of the page. A smaller one may contain a symbol."""
 _NO_TITLE = 250_000
-"""Units of a box that no title fills: one that is a quarter of the page and holds a few characters was misread."""
+"""Units of a box too large for a title: a box of a quarter of the page with only a few characters was misread."""
 _LOST = 25_000
-"""Units of all boxes without text from which they count; an icon that layout took for text has fewer."""
+"""Fewest units of all boxes without text that count; an icon that layout took for text has fewer."""
 _MOSTLY_PICTURE = (0.5, 0.8)
-"""Share of the page that pictures cover: from the first it is doubted that they hold no text, at the second sure."""
+"""Shares of the page covered by pictures: from the first, text in them is suspected; at the second, it is certain."""
 _SIGNS = (100, 0.15)
-"""Characters of a page from which its letters and digits are counted, and their share below which they are few."""
+"""Fewest characters of a page to be checked for letters and digits, and the share below which these are too few."""
 _EVERYWHERE = frozenset(("LATIN", "GREEK", "MATHEMATICAL", "IDEOGRAPHIC", "MODIFIER", "ROMAN"))
-"""First words of the Unicode names of letters that documents in any language have."""
+"""First words of the Unicode names of letters that occur in documents of any language."""
 
 _JAMO = re.compile(r"(?<=[가-힣ㄱ-ㅣ])[ㄱ-ㅣ]|[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
-"""Letters of Hangul that make no syllable, inside a word: one that starts a word may be a bullet."""
+"""Hangul letters that make no syllable, inside a word; at the start of a word, one may be a bullet."""
 _SYLLABLE = re.compile("[가-힣]")
 _BROKEN = re.compile("[\ufffd\x80-\x9f\ue000-\uf8ff]")
 _ACCENTED = re.compile("[À-ÖØ-öø-ÿ]")
 _MARK = re.compile(r"[.,?!](?=\s|$)")
 _ORPHAN = re.compile(r"(?:^[ \t]*|[^\S\n]{2}|[.,?!]\s+)[.,?!](?=\s|$)", re.MULTILINE)
-"""Punctuation at the start of a line, after a gap or after other punctuation: where a word was."""
+"""Punctuation at the start of a line, after a gap or after other punctuation, where a word is missing."""
 _SENTENCE_END = re.compile(r"(?:니다|세요|십시오)(?![가-힣])(?P<mark>\S*)[^\S\t\n]*(?P<line_end>[\t\n]|$)?")
-"""The end of a Korean sentence, the marks behind it, and whether a line or a cell ends there."""
+"""The end of a Korean sentence, the marks after it, and whether a line or a cell ends there."""
 _INNER_MARK = re.compile(r"[가-힣](?<![다요오음함됨임까죠라자네시등것])([.,]) (?=\S)")
-"""A mark inside a line behind a syllable that ends no sentence: nearly always a comma."""
+"""A mark inside a line after a syllable that does not end a sentence; it is nearly always a comma."""
 _FEWEST_MARKS = 5
 _AS_FULL_STOPS = 0.75
-"""Share of such marks from which commas were read as full stops; on sound pages it is at most 0.43."""
+"""Share of full stops among such marks from which commas were misread; on sound pages it is at most 0.43."""
 _NUMBER = re.compile(r"\d+")
 _LATIN_WORD = re.compile("[A-Za-z]{2,}")
 _WINDOW, _LETTERS, _LETTERS_OF_PROSE = 40, 10, 24
-"""Characters of a stretch that is searched for a second time, and how many of them are letters."""
+"""Characters of a stretch whose repetition is searched, and how many of them must be letters."""
 _WEIGHTS = np.random.default_rng(0).integers(1, 2**64, _WINDOW, np.uint64, endpoint=False)
-"""By which the characters of a stretch add up to its checksum, modulo 2 ** 64."""
+"""Weights by which the characters of a stretch add up to its checksum, modulo 2 ** 64."""
 _DENSE_FROM = 600
-"""Bytes from which compression is a measure: prose reaches 3, listings and tables 6."""
+"""Fewest bytes for compression to be a measure; prose reaches a factor of 3, listings and tables 6."""
 _LITTLE_HANGUL = 0.2
-"""Share of Hangul in a line's letters up to which the line is checked for misread Hangul."""
+"""Largest share of Hangul in a line's letters at which the line is checked for misread Hangul."""
 _MUCH_LATIN = 0.15
-"""Part of a page's letters that are Latin in such lines, from which their capitals are counted."""
+"""Least share of a page's letters that are Latin in such lines for their capitals to be counted."""
 _MIXED = 0.03
-"""Part of the Latin words that mix capitals and small letters in misread Hangul; a page in capitals has none."""
+"""Least share of Latin words that mix capitals and small letters in misread Hangul; a page in capitals has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRegion:
-    """A region that was to be read: label, area, letters read.
+    """A region that was to be read: its label, its area, and the characters read.
 
-    The area is in units of the 1000 x 1000 grid. `cut` is a reading that was cut off, `unsure` one that its engine
-    doubts. A `picture` was not read.
+    The area is in units of the 1000 x 1000 grid. `cut` means that the reading was cut off, `unsure` that its engine
+    doubts it. A `picture` was not read.
     """
 
     label: str
@@ -91,7 +91,7 @@ class JudgedRegion:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A sign of a bad text: kind, sureness (0 to 1), sentence for a person."""
+    """A sign of a bad text: kind, certainty (0 to 1), sentence for people."""
 
     kind: str
     weight: float
@@ -100,7 +100,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class DoubtfulPage:
-    """A page whose text looks wrong, and why."""
+    """A page whose text looks wrong, and the reasons."""
 
     page_id: str
     doubt: float
@@ -110,8 +110,8 @@ class DoubtfulPage:
 def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KOREAN) -> list[Doubt]:
     """Return the doubts about a page's text, the most certain first.
 
-    A sound text has none. `scripts` are those that pages are expected to have, by `script_of`. Where Hangul is among
-    them, lines without it are looked at, and Chinese characters in these are doubted unless CJK is expected.
+    A sound text has none. `scripts` are the scripts expected on pages, named as in `script_of`. If Hangul is among
+    them, lines without it are checked, and Chinese characters in these are doubted unless CJK is expected.
     """
     text = unicodedata.normalize("NFC", text)
     found = by_weight([*_characters(text, scripts), *_repetition(text), *_area(boxes)])
@@ -121,12 +121,12 @@ def doubts(text: str, boxes: Sequence[JudgedRegion] = (), scripts: Set[str] = KO
 
 
 def by_weight(found: Sequence[Doubt]) -> list[Doubt]:
-    """Return those that have a weight, the most certain first."""
+    """Return the doubts that have a weight, the most certain first."""
     return sorted((doubt for doubt in found if doubt.weight > 0), key=lambda doubt: -doubt.weight)
 
 
 def total(found: Sequence[Doubt]) -> float:
-    """Return the chance, 0 to 1, that any of a page's independent signs is right."""
+    """Return the probability, 0 to 1, that any of a page's independent signs is right."""
     sound = 1.0
     for doubt in found:
         sound *= 1 - doubt.weight
@@ -142,7 +142,7 @@ def doubtful(table: pa.Table) -> list[DoubtfulPage]:
 
 
 def unexpected_scripts(scripts: Iterable[str | None], expected: Set[str]) -> Counter[str]:
-    """Count the pages of each unexpected main script."""
+    """Count the pages with each unexpected main script."""
     known = _EVERYWHERE | expected
     return Counter(script for script in scripts if script and script not in known)
 
@@ -181,10 +181,10 @@ def _characters(text: str, scripts: Set[str]) -> Iterator[Doubt]:
 
 
 def _without_marks(text: str) -> Doubt:
-    """Return a doubt about missing full stops: blur takes small marks first.
+    """Return a doubt about missing full stops, since blur removes small marks first.
 
-    A list, a table or a slide may leave out those at the ends of its lines, so they count only where commas have
-    become full stops too.
+    Lists, tables and slides may leave out full stops at the ends of lines, so these count only if commas have become
+    full stops too.
     """
     inner = _INNER_MARK.findall(text)
     blurred = len(inner) >= _FEWEST_MARKS and inner.count(".") >= _AS_FULL_STOPS * len(inner)
@@ -198,8 +198,8 @@ def _without_marks(text: str) -> Doubt:
 def _without_hangul(text: str, letters: int, chinese: bool) -> Iterator[Doubt]:
     """Yield doubts about lines whose Hangul seems to be lost.
 
-    It was left out, or read as something else; the lines are not like English, code or formulas. `chinese` says that
-    Chinese characters are expected by themselves.
+    It was left out or misread, as the lines do not look like English, code or formulas. `chinese` says that Chinese
+    characters are expected even without Hangul.
     """
     lines = [line for line in text.splitlines() if _has_little_hangul(line)]
     plain = strip_fillers("\n".join(lines))
@@ -223,7 +223,7 @@ def _has_little_hangul(line: str) -> bool:
 
 def _repetition(text: str) -> Iterator[Doubt]:
     flat = " ".join(strip_fillers(text).split())
-    # A loop may count; rows of a table differ by nothing but numbers too, and have fewer letters.
+    # A loop may count up; table rows may also differ only in numbers, but they have fewer letters.
     repeated = max(_repeated(flat, _LETTERS), _repeated(_NUMBER.sub("0", flat), _LETTERS_OF_PROSE))
     yield _share(
         "repeated",
@@ -240,7 +240,7 @@ def _repetition(text: str) -> Iterator[Doubt]:
 
 
 def _repeated(text: str, letters: int) -> int:
-    """Count the characters that begin a stretch, with enough `letters`, that was there before."""
+    """Count the characters that begin a repeated stretch with at least so many `letters`."""
     if not _may_repeat(text):
         return 0
     seen: set[str] = set()
@@ -254,7 +254,7 @@ def _repeated(text: str, letters: int) -> int:
 
 
 def _may_repeat(text: str) -> bool:
-    """Return whether two stretches have one checksum; otherwise nothing repeats."""
+    """Return whether two stretches have the same checksum; otherwise nothing repeats."""
     if len(text) <= _WINDOW:
         return False
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -285,7 +285,7 @@ def _area(boxes: Sequence[JudgedRegion]) -> Iterator[Doubt]:
 
 
 def _is_dense(box: JudgedRegion) -> bool:
-    """Return whether text should fill a box: prose, or too large for a title."""
+    """Return whether text should fill a box: prose, or one too large for a title."""
     return box.label in _PROSE or (box.area >= _NO_TITLE and box.label != "table")
 
 
@@ -294,19 +294,19 @@ def _regions(count: int) -> str:
 
 
 def _share(kind: str, part: int, whole: int, fewest: int, edges: tuple[float, float], says: str) -> Doubt:
-    """Return a doubt by share; fewer than `fewest` say nothing."""
+    """Return a doubt by share; it has no weight if `part` is below `fewest`."""
     share = part / whole if whole and part >= fewest else 0.0
     return Doubt(kind, ramp(share, *edges), f"{share:.0%} {says}")
 
 
 def ramp(value: float, fine: float, sure: float) -> float:
-    """Return 0 up to `fine`, 1 from `sure` on, proportional between."""
+    """Return 0 up to `fine`, 1 from `sure` on, and a proportional value in between."""
     return min(1.0, max(0.0, (value - fine) / (sure - fine)))
 
 
 @lru_cache(maxsize=16_384)
 def _is_common(syllable: str) -> bool:
-    """Return whether a syllable is among KS X 1001's 2,350, as nearly all print is."""
+    """Return whether a syllable is among KS X 1001's 2,350, as nearly all are."""
     try:
         return len(syllable.encode("euc_kr")) == 2
     except UnicodeEncodeError:
