@@ -1,1 +1,1 @@
-"""Checks of the machine for a profile, and of its engines on the samples."""
+"""Checks of a machine for a profile, and of the profile's engines on the samples."""

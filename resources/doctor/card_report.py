@@ -1,6 +1,6 @@
-"""The report of a card: its engines on the sample pages, by stage.
+"""The report on a GPU card: figures of the engines on sample pages, by stage.
 
-It is made to be sent in: no path, host, user or key of the machine is in it.
+Users can send it in, because it contains no path, host, user or key of the machine.
 """
 
 import getpass
@@ -40,13 +40,13 @@ from resources.weights.fetch import require_ready
 from resources.weights.hub import managed_server, server_of
 
 _COPIES = 16
-"""Copies of each sample page that are read on a GPU, 192 pages; one copy elsewhere."""
+"""Copies of each sample page that are read on a GPU, 192 pages in all; elsewhere there is one copy."""
 _PACKAGES = ("kopub", "torch", "vllm", "transformers", "opencv-python-headless")
 _SIZES = ("dtype", "quantization", "max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization")
 
 
 def require_cards(settings: Settings, seen: Mapping[str, Any]) -> None:
-    """Raise `EngineError` where a profile cannot be measured here.
+    """Raise `EngineError` if a profile cannot be measured here.
 
     `seen` is what torch sees of GPUs.
     """
@@ -63,13 +63,13 @@ _STAGES = {"layout": ("layout",), "recognition": ("recognition",), "embedding": 
 
 @dataclass(slots=True)
 class StageFigures:
-    """Figures of one stage, with its server warm.
+    """The figures of one stage, measured with a warm server; None means unknown.
 
-    None where a figure is not known. `ready_seconds` is what its server took to start, None for one that was up, or
-    until the engine's first result; `is_first_start` tells whether that server had never started here, `starts` how
-    often it was started. `asked_gb` is the stage's own part of the memory sums, `held_gb` the most that all cards held
-    meanwhile, whoever took it. `chosen` says which kernels and sizes the engine came up with, `problem` why it did not
-    run.
+    `ready_seconds` is how long the server took to start (None if it was already running) or, without a managed server,
+    the time until the engine's first result. `is_first_start` tells whether that server had never been started here,
+    `starts` how often it was started. `asked_gb` is the stage's own part of the memory sums, `held_gb` the most memory
+    in use on all cards meanwhile, by whatever process. `chosen` names the kernels and sizes that the engine chose,
+    `problem` why it did not run.
     """
 
     stage: str
@@ -91,14 +91,14 @@ class StageFigures:
 
 
 class CardMeasurement:
-    """Reads the samples with a profile's engines, and watches the cards.
+    """The measurement of a profile's engines, which read the samples while cards are watched.
 
     Each engine is self-tested first.
     """
 
     def __init__(self, settings: Settings, samples: Samples, seen: Mapping[str, Any]) -> None:
         self._settings, self._samples = settings, samples
-        # An answer that is known from another run would cost nothing here.
+        # An answer kept from another run would take no time here.
         self._engines = Engines(settings.layout, _without_answers(settings.recognition), settings.embedding)
         self._sections: dict[str, _Engine] = dict(vars(self._engines))
         uses_gpus = need_gpus(self._sections)
@@ -110,14 +110,14 @@ class CardMeasurement:
         self._observer = Observer(list(names))
         self._began_before = {section: _starts(engine) for section, engine in self._sections.items()}
         self.stages: list[StageFigures] = []
-        """What was measured; empty before `run`."""
+        """The measured figures; empty before `run`."""
         self._findings: list[Finding] = []
         self._layouts: dict[str, PageLayout] = {}
         self._began = 0.0
         self._first: dict[str, float] = {}
 
     def run(self, step: Step = lambda *_: None) -> Iterator[Finding]:
-        """Judge and measure each engine, and yield the findings of the self-test. Raises `StoreError`."""
+        """Judge and measure each engine, and yield the self-test's findings. Raises `StoreError`."""
 
         def told(what: str, done: int, total: int) -> None:
             self._first.setdefault(what, time.time())
@@ -144,9 +144,9 @@ class CardMeasurement:
                 ]
 
     def _measure(self, section: str, pages: Sequence[Page]) -> None:
-        """Measure the stages of a section whose engine has just been judged, and is warm."""
+        """Measure the stages of a section whose engine has just been judged and is warm."""
         engine = self._sections[section]
-        # A server counts an answer after it has sent it, and is looked at now and then: nothing is asked meanwhile.
+        # A server counts an answer after sending it, and is only polled at times, so pause requests until then.
         late = LATE_SECONDS if server_of(engine) else 0.0
         time.sleep(late)
         for stage in _STAGES[section]:
@@ -193,7 +193,7 @@ class CardMeasurement:
             yield from (0 for _ in engines.embedding.embed_texts(texts))
 
     def _watch(self, made: StageFigures, whole: Span, warm: Span) -> None:
-        """Add what the cards tell of a stage; `warm` is its measured part."""
+        """Add the cards' figures of a stage to `made`; `warm` is its measured part."""
         readings = self._observer.observed.readings
         if held := readings.within(whole.start, whole.end):
             made.held_gb = _gb(max(sum(card.memory for card in cards) for cards in held))
@@ -204,7 +204,7 @@ class CardMeasurement:
     def _ask(self, made: StageFigures, section: str, engine: _Engine, counted: Span) -> None:
         """Add the figures of the memory sums, the engine and its server.
 
-        What the server did in that time is `counted`.
+        The server's work is counted within `counted`.
         """
         own = [ask for ask in self._asked if section in ask.who.removesuffix(" server").split(" and ")]
         if self._gpus and own:
@@ -353,10 +353,7 @@ def _without_answers(engine: Recognizer) -> Recognizer:
 
 
 def _dim(page_and_copy: tuple[Page, int]) -> Page:
-    """Return a copy of a page with slightly darker paper.
-
-    So none of its regions has the bytes of another's.
-    """
+    """Copy a page with slightly darker paper, so that the bytes of all regions differ."""
     import cv2
     import numpy as np
 
@@ -368,10 +365,7 @@ def _dim(page_and_copy: tuple[Page, int]) -> Page:
 
 
 def _starts(engine: _Engine) -> int:
-    """Return how often an engine's server was started on this machine.
-
-    Restarts of its replicas do not count.
-    """
+    """Return how often an engine's server was started here, without replica restarts."""
     if (server := managed_server(engine)) is None:
         return 0
     state = ServerFolder(runtime_folder() / server.key).state
@@ -389,11 +383,11 @@ _TOLD = (
     (r"KV cache size: ([\d,]+) tokens", "cache {} tokens"),
     (r"Graph capturing finished in .* took (-?[\d.]+) GiB", "graphs {} GiB"),
 )
-"""Lines of vLLM's log, and what they say of a server; the last of each kind counts."""
+"""Lines of vLLM's log, and what each says about a server; the last of each kind counts."""
 
 
 def _log_lines(folder: ServerFolder) -> list[str]:
-    """Return a server's kernels, memory and start seconds from its log."""
+    """Return a server's kernels, memory and start times from its log."""
     try:
         log = folder.log(0).read_text("utf-8", errors="replace")
     except OSError:
@@ -410,7 +404,7 @@ _SECRET = re.compile("TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 def anonymous(said: str) -> str:
     """Return a message without paths, addresses, secrets, user and host.
 
-    Secrets are what the environment keeps so.
+    Secrets are the values of environment variables with names such as TOKEN or KEY.
     """
     secret = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 5]
     for known in (*secret, str(Path.home()), os.getcwd()):

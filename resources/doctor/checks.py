@@ -1,4 +1,4 @@
-"""The findings of an examination, of the machine and its GPUs."""
+"""The checks of a machine and its GPUs, and their findings."""
 
 import json
 import os
@@ -28,16 +28,16 @@ from resources.weights.hub import managed_server, server_of
 class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """It runs, with a disadvantage that the line names."""
+    """A run works, with the disadvantage that the finding names."""
     PROBLEM = "problem"
-    """A run would fail, or make rubbish."""
+    """A run would fail, or produce rubbish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One line of an examination.
 
-    `check` names what was looked at, `says` what was found and what that means, `do` what to do about it.
+    `check` names what was checked, `says` tells what was found and what it means, `do` what to do about it.
     """
 
     check: str
@@ -47,36 +47,36 @@ class Finding:
 
 
 def ok(check: str, says: str) -> Finding:
-    """Return a finding that needs nothing."""
+    """Return a finding that needs no action."""
     return Finding(check, Level.OK, says)
 
 
 def warning(check: str, says: str, do: str) -> Finding:
-    """Return a finding that a run can bear."""
+    """Return a finding that a run can work with."""
     return Finding(check, Level.WARNING, says, do)
 
 
 def problem(check: str, says: str, do: str) -> Finding:
-    """Return a finding that a run cannot bear."""
+    """Return a finding that a run cannot work with."""
     return Finding(check, Level.PROBLEM, says, do)
 
 
 def is_well(findings: Iterable[Finding]) -> bool:
-    """Return whether there is no problem among them."""
+    """Return whether no finding is a problem."""
     return all(finding.level is not Level.PROBLEM for finding in findings)
 
 
 _OLDEST, _TOO_NEW = (3, 11), (3, 15)
 _TABLE_BYTES_A_PAGE = 200_000
-"""Tables, journal and release of a page with two vectors of 2048 numbers, text and a few cut-out pictures."""
+"""Bytes of tables, journal and release for a page with two vectors of 2048 numbers, text and a few crops."""
 _OPEN_FILES = 256
-"""The files of a shard, of libraries and of Dagster; requests in flight have a connection each besides."""
+"""Open files of a shard, of libraries and of Dagster; each request in flight needs a connection as well."""
 _SHARED_MEMORY = 4 * 2**30
-"""Pixels of 128 pages of 22 MB, or of a thousand regions, wait in shared memory for the engine."""
+"""Bytes of shared memory, where pixels of 128 pages of 22 MB, or of a thousand regions, wait for the engine."""
 
 
 def check_python() -> Finding:
-    """Return the interpreter and the platform."""
+    """Check that the Python version is supported, and name it and the platform."""
     found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
         return ok("python", found)
@@ -84,7 +84,7 @@ def check_python() -> Finding:
 
 
 def check_home(folder: Path) -> Finding:
-    """Return whether KOPUB_HOME can be written."""
+    """Check that KOPUB_HOME can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".doctor-{os.getpid()}"
@@ -96,7 +96,7 @@ def check_home(folder: Path) -> Finding:
 
 
 def check_store(url: str) -> Finding:
-    """Return whether the store answers."""
+    """Check that the store answers."""
     try:
         require_reachable(url)
     except ConfigError as error:
@@ -106,7 +106,7 @@ def check_store(url: str) -> Finding:
 
 
 def check_office_files() -> Finding:
-    """Return whether HWP and office files become pages here, and with Hangul."""
+    """Check that HWP and office files can be converted here, including their Hangul."""
     if not conversion.has_korean_font():
         says = "no Korean font is here: Hangul of HWP and office files would be lost, and said page by page"
         return warning("office files", says, conversion.KOREAN_FONTS)
@@ -118,9 +118,9 @@ def check_office_files() -> Finding:
 
 
 def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
-    """Return whether the disk holds what the pages become.
+    """Check that the disk has room for the tables of the pages.
 
-    `free` are the bytes where a folder lies.
+    `free` returns the free bytes on the disk of a folder.
     """
     wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
     says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f} GB"
@@ -130,7 +130,7 @@ def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int])
 
 
 def check_open_files(limit: int, requests: int) -> Finding:
-    """Return whether a process may open the files that its `requests` in flight need."""
+    """Check that a process may open enough files for its `requests` in flight."""
     wanted = _OPEN_FILES + requests
     if limit >= wanted:
         return ok("open files", f"a process may open {limit:,}")
@@ -140,7 +140,7 @@ def check_open_files(limit: int, requests: int) -> Finding:
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
-    """Return whether pixels fit where vLLM's processes hand them over."""
+    """Check that pixels fit in the shared memory between vLLM's processes."""
     try:
         size = shutil.disk_usage(folder).free
     except OSError:
@@ -155,7 +155,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
 
 
 def open_file_limit() -> int:
-    """Return the number of files that this process, and those it starts, may open."""
+    """Return the number of files that this process, and each that it starts, may open."""
     try:
         import resource
     except ImportError:
@@ -168,7 +168,7 @@ _COMPILERS = ("gcc", "clang")
 
 
 def check_compiler() -> Finding:
-    """Return the C compiler that Triton would take: $CC, or one on the path."""
+    """Check for the C compiler that Triton would use: $CC, or one on the path."""
     asked = os.environ.get("CC")
     found = next(filter(None, map(shutil.which, (asked,) if asked else _COMPILERS)), None)
     if found:
@@ -178,7 +178,7 @@ def check_compiler() -> Finding:
 
 
 def check_headers(folder: str | None = None) -> Finding:
-    """Return whether Python.h of this interpreter is there."""
+    """Check that Python.h of this interpreter exists."""
     path = Path(folder or sysconfig.get_paths()["include"]) / "Python.h"
     if path.is_file():
         return ok("Python.h", str(path))
@@ -190,19 +190,19 @@ def check_headers(folder: str | None = None) -> Finding:
 _PROBE = Path(__file__).with_name("gpu_probe.py")
 _SECONDS = 120.0
 _OLDEST_DRIVER = {"13": 580, "12": 525}
-"""NVIDIA's oldest driver for Linux by the major release of CUDA, from its compatibility table."""
+"""The oldest Linux driver for each major release of CUDA, from NVIDIA's compatibility table."""
 _ROOM = 0.9
-"""Least share of the memory that a card is sold with that a driver lists."""
+"""Least share of a card's advertised memory that a driver reports."""
 _NAMESAKE = 1.5
-"""Times the memory of a profile's card at which a card of its name is another one, as an RTX 4060 Ti of 16 GB."""
+"""From this factor of memory on, a card with the name of a profile's card is another one, like a 16 GB RTX 4060 Ti."""
 _KOREAN = "paddleocr_vl"
 """The reader for Korean: docs/decisions/07-reader-for-korean.md."""
 
 
 def ask_torch() -> dict[str, Any]:
-    """Return what torch sees; see `gpu_probe.probe`."""
+    """Return what torch sees of GPUs; see `gpu_probe.probe`."""
     command = [sys.executable, str(_PROBE)]
-    # The modules beside the script are no modules of torch's.
+    # Without this, torch could import the modules beside the script instead of its own.
     alone = {**os.environ, "PYTHONSAFEPATH": "1"}
     try:
         done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -216,7 +216,7 @@ def ask_torch() -> dict[str, Any]:
 
 
 def check_gpus(seen: Mapping[str, Any]) -> Finding:
-    """Return the GPUs, or torch's reason for none and what the driver needs."""
+    """Check the GPUs; without any, give torch's reason and the driver that is needed."""
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
@@ -238,14 +238,14 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
 
 
 def need_gpus(engines: Mapping[str, Engine]) -> bool:
-    """Return whether an engine or its managed server works on a local GPU."""
+    """Return whether an engine or its managed server uses a local GPU."""
     servers = map(managed_server, engines.values())
     of_servers = any(server is not None and server.gpus for server in servers)
     return of_servers or any(engine.gpu_memory for engine in engines.values())
 
 
 def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
-    """Return the largest card that no engine works on, and the profile that fits it."""
+    """Return a warning about the largest card, with fitting profiles, if no engine uses one."""
     if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
         return None
     card = largest_card()
@@ -253,7 +253,7 @@ def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
 
 
 def advise(card: GpuCard) -> str:
-    """Return the profiles that fit a card, in words."""
+    """Return advice on the profiles that fit a card."""
     fitting = fitting_profiles(card.model, card.memory)
     if not fitting:
         return "no profile is for so little memory (docs/gpu.md)"
@@ -263,9 +263,9 @@ def advise(card: GpuCard) -> str:
 
 
 def fitting_profiles(model: str, memory: int) -> list[Profile]:
-    """Return the profiles of a card, else of the largest one with no more memory.
+    """Return the profiles for a card, else for the largest card with no more memory.
 
-    `model` is the driver's name for it.
+    `model` is the driver's name for the card.
     """
 
     def holds(card: Card) -> bool:
@@ -288,10 +288,10 @@ def _reads_korean(profile: Profile) -> bool:
 def check_memory(
     asks: Sequence[MemoryDemand], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()
 ) -> Iterator[Finding]:
-    """Check the memory of each GPU that is asked for.
+    """Check the memory of each GPU that the profile asks for.
 
-    Servers that share a GPU run side by side; of those that do not, one at a time, beside the engines. `warm` names
-    servers that run: their memory is the profile's own, so what is free says nothing.
+    Servers that share a GPU run side by side; others run one at a time, beside the engines. `warm` names servers that
+    are already running: their memory is the profile's own, so the free memory means nothing.
     """
     by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
     for ask in asks:

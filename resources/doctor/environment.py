@@ -1,4 +1,4 @@
-"""The examination of the machine for a profile: engines, servers and weights."""
+"""The examination of a machine for a profile: engines, servers and weights."""
 
 import importlib.metadata
 import os
@@ -36,15 +36,15 @@ from resources.weights.hub import (
 Step = Callable[[str, int], None]
 _SHM_FLAG = "torch_shm"
 _LIBRARIES = ("cv2", "pyarrow", "sklearn", "datasets")
-"""Modules with libraries of their own, which a machine may lack something for."""
+"""Modules with native libraries, for which a machine may lack something."""
 
 
 def examine(
     settings: Settings, probe: Callable[[], Mapping[str, Any]] = checks.ask_torch, step: Step = lambda *_: None
 ) -> Iterator[Finding]:
-    """Yield every check that concerns the profile, as it is made. `probe` asks torch.
+    """Yield the finding of every check that concerns the profile, one by one.
 
-    `step` is told of each weights file.
+    `probe` asks torch for its GPUs. `step` is called for each file of weights.
     """
     engines = settings.engines
     managed = managed_servers(engines)
@@ -79,7 +79,7 @@ def examine(
 
 
 def _release(settings: Settings) -> Finding:
-    """Return whether the release may be written where the settings say."""
+    """Check that the release may be written where the settings say."""
     try:
         require_place(settings.release, settings.corpus, settings.store.url)
     except KopubError as error:
@@ -88,7 +88,7 @@ def _release(settings: Settings) -> Finding:
 
 
 def _engine(section: str, engine: Engine) -> Iterator[Finding]:
-    """Yield what an engine says that it lacks."""
+    """Yield what the engine reports as missing."""
     name = engine.code_version.bare_name
     lines = engine.lacks()
     if not lines:
@@ -120,23 +120,23 @@ def _requests(engines: Mapping[str, Engine]) -> int:
 
 
 def _tables(settings: Settings) -> Path:
-    """Return the folder of tables on this machine, or where they are worked on."""
+    """Return the local folder of tables, or the home if the store is remote."""
     url = settings.store.url
     return settings.home if "://" in url else Path(url)
 
 
 _OWN_COMMAND = ["vllm", "serve"]
-"""The command of a server that is installed in this environment."""
+"""The command of a server installed in this environment."""
 
 
 def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """Check the release and the flags of each managed server that is installed."""
+    """Check the release and the flags of each installed managed server."""
     known: dict[tuple[str, ...], frozenset[str]] = {}
     for section, server in managed_servers(engines).items():
         check = f"{section} server"
         try:
             if server.find_program() is None:
-                continue  # its engine says so
+                continue  # its engine reports this
             program = server.program()
             release = installed_release(server.command)
             if server.version and release and release != server.version.partition("+")[0]:
@@ -157,7 +157,7 @@ def check_programs(engines: Mapping[str, Engine]) -> Iterator[Finding]:
 
 
 def check_shared_gpus(engines: Mapping[str, Engine]) -> Iterator[Finding]:
-    """Check that replicas can work on one GPU at the same time."""
+    """Check that replicas on one GPU can work at the same time."""
     for section, server in managed_servers(engines).items():
         if not server.mps:
             continue
@@ -188,7 +188,7 @@ def managed_servers(engines: Mapping[str, Engine]) -> dict[str, VLLMServer]:
 
 
 def installed_release(command: Sequence[str]) -> str | None:
-    """Return the release of vLLM in this environment, when that is what the command runs."""
+    """Return the release of vLLM in this environment, if that is what the command runs."""
     if list(command) != _OWN_COMMAND:
         return None
     try:
@@ -201,7 +201,7 @@ _PULL = "kopub pull"
 
 
 def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iterator[Finding]:
-    """Check the Hub, each of the weights, and the disk for what is missing."""
+    """Check the Hub, each set of weights, and the disk space for what is missing."""
     if not pins:
         return
     lists: dict[Weights, list[RepositoryFile]] = {}

@@ -1,6 +1,6 @@
 """A script that prints what torch sees of the GPUs as JSON: `python gpu_probe.py`.
 
-A process of its own: it is torch's CUDA context that is asked, and its memory goes with it.
+It runs in its own process, because it creates torch's CUDA context, whose memory is freed when the process ends.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 def probe() -> dict[str, Any]:
     """Ask torch for its GPUs.
 
-    `torch` and `cuda` are versions, `problem` is torch's own reason why there is no GPU, else `gpus` lists them.
+    `torch` and `cuda` are versions; `problem` is torch's own reason for finding no GPU, else `gpus` lists them.
     """
     try:
         import torch
@@ -31,7 +31,7 @@ def probe() -> dict[str, Any]:
 
 
 def driver(version: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """Return the release of NVIDIA's driver, as `580.95.05`; None if unknown."""
+    """Return the release of NVIDIA's driver, such as `580.95.05`, or None if unknown."""
     try:
         words = version.read_text("utf-8").split()
     except OSError:

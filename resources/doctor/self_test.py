@@ -1,7 +1,7 @@
-"""The self-test: the samples through the loaded engines, compared with what is expected.
+"""The self-test: the loaded engines process the samples and are compared with expected results.
 
-Each engine is judged by itself: the layout by the model's own code, the recognizer by what is printed, the embedder on
-the printed texts. Only the recognizer needs another one's work, the regions.
+Each engine is judged separately: the layout by the model's own code, the recognizer by the printed text, the embedder
+on the printed texts. Only the recognizer needs the result of another engine: the regions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ GOLD = SAMPLES / "gold"
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Pages, the text of each by its id, and queries."""
+    """Pages, their texts by page id, and queries."""
 
     pages: Sequence[Page]
     texts: dict[str, str]
     queries: Sequence[Query]
 
     def some(self, count: int) -> "Samples":
-        """Return the first `count` pages and the queries that they answer."""
+        """Return the first `count` pages, and the queries that they answer."""
         pages = self.pages[:count]
         ids = {page.page_id for page in pages}
         texts = {page_id: text for page_id, text in self.texts.items() if page_id in ids}
@@ -63,24 +63,24 @@ def read_samples() -> Samples:
 
 
 ALIKE, ALIKE_DOUBTFUL = 0.75, 0.9
-"""Share of regions as the model's own code finds them. In half precision a box near the threshold comes or goes, one in
-twenty or so; another model, or broken weights, share few."""
+"""Share of regions that match those of the model's own code. In half precision, about one box in twenty, near the
+threshold, appears or disappears; another model, or broken weights, share few regions."""
 CER, CER_DOUBTFUL = 0.3, 0.1
-"""Character error rates: Tesseract has 0.05 on these pages, and a text that is of other pages 0.9 and more."""
+"""Character error rates: Tesseract has 0.05 on these pages, and the text of other pages has 0.9 or more."""
 COSINE = 0.99
-"""To the vector of float32: rounding to bfloat16 costs less than a thousandth."""
+"""Least cosine to the vector of float32; rounding to bfloat16 costs less than a thousandth."""
 RECALL, RECALL_DOUBTFUL, AT = 0.7, 0.8, 5
-"""Questions that find their page among the first five: 0.875 by hashed n-grams, and 0.42 by a random order."""
+"""Share of questions that find their page among the first five: 0.875 by hashed n-grams, 0.42 by a random order."""
 _REFERENCE_TEXT = 300
-"""Characters of the text whose vector is compared."""
+"""Characters of the text whose vector is compared with the model's own."""
 
 Step = Callable[[str, int, int], None]
-"""Told what is done, how many are done, and of how many."""
+"""A callback for progress: what is being done, how many are done, and of how many."""
 
 
 @dataclass(slots=True)
 class Judgement:
-    """The judgement of one engine: findings, and figures by name."""
+    """The judgement of one engine: its findings, and its figures by name."""
 
     findings: list[Finding] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Engines:
-    """The engines of a profile; the same objects that a run would use."""
+    """The engines of a profile, as the same objects that a run would use."""
 
     layout: LayoutDetector
     recognition: Recognizer
@@ -104,9 +104,8 @@ def self_test(
 ) -> Iterator[Finding]:
     """Test the three engines, keep their results in `home`, and yield findings.
 
-    `judged_one` is told of each section that was judged, before the next engine begins. An engine that cannot run was
-    not tested: no result is kept, because none of its rows is in doubt. Raises `StoreError` when a result cannot be
-    kept.
+    `judged_one` is called with each section that was judged, before the next engine begins. For an engine that cannot
+    run, no result is kept, because none of its rows is in doubt. Raises `StoreError` if a result cannot be kept.
     """
     layouts: dict[str, PageLayout] = {}
     tests: list[tuple[str, Engine, Callable[[Judgement], None]]] = [
@@ -259,13 +258,13 @@ def _is_sound(made: Embedding, dim: int) -> bool:
 
 
 SAME_BOX = 0.8
-"""IoU from which two boxes are one; a region of a line of text moves by less than that between precisions."""
+"""Least IoU at which two boxes are the same; between precisions, the region of a line of text moves by less."""
 
 
 def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) -> float:
-    """Return the edits by printed characters over all pages together.
+    """Return the edits divided by the printed characters, over all pages together.
 
-    Texts are compared after NFC and without white space, because a line may be broken anywhere; a lost page is all
+    Texts are compared in NFC and without white space, because lines may be broken anywhere. A lost page counts as all
     wrong.
     """
     errors = [character_errors(text, read.get(page_id, "")) for page_id, text in printed.items()]
@@ -274,7 +273,7 @@ def character_error_rate(read: Mapping[str, str], printed: Mapping[str, str]) ->
 
 
 def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
-    """Return the share of regions with a partner alike, 1 where there are none."""
+    """Return the share of regions with a matching partner, or 1 without any regions."""
     pairs = match([region.bbox for region in found], [region.bbox for region in expected])
     same = sum(found[i].label == expected[j].label and overlap >= SAME_BOX for i, j, overlap in pairs)
     total = len(found) + len(expected)
@@ -284,9 +283,9 @@ def regions_alike(found: Sequence[Region], expected: Sequence[Region]) -> float:
 def recall(
     pages: Mapping[str, np.ndarray], queries: Mapping[str, np.ndarray], asked: Sequence[Query], at: int
 ) -> float:
-    """Return the share of questions one of whose pages is among the first `at`.
+    """Return the share of questions with one of their pages among the first `at`.
 
-    A page that ties counts as after all others: vectors that are all the same would find something else.
+    A tied page counts as the last of the tie, because otherwise identical vectors would seem to find pages.
     """
     if not pages or not asked:
         return 0.0

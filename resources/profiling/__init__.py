@@ -1,1 +1,1 @@
-"""The profile of a run: observations, the arithmetic of its time, and a picture."""
+"""The profile of a run: observations, the arithmetic of its time, and a report."""

@@ -1,4 +1,4 @@
-"""Observes the cards, the cores and the model servers of this machine during a run."""
+"""The observer of this machine's cards, cores and model servers during a run."""
 
 import os
 import shutil
@@ -25,23 +25,23 @@ from resources.vllm.lease import RunningServer, list_servers
 from resources.vllm.supervisor.server_state import Phase
 
 SECONDS = 0.1
-"""Between two readings of the kernel's sums."""
+"""Seconds between two readings of the kernel's sums."""
 _SECONDS_OF_PROCESSES = 1.0
-"""The same where every process has to be read."""
+"""Seconds between two readings if every process has to be read."""
 
 
 class CoreShares(NamedTuple):
-    """Shares of all cores, 0 to 1: `busy` here, `stolen` by the host."""
+    """Shares of all cores, 0 to 1: `busy` here, or `stolen` by the host."""
 
     busy: float
     stolen: float = 0.0
 
 
 class Cores:
-    """Call `shares` every `seconds` for those since the call before."""
+    """A meter of the cores; call `shares` every `seconds`."""
 
     def __init__(self) -> None:
-        # Containers of some kinds (gVisor) show a file of zeros.
+        # Some kinds of containers (gVisor) show only zeros.
         self._sums = sum(psutil.cpu_times()) > 0
         self.seconds = SECONDS if self._sums else _SECONDS_OF_PROCESSES
         self._at, self._before = time.monotonic(), {} if self._sums else process_seconds()
@@ -51,7 +51,7 @@ class Cores:
     def shares(self) -> CoreShares:
         """Return the shares since the last call.
 
-        Where the kernel keeps no sums, nothing is known of what was stolen.
+        If the kernel keeps no sums, the stolen share is unknown, and given as 0.
         """
         if self._sums:
             times = psutil.cpu_times_percent()
@@ -65,7 +65,7 @@ class Cores:
 
 
 def process_seconds() -> dict[int, float]:
-    """Return the CPU seconds of every process that can be seen, by its id."""
+    """Return the CPU seconds of every visible process, by its id."""
     found = {}
     for process in psutil.process_iter():
         try:
@@ -78,20 +78,20 @@ def process_seconds() -> dict[int, float]:
 
 _SAMPLE_SECONDS = 0.1
 _ASK_SECONDS = 0.5
-"""Between two looks at the servers; a look reads a page of figures from each replica."""
+"""Seconds between two polls of the servers; each reads a page of figures from every replica."""
 LATE_SECONDS = 1.2
-"""A server counts an answer after it has sent it, and is asked twice in this time: until then its last are not seen."""
+"""Seconds to wait for a server's last answers: it counts each after sending it, and is polled twice in that time."""
 
 Counts = list[tuple[float, float]]
-"""(Unix time, count so far), in the order of time."""
+"""(Unix time, count so far), in chronological order."""
 
 
 @dataclass
 class ServerHistory:
     """The starts of one server, and the counts of its answers over time.
 
-    A start lasts until the server was ready or ended. `requests`, `prompt_tokens`, `generated_tokens` and `cache_hits`
-    count from its start.
+    A start lasts until the server was ready. `requests`, `prompt_tokens`, `generated_tokens` and `cache_hits` count
+    from its start.
     """
 
     model: str
@@ -106,7 +106,7 @@ class ServerHistory:
 class Observations:
     """Readings of the cards, the busy share of the cores over time, and the servers.
 
-    `stolen` is the share of the cores that the host of a virtual machine had other work for. `no_gpu` says why there
+    `stolen` is the share of the cores that the host of a virtual machine used for other work. `no_gpu` says why there
     are no readings of cards.
     """
 
@@ -119,12 +119,12 @@ class Observations:
 
     @property
     def device(self) -> str:
-        """The device of the activity: the GPUs where there are any, else the cores."""
+        """The device of the activity: the GPUs if there are any, else the cores."""
         return "GPU" if self.cards else "cores"
 
     @property
     def activity(self) -> list[Activity]:
-        """The busy share of the device over time, the mean of all cards."""
+        """The busy share of the device over time, as the mean of all cards."""
         if not self.cards:
             return activities(self.cores)
         return activities((at, sum(card.busy for card in each) / len(each)) for at, each in self.readings.taken)
@@ -135,14 +135,14 @@ class Observations:
 
     @property
     def memory(self) -> Counts:
-        """GiB in use over time, of all cards together."""
+        """The GiB in use over time, on all cards together."""
         return [(at, sum(card.memory for card in each) / GIB) for at, each in self.readings.taken]
 
 
 class Observer:
-    """Fills `Observations` while it is entered, from threads.
+    """A context manager whose threads fill `Observations` while it is entered.
 
-    `names` are the cards as CUDA_VISIBLE_DEVICES has them, all of the machine when left out.
+    `names` are the cards in the form of CUDA_VISIBLE_DEVICES; the default is all cards of the machine.
     """
 
     def __init__(self, names: Sequence[str] | None = None) -> None:
@@ -177,7 +177,7 @@ class Observer:
     def now(self) -> float:
         """Read the cards, and return the Unix time.
 
-        Called at the beginning and the end of a short time, it makes sure that both have a reading.
+        Calls at the beginning and the end of a short period ensure that both have a reading.
         """
         return self._sampler.take()
 
@@ -194,7 +194,7 @@ class Observer:
                 for server in list_servers():
                     self._look_at(server)
             except (EngineError, OSError):
-                pass  # a server that is just being written, or no folder of servers: the next look sees it
+                pass  # a server's state is just being written, or there is no folder of servers: poll again
             if self._ended.wait(_ASK_SECONDS):
                 return
 
@@ -224,14 +224,14 @@ class Observer:
 
 
 _SHARDS = 2
-"""So that the time from one shard to the next is seen."""
+"""Shards of a sample home: two, so that the time from one shard to the next is seen."""
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _SCHEMA = pa.schema([("id", pa.string()), ("image", _IMAGE), ("license", pa.string())])
 
 
 @dataclass(frozen=True)
 class SampleHome:
-    """A home with some pages of a corpus: its folders, shards, pages and environment."""
+    """A home with some pages of a corpus: its folders, shards, number of pages, environment."""
 
     folder: Path
     dagster: Path
@@ -241,9 +241,9 @@ class SampleHome:
 
 
 def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapping[str, str]) -> SampleHome:
-    """Make `folder` anew with up to `pages` pages from evenly spaced shards.
+    """Create `folder` afresh with up to `pages` pages from evenly spaced shards.
 
-    Whatever the profile and `environ` say, tables, release and answers of models lie in the folder. Raises
+    Tables, release and model answers are kept in the folder, whatever the profile and `environ` say. Raises
     `SourceError`.
     """
     shutil.rmtree(folder, ignore_errors=True)
@@ -267,7 +267,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
         "KOPUB_SHARDS_PER_RUN": "null",
     }
     for section in ("layout", "recognition", "embedding"):
-        # An answer that is known already would cost nothing here.
+        # An answer kept from another run would take no time here.
         if hasattr(getattr(settings, section), "reuse_folder"):
             own[f"KOPUB_{section.upper()}__REUSE_FOLDER"] = str(folder / "reuse" / section)
     replaced = {name.upper() for name in own}
@@ -276,7 +276,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
 
 
 def own_environment() -> dict[str, str]:
-    """Return the environment of this process, with its imports in front for its children."""
+    """Return this process's environment, with the project first on the import path of children."""
     from resources.config.settings import ROOT
 
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -284,7 +284,7 @@ def own_environment() -> dict[str, str]:
 
 
 def _write(path: Path, corpus: Corpus, shard: str, count: int) -> None:
-    """Write the first pages of a shard whose bytes can be read."""
+    """Write the first `count` pages of a shard whose bytes can be read."""
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, _SCHEMA) as writer:
         for row in islice(_readable(corpus, shard), count):
             writer.write_table(pa.Table.from_pylist([row], _SCHEMA))

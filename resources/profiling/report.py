@@ -1,4 +1,4 @@
-"""A run's stages and where their time went, as figures and as an HTML page."""
+"""A run's stages and how their time was spent, in figures and as HTML."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ from resources.profiling.timeline import (
 )
 
 _SHARD = re.compile(r"(?P<asset>\w+) (?P<shard>[^\s:]+): (?P<computed>\d+) computed")
-"""The line of an asset about a shard that is published."""
+"""The log line of an asset about a published shard."""
 _BEGUN = re.compile(r"(?P<asset>\w+): begun (?P<seconds>[\d.]+) s before its step")
-"""The line of an asset whose shards were begun beside earlier steps."""
+"""The log line of an asset whose shards were begun during earlier steps."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class RunStage:
     metadata: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def figure(self, name: str) -> float:
-        """Return the sum of a figure over the shards; 0 where none has it."""
+        """Return the sum of a figure over the shards, or 0 if none has it."""
         values = (shard.get(name) for shard in self.metadata.values())
         return sum(float(value) for value in values if isinstance(value, int | float))
 
@@ -49,7 +49,7 @@ class RunStage:
 def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
     """Return the stages of a run in the order of their starts.
 
-    One that did not end lasts until the last event.
+    A stage that did not end lasts until the last event.
     """
     begun: dict[str, float] = {}
     ended: dict[str, tuple[float, bool]] = {}
@@ -92,17 +92,17 @@ def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
 
 
 _STOLEN = 0.01
-"""Share of the cores from which it is told."""
+"""Least stolen share of the cores that is reported."""
 
 
 @dataclass(frozen=True)
 class StageReport:
-    """One stage: its wall time and what became of it.
+    """One stage: its wall time, and how it was spent.
 
-    `rate` is rows a second over the wall time, `steady` without the first and the last answers of its server; `gaps`
-    are the seconds without work on the device from one shard to the next. `cores` and `busy` are shares of all cores
-    and of the cards, `stolen` of the cores too (see `Observations`); `gpu` has the figures of `Readings.figures`. What
-    is not known is None.
+    `rate` is rows per second over the wall time, `steady` the same without the first and last answers of its server;
+    `gaps` are the idle seconds of the device from one shard to the next. `cores` and `busy` are the busy shares of all
+    cores and of the cards, `stolen` is a share of the cores too (see `Observations`); `gpu` has the figures of
+    `Readings.figures`. Unknown values are None.
     """
 
     stage: RunStage
@@ -124,7 +124,7 @@ class StageReport:
 class RunReport:
     """One command from its start to its end: its stages and the time around them.
 
-    `idle_between` are the seconds without work on the device from each stage that used it to the next that did.
+    `idle_between` are the idle seconds of the device from each stage that used it to the next that did.
     """
 
     span: Span
@@ -145,7 +145,7 @@ class RunReport:
 
     @property
     def slowed(self) -> str:
-        """A warning where others had too much of the cores; else empty."""
+        """A warning if the host took too much of the cores, else empty."""
         if self.stolen < _STOLEN:
             return ""
         return f"the host of this virtual machine had other work for {self.stolen:.0%} of the cores"
@@ -156,7 +156,7 @@ def report(
 ) -> RunReport:
     """Return the report of a command that lasted for `span`.
 
-    `server_of` is the key of a stage's server by asset.
+    `server_of` maps the asset of a stage to the key of its server.
     """
     steps = observed.activity
     keys = server_of or {}
@@ -180,7 +180,7 @@ def report(
 
 
 def _one_after_the_other(stages: Sequence[RunStage]) -> list[RunStage]:
-    """Return the stages without those that went on beside another all their time."""
+    """Return the stages, without those that ran entirely beside another."""
     found: list[RunStage] = []
     for stage in stages:
         if not found or stage.span.end > found[-1].span.end:
@@ -213,9 +213,9 @@ def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None
 
 
 def growth(counts: Counts, span: Span) -> float:
-    """Return the growth of a count within `span`, interpolated between two looks.
+    """Return the growth of a count within `span`, interpolated between two polls.
 
-    A server that was first looked at within `span` has started in it.
+    A server first polled within `span` counts as started in it.
     """
     if not counts or counts[0][0] >= span.end:
         return 0.0
@@ -230,7 +230,7 @@ def _mean(counts: Counts, span: Span) -> float:
 
 
 def _covered_seconds(spans: Sequence[Span]) -> float:
-    """Return the seconds in at least one of the spans."""
+    """Return the number of seconds in at least one of the spans."""
     total, reached = 0.0, float("-inf")
     for span in sorted(spans, key=lambda each: each.start):
         total += max(0.0, span.end - max(span.start, reached))
@@ -244,12 +244,12 @@ _WIDTH = 1000.0
 _HIGH = 60.0
 """Units of a curve's height."""
 _POINTS = 800
-"""Points of a curve: more are not seen."""
+"""Points of a curve; more would not be visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle of a lane: its place, width, label and tooltip."""
+    """A rectangle in a lane: its place, width, label and tooltip."""
 
     x: float
     width: float
@@ -260,9 +260,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A row of the picture: bars, or a curve as points of a polygon.
+    """A row of the picture: bars, or a curve as the points of a polygon.
 
-    `most` is the value at its top.
+    `most` is the value at the top of the curve.
     """
 
     label: str
@@ -273,7 +273,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class ReportTable:
-    """A table of the page; its first column is a name, the others are numbers."""
+    """A table of the page; its first column has names, the others have numbers."""
 
     title: str
     head: Sequence[str]
@@ -282,7 +282,7 @@ class ReportTable:
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    """One run of the page: a title, sentences, lanes, marks of time and tables."""
+    """One run on the page: a title, sentences, lanes, time marks and tables."""
 
     title: str
     lines: Sequence[str]
@@ -308,7 +308,7 @@ def section(
 
 
 def ticks(span: Span) -> list[tuple[float, str]]:
-    """Return places and labels of marks of time, in seconds from the start."""
+    """Return the places of time marks, and their labels in seconds from the start."""
     step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
     return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
 
@@ -336,7 +336,7 @@ def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
 
 
 def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
-    """Return one bar for each shard, and one for what comes after the last."""
+    """Return one bar for each shard, and one for the time after the last."""
     bars, begin = [], span.start
     for shard, end in sorted(shards.items(), key=lambda item: item[1]):
         bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))
@@ -349,12 +349,12 @@ def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
     start, end = max(span.start, whole.start), min(span.end, whole.end)
     scale = _WIDTH / whole.seconds
     width = max(0.0, end - start) * scale
-    # A letter takes about seven units.
+    # A letter is about seven units wide, and a label must fit its bar.
     return Bar((start - whole.start) * scale, width, label if width > 7 * len(label) else "", title, kind)
 
 
 def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
-    """Return an area under the curve of (time, value)."""
+    """Return a lane with the area under a curve of (time, value)."""
     inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
     if not inside:
         return Lane(label)
@@ -368,7 +368,7 @@ def _curve(label: str, counts: Counts, span: Span, most: float | None = None, to
 
 
 def _rates(counts: Counts, span: Span) -> Counts:
-    """Return answers a second between each count and the next; nothing where none came."""
+    """Return the answers per second between successive counts; empty if none came."""
     inside = [(at, count) for at, count in counts if span.start <= at <= span.end]
     rates = [
         (at, max(0.0, after - before) / (at - began)) for (began, before), (at, after) in pairwise(inside) if at > began

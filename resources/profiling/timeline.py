@@ -1,4 +1,4 @@
-"""The arithmetic of a run's time: work of devices, the rest, and limits. Pure.
+"""The arithmetic of a run's time: work of devices, idle time, and limits. Pure.
 
 All times are Unix seconds.
 """
@@ -9,13 +9,13 @@ from itertools import pairwise
 from statistics import median
 
 IDLE = 0.05
-"""A busy share up to which nothing of a run is on the device: the desktop, a heartbeat."""
+"""Busy share up to which a device has no work of a run, only that of the desktop or a heartbeat."""
 FULL = 0.9
-"""Share of a stage's usual busy share from which it counts as under full load."""
+"""Share of a stage's usual busy share from which the device counts as fully loaded."""
 SMOOTHED = 1.0
 """Seconds over which a busy share is averaged before it is compared with `FULL`."""
 STEADY = (0.15, 0.85)
-"""The part of a stage's answers that its steady rate is taken from."""
+"""The part of a stage's answers from which its steady rate is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Activity:
 class Split:
     """Seconds of a stage by activity, which add up to its wall time.
 
-    `starting` is until the first work, `ramping` until full load, `working` and `waiting` are the time under full
-    load by the busy share, `draining` is from the last full load to the last work, `platform` is after it. A stage
-    that never used the device is all `platform`.
+    `starting` is the time until the first work, `ramping` until full load; `working` and `waiting` split the time
+    under full load according to the busy share; `draining` is from the last full load to the last work, `platform`
+    after it. A stage that never used the device is all `platform`.
     """
 
     starting: float = 0.0
@@ -73,7 +73,7 @@ class Split:
 def activities(samples: Iterable[tuple[float, float]]) -> list[Activity]:
     """Return samples of (time, busy share) as a step function.
 
-    A sample speaks for the time since the one before.
+    A sample stands for the time since the previous one.
     """
     steps: list[Activity] = []
     before: float | None = None
@@ -85,7 +85,7 @@ def activities(samples: Iterable[tuple[float, float]]) -> list[Activity]:
 
 
 def within(steps: Iterable[Activity], span: Span) -> list[Activity]:
-    """Return the part of `steps` that lies in `span`."""
+    """Return the part of `steps` within `span`."""
     return [
         Activity(max(step.start, span.start), min(step.end, span.end), step.busy)
         for step in steps
@@ -94,20 +94,20 @@ def within(steps: Iterable[Activity], span: Span) -> list[Activity]:
 
 
 def busy_share(steps: Iterable[Activity], span: Span) -> float:
-    """Return the mean busy share over `span`, what was not sampled counting as idle."""
+    """Return the mean busy share over `span`, in which time without samples counts as idle."""
     worked = sum(step.busy * step.seconds for step in within(steps, span))
     return worked / span.seconds if span.seconds > 0 else 0.0
 
 
 def split(steps: Sequence[Activity], span: Span) -> Split:
-    """Return where the seconds of a stage went that lasted for `span`."""
+    """Return how the seconds of a stage that lasted for `span` were spent."""
     inside = within(steps, span)
     active = [at for at, step in enumerate(inside) if step.busy > IDLE]
     if not active:
         return Split(platform=span.seconds)
     first, last = active[0], active[-1]
     usual = median(inside[at].busy for at in active)
-    # A mean that looks back would see the end of full load late, and one that looks ahead its beginning early.
+    # The end of full load would be found too late by a mean that looks back, its start too early by one that looks on.
     full = next((at for at in active if _mean(inside, at, SMOOTHED) >= FULL * usual), first)
     drained = next((at for at in reversed(active) if _mean(inside, at, -SMOOTHED) >= FULL * usual), last)
     loaded = inside[full : max(full, drained) + 1]
@@ -124,7 +124,7 @@ def split(steps: Sequence[Activity], span: Span) -> Split:
 
 
 def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span]:
-    """Return the times of at least `least` seconds without work on the device."""
+    """Return the spans of at least `least` seconds without work on the device."""
     found: list[Span] = []
     begin = span.start
     for step in within(steps, span):
@@ -138,24 +138,23 @@ def gaps(steps: Sequence[Activity], span: Span, least: float = 0.3) -> list[Span
 
 
 def idle_between(steps: Sequence[Activity], last: Span, following: Span) -> float:
-    """Return the seconds without work from one span's last work to another's first."""
+    """Return the idle seconds from one span's last work to another's first."""
     before = [step.end for step in within(steps, last) if step.busy > IDLE]
     after = [step.start for step in within(steps, following) if step.busy > IDLE]
     return max(0.0, (after[0] if after else following.start) - (before[-1] if before else last.end))
 
 
 def longest_gap_at(steps: Sequence[Activity], moment: float, inside: Span) -> float:
-    """Return the seconds of the gap that `moment` lies in; 0 where work goes on.
+    """Return the seconds of the gap at `moment`, or 0 if work goes on.
 
-    Work for the next shard may begin a little before or after the last one is published, so a gap within two seconds
-    counts.
+    Work for the next shard may begin shortly before or after a shard is published, so a gap within two seconds counts.
     """
     near = [gap for gap in gaps(steps, inside, 0.0) if gap.start - 2 <= moment <= gap.end + 2]
     return max((gap.seconds for gap in near), default=0.0)
 
 
 def steady_rate(counts: Sequence[tuple[float, float]]) -> float | None:
-    """Return answers a second without first and last ones; None for too few."""
+    """Return the answers per second, without the first and last, or None for too few."""
     if len(counts) < 2 or counts[-1][1] <= counts[0][1]:
         return None
     begin, made = counts[0][1], counts[-1][1] - counts[0][1]
@@ -177,9 +176,9 @@ def _time_of(counts: Sequence[tuple[float, float]], value: float) -> float:
 
 
 def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
-    """Return the busy share of the `seconds` from step `at` on.
+    """Return the mean busy share over `seconds` from the start of step `at`.
 
-    They end with the step where they are negative.
+    If `seconds` is negative, the time is that before the end of the step.
     """
     step = steps[at]
     span = Span(step.start, step.start + seconds) if seconds > 0 else Span(step.end + seconds, step.end)
@@ -194,13 +193,13 @@ def _mean(steps: Sequence[Activity], at: int, seconds: float) -> float:
 
 
 _TOO_SHORT = 1.0
-"""Seconds of a stage below which nothing can be told."""
+"""Least seconds of a stage from which a limit can be told."""
 _MOSTLY = 0.85
-"""Share from which a device is what limits; the rest is the unevenness of its work."""
+"""Busy share from which a device is the limit; the rest is due to uneven work."""
 _CORES = 0.7
-"""The same of the cores where threads of Python share them."""
+"""The same share for the cores, if threads of Python share them."""
 _STARTING = 0.4
-"""Share of a stage's time that is worth a word when it is spent before the first work."""
+"""Least share of a stage's time before the first work that makes the start its limit."""
 
 _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
     ("layout", "GPU"): ("compile", "dtype", "batch_size"),
@@ -218,14 +217,14 @@ _KNOBS: Mapping[tuple[str, str], Sequence[str]] = {
     ("embedding", "GPU"): ("server.gpus", "max_pixels", "server.quantization"),
     ("embedding", "requests"): ("in_flight", "processes", "server.max_num_seqs", "server.api_server_count"),
 }
-"""Keys of an engine's section that move a limit, the most promising first; an engine has some of them."""
+"""Keys of an engine's section that move a limit, the most promising first; each engine has some of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """The limit of a stage, its reason, and the profile's keys that move it.
 
-    `name` is `GPU`, `cores`, `requests`, `start`, `one core`, or empty where nothing can be told.
+    `name` is `GPU`, `cores`, `requests`, `start`, `one core`, or empty if nothing can be told.
     """
 
     name: str
@@ -236,10 +235,10 @@ class Limit:
 def limit(
     section: str | None, seconds: float, split: Split, busy: float | None, cores: float, has: Sequence[str]
 ) -> Limit:
-    """Return what limits a stage of `section`, None for one without an engine.
+    """Return the limit of a stage of `section`, which is None without an engine.
 
-    `busy` is the mean busy share of the cards over the stage, None without any; `cores` is the share of all cores that
-    was not free. `has` are the keys that the engine has, those of its server as `server.KEY`.
+    `busy` is the mean busy share of the cards over the stage, or None without cards; `cores` is the share of all cores
+    that was not free. `has` are the keys that the engine has, with those of its server as `server.KEY`.
     """
     if seconds < _TOO_SHORT:
         return Limit("", "too short to tell")
