@@ -137,7 +137,7 @@ CHECKED_PAGES = "checked_pages"
 Progress = Callable[[str], None]
 
 _SHARD_PAGES = 64
-"""Pictures in a shard: many enough that hundreds need few shards, few enough that one is done soon."""
+"""Pictures in a shard: enough that a run of hundreds has few shards, few enough that each is done soon."""
 _PAGES, _MADE_FROM = "pages", "pages.json"
 _PAGES_SCHEMA = pa.schema(
     [
