@@ -1,1 +1,1 @@
-"""The reading room: a corpus to look at in a browser, on this machine alone."""
+"""The reading room, which shows a corpus in a browser on this machine."""

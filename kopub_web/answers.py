@@ -1,4 +1,4 @@
-"""Pages with known answers: how well each was read, and its answer beside the reading."""
+"""Pages with known answers: their scores, and each answer beside the reading."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from resources.search.searcher import Searcher
 
 _BAD = 0.1
-"""A tenth of a page that is wrong: nobody would call such a text right."""
+"""Share of a page that makes it bad if wrong: nobody would call such a text right."""
 
 
 @dataclass(frozen=True)
 class ScoredBenchmark:
-    """A scored benchmark: its means, and its samples, the worst first.
+    """A scored benchmark: its means, and its samples, worst first.
 
-    `values` are the scores by sample and metric, `means` rows of the table OCR_SCORES.
+    `values` are the scores by sample and metric; `means` are rows of the table OCR_SCORES.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ScoredBenchmark:
 
 
 def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
-    """Return the benchmarks of a corpus; none without known answers.
+    """Return the scored benchmarks of a corpus, or none without known answers.
 
     Raises `SourceError`, `StoreError`.
     """
@@ -73,7 +73,7 @@ def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
 
 @dataclass(frozen=True, slots=True)
 class OtherEvaluation:
-    """A benchmark that `kopub evaluate` read elsewhere, and how to see it."""
+    """A benchmark that `kopub evaluate` read in another home, and how to see it."""
 
     benchmark: str
     profile: str
@@ -81,7 +81,7 @@ class OtherEvaluation:
 
 
 def other_evaluations(home: Path) -> list[OtherEvaluation]:
-    """Return the evaluations below a home, by benchmark and profile."""
+    """Return the evaluations in a home's subfolders, by benchmark and profile."""
     stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
     return [
         OtherEvaluation(
@@ -94,7 +94,7 @@ def other_evaluations(home: Path) -> list[OtherEvaluation]:
 
 
 def explained(metric: str, t: Texts) -> str:
-    """Return what a metric measures, and which values are good where that is known."""
+    """Return what a metric measures, and which values are good, if known."""
     says = t.sentence(METRICS[metric].says)[0] if metric in METRICS else t(f"metric.{metric}")
     good = t.forms.get(f"good.{metric}")
     return f"{says.rstrip('.')}. {good}" if good else says
@@ -109,7 +109,7 @@ def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
 class PageScore:
     """The score of a page by a benchmark's headline metric.
 
-    `is_bad` where a person should look.
+    `is_bad` says that a person should look at the page.
     """
 
     benchmark: str
@@ -119,9 +119,9 @@ class PageScore:
 
 
 def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[PageScore]:
-    """Return the headline scores of a page with known answers; none for another page.
+    """Return the headline scores of a page, or none without known answers.
 
-    A page that a person checked is right, however badly it was read.
+    A page that a person checked counts as right, however badly it was read.
     """
     found = []
     for each in benchmarks:
@@ -135,13 +135,13 @@ def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked:
 def answers_of(
     benchmarks: Sequence[ScoredBenchmark], page: kopub.Page, store: ShardStore, t: Texts
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return a page's known answers beside its reading, by benchmark.
+    """Return a page's known answers beside its reading, by benchmark, for a template.
 
-    They are for a template. Raises `StoreError`.
+    Raises `StoreError`.
     """
     reading = SampleReading(page.state, page.reason, page.markdown, page.text)
     if CorrectionLog(store).page(page.id).changes:
-        # What a person wrote was not read.
+        # Corrections are no part of the reading, so the engines' own rows are used.
         _, row = CorrectedTables(store).pages(page.shard, {page.id})[page.id]
         text = page_text(region_texts(row["regions"]))
         reading = SampleReading(State(row["state"]), row["reason"], row["markdown"] or "", text)
@@ -158,14 +158,11 @@ def answers_of(
 
 
 _PATIENCE = 2.0
-"""Seconds that a search waits for the words before it says so."""
+"""Seconds that a search waits for the words before it says that it waits."""
 
 
 class WordLoader:
-    """Finds the words that a `searcher` needs, in a thread.
-
-    Threads may share it.
-    """
+    """A thread that finds the words for a `searcher`; threads may share it."""
 
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
@@ -173,9 +170,9 @@ class WordLoader:
         self._finding: Thread | None = None
 
     def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
-        """Return how many shards' words are known, of how many, where a search must wait.
+        """Return (shards with known words, all shards) if a search must wait.
 
-        None where it waits no longer than a moment, and where it cannot be answered at all: the search itself says why.
+        It is None if the wait is short, or if the search cannot be answered at all: the search itself says why.
         """
         try:
             if not self._searcher.asks_words(mode) or self._searcher.words_are_known():
@@ -189,13 +186,13 @@ class WordLoader:
             finding = self._finding
         while finding.is_alive():
             finding.join(_PATIENCE)
-            # Of few pages they come in a moment.
+            # The words of a few pages are found in a moment.
             if finding.is_alive() and (found := self._searcher.words_found) is not None:
                 return found
         return None
 
     def end(self) -> None:
-        """Stop finding words; what was found of whole shards is kept."""
+        """Stop finding words; the words of complete shards are kept."""
         self._searcher.end()
         if self._finding is not None:
             self._finding.join()
@@ -204,5 +201,5 @@ class WordLoader:
         try:
             self._searcher.words()
         except KopubError:
-            # The search that waits for them says it.
+            # The search that waits for the words reports the error.
             return

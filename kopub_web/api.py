@@ -1,7 +1,7 @@
 """The JSON API of the reading room, under /api/v1.
 
-It answers what the package `kopub` does, for programs in any language. FastAPI is loaded with the first request: who
-only looks at pages does without it.
+It gives programs in any language the functions of the package `kopub`. FastAPI is loaded at the first request, so that
+looking at pages does without it.
 """
 
 import base64
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _MOST_PAGES = 100
-"""Pages in the markdown of one answer."""
+"""Most pages in the markdown of one answer."""
 
 
 def api_of(room: Room) -> "FastAPI":
@@ -91,12 +91,12 @@ _UNANSWERED = {
     404: f"nothing is at this address: {PREFIX}/openapi.json describes every path",
     405: "the API is read-only: ask with GET",
 }
-"""What to do where the framework's own words only repeat the status."""
+"""What to do, for errors whose framework message only repeats the status."""
 _REFERENCE = {"$ref": f"#/components/schemas/{ProblemDetails.__name__}"}
 
 
 def _sent(kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a path is registered that answers with something else than JSON."""
+    """Return the registration arguments of a path that does not answer in JSON."""
     from starlette.responses import Response
 
     return {
@@ -267,7 +267,7 @@ PageNumber = Annotated[int, Field(ge=1, le=10**7)]
 
 
 class ApiAnswers:
-    """Answers each path of the API from a room. Threads may share it."""
+    """The endpoints of the API on a room, which threads may share."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -406,7 +406,7 @@ _TO = Addresses({})
 def pages_between(document: kopub.Document, first: int, last: int | None) -> kopub.Pages:
     """Return a range of the pages of a document, counted from 1.
 
-    Raises `ApiProblem` where there is none.
+    Raises `ApiProblem` if there is no such range.
     """
     if last is not None and last < first:
         raise ApiProblem(400, "the last page comes before the first")
@@ -429,10 +429,7 @@ S = TypeVar("S", kopub.Document, kopub.Page)
 
 
 def _part(found: Sequence[S], limit: int, cursor: str, shown: Callable[[S], T]) -> ApiList[T]:
-    """Return the part of a list after a cursor.
-
-    It names the last thing before it and its place.
-    """
+    """Return the part of a list after a cursor, which has the previous item and its place."""
     start, last = _place(cursor) if cursor else (0, None)
     if cursor and not (0 < start <= len(found) and found[start - 1].id == last):
         _refuse_cursor()

@@ -57,11 +57,11 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
-"""For what has the hash of its bytes in its address: it never changes."""
+"""The header for content whose URL contains the hash of its bytes, so that it never changes."""
 _A_WHILE = {"Cache-Control": "private, max-age=300"}
 _A_YEAR = 31536000
 _OF_THE_ROOM = re.compile(r"/(?!/)[^\\\s]*")
-"""An address of this room: two slashes would lead to another site."""
+"""A URL path of this room; two slashes at the start would lead to another site."""
 _STATIC = {"room.css": "text/css", "dark.css": "text/css", "room.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _VIEWS: Mapping[str, View] = {
     "/": home,
@@ -75,9 +75,9 @@ _VIEWS: Mapping[str, View] = {
     "/versions": versions,
 }
 _PICTURES_AT_ONCE = 8
-"""Requests for pictures that are worked on: others wait, and pages of text do not wait for them."""
+"""Most requests for pictures handled at once: others wait, but requests for text do not."""
 _DOWNLOADS_AT_ONCE = 2
-"""Files that are made: one of a whole document may take a while."""
+"""Most files made at once; the file of a whole document may take a while."""
 
 
 def reading_room(
@@ -85,9 +85,9 @@ def reading_room(
 ) -> "Starlette":
     """Return the web application of a room.
 
-    All of it is GET but for corrections, and nothing is kept of who asked for what. It answers to the names `hosts`
-    alone, so that no page of another site reads it through a name of its own. Where there is a `token`, the API asks
-    for it. A `reader` reads files that are sent; `place` is the folder of a room that shows one.
+    All requests but corrections use GET, and nothing is recorded of who requested what. It only answers to the names
+    `hosts`, so that no page of another site can read it through a name of its own. If there is a `token`, the API
+    requires it. A `reader` reads uploaded files; `place` is the URL folder of a room that shows such a file.
     """
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -95,7 +95,7 @@ def reading_room(
     from starlette.responses import PlainTextResponse, Response
     from starlette.routing import Route
 
-    # Nobody waits for what rendering imports.
+    # The imports for rendering are done now, so that no request waits for them.
     rendered("", lambda source: None)
     contents = {name: files("kopub_web").joinpath("static", name).read_bytes() for name in _STATIC}
     to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}, place)
@@ -187,7 +187,7 @@ def reading_room(
 
 
 def _choose(request: "Request") -> "Response":
-    """Keep a choice of language or colours in a cookie, and redirect back."""
+    """Save a choice of language or colours in a cookie, and redirect back."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
@@ -202,9 +202,9 @@ def _choose(request: "Request") -> "Response":
 
 
 def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
-    """Return the answer to a form that corrects a page.
+    """Return the endpoint of the forms that correct a page.
 
-    That is the page as it is then, or why nothing was saved.
+    It shows the page after the correction, or why nothing was saved.
     """
     from starlette.responses import PlainTextResponse, RedirectResponse
 
@@ -248,7 +248,7 @@ def _file_routes(
 ) -> "list[BaseRoute]":
     """Return the routes that take a file, follow its reading, and show it.
 
-    It is shown in a room of its own.
+    The file is shown in a room of its own.
     """
     from starlette.exceptions import HTTPException
     from starlette.responses import PlainTextResponse, RedirectResponse
@@ -303,7 +303,7 @@ def _file_routes(
 
 
 def _shown(view: View, room: Room, asked: ViewRequest) -> ViewResponse:
-    """Return what a view shows, or what is wrong in words for a person."""
+    """Return the response of a view, or a page that explains the error."""
     try:
         return view(room, asked)
     except kopub.NoSuchPage as error:
@@ -349,9 +349,9 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReade
     page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
     headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language, Cookie"}
     if room.editor is not None or reader is not None:
-        # A form of the room says where it comes from; other sites are told nothing as before.
+        # Forms must send their origin to the room; other sites still get no referrer.
         headers["Referrer-Policy"] = "same-origin"
-    # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
+    # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
     return HTMLResponse(page.encode("utf-8", "replace"), shown.status, headers)
 
 

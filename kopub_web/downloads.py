@@ -1,4 +1,4 @@
-"""Files of a page or a whole document for people to take away."""
+"""Downloads of a page or a whole document."""
 
 import io
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DownloadKind:
-    """A kind of file to download: suffix, media type, maker, and page limit."""
+    """A kind of download: suffix, media type, maker, and page limit."""
 
     suffix: str
     media_type: str
@@ -47,7 +47,7 @@ def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
 
 
 def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
-    """Return a page as a PDF shows it, without its picture if unreadable."""
+    """Return a page for a PDF, without its picture if that is unreadable."""
     from PIL import Image
 
     from resources.documents.searchable_pdf import PdfPicture, placed_lines
@@ -69,7 +69,7 @@ DOWNLOADS: Mapping[str, DownloadKind] = {
 
 
 def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[bytes, dict[str, str]]:
-    """Return the file of a page or document, and the header naming it.
+    """Return the file of a page or document, and the header with its name.
 
     Raises `KopubError`.
     """

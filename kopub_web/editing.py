@@ -1,4 +1,4 @@
-"""Correcting a page in the room: forms, their values, and who may."""
+"""The correction of a page in the room: its forms and their values."""
 
 import html
 import json
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from resources.store.table_store import ShardStore
 
 LARGEST = 10 * LONGEST
-"""Bytes of a form: a letter of Korean is nine."""
+"""Most bytes of a form, in which a Korean letter takes nine."""
 _MOST_CELLS = 400
-"""Cells of a table that have a field each; a larger one is edited as HTML."""
+"""Most cells of a table with a field for each; a larger table is edited as HTML."""
 _GIVEN = sorted(set(LABELS) - PICTURES)
 """The labels that a person may give a region."""
 _CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
@@ -35,7 +35,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 async def sent_form(request: "Request") -> dict[str, str]:
-    """Return the fields of a form, the first of each name. Raises `ForeignRequest`."""
+    """Return the first field of each name in a form. Raises `ForeignRequest`."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
         raise ForeignRequest("a correction is sent as a form")
     body = b""
@@ -51,9 +51,9 @@ async def sent_form(request: "Request") -> dict[str, str]:
 
 
 def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> Correction:
-    """Save what a form sent of a page; return the correction.
+    """Save the correction of a page that a form sent, and return it.
 
-    Raises `CorrectedMeanwhile`, and `KopubError` for what cannot be saved.
+    Raises `CorrectedMeanwhile`, and `KopubError` if it cannot be saved.
     """
     wanted = sent.get("do", "")
     if wanted not in list(Action):
@@ -80,7 +80,7 @@ def _truth(store: "ShardStore", page: kopub.Page) -> str:
 
 
 def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a correction says of a region that the page has."""
+    """Return the values of a correction of an existing region."""
     region = _region(page, sent.get("box", ""))
     given = {
         "bbox": region.box,
@@ -114,7 +114,7 @@ def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _region(page: kopub.Page, box: str) -> kopub.Region:
-    """Return the region of the page that has this box, as the form shows it."""
+    """Return the region of the page with a box, given as the form shows it."""
     for region in page.regions:
         if _shown_box(region) == box:
             return region
@@ -126,14 +126,14 @@ def _shown_box(region: kopub.Region) -> str:
 
 
 def _lines(text: str) -> str:
-    """Return a text with the line ends of a page: browsers send those of Windows."""
+    """Return a text with Unix line ends, because browsers send those of Windows."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def cells(content: str) -> list[list[tuple[int, str]]]:
     """Return the cells of a table by row, each with its number.
 
-    Empty where it has too many to edit one by one.
+    The result is empty if there are too many cells to edit singly.
     """
     numbers = count()
     rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
@@ -147,10 +147,7 @@ def _said(cell: str) -> str:
 
 
 def _with_cells(content: str, sent: Mapping[str, str]) -> str:
-    """Return a table with the cells that were sent.
-
-    One that says the same keeps its markup.
-    """
+    """Return a table with the cells that were sent; unchanged cells keep their markup."""
     numbers = count()
 
     def changed(cell: re.Match[str]) -> str:
@@ -174,7 +171,7 @@ class EditedRegion:
 
 
 def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    """Return what the view of the forms shows besides the page."""
+    """Return the values that the view of the forms needs besides the page."""
     done = CorrectionLog(store).page(page.id)
     regions = [
         EditedRegion(region.index, _shown_box(region), region.label, region.content or "", _cells_of(region))
@@ -216,7 +213,7 @@ def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[st
 def refused_values(
     error: KopubError, store: "ShardStore", page: kopub.Page, sent: Mapping[str, str], request: ViewRequest
 ) -> dict[str, Any]:
-    """Return what the view of the forms says of a correction that was not saved."""
+    """Return the values of the view of the forms after a correction was refused."""
     values: dict[str, Any] = {"mine": sent.get("text", "") if sent.get("do") in ("text", "add") else ""}
     if isinstance(error, CorrectedMeanwhile):
         last = CorrectionLog(store).page(page.id).every[-1]

@@ -1,4 +1,4 @@
-"""Pages and documents as they are shown in lists."""
+"""Pages, documents and regions as the views show them."""
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PageCard:
-    """A page in a list: name, state, picture's address, and why it is there.
+    """A page in a list: name, state, picture's URL, and why it is listed.
 
-    `source` is named where the corpus has several.
+    `source` is given if the corpus has several.
     """
 
     page_id: str
@@ -42,9 +42,9 @@ class PageCard:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCard:
-    """A document in a list: its first page under its name, and its pages.
+    """A document in a list: its first page with the document's name, and two counts.
 
-    `pages` counts all of them, `calls` those that a person should look at.
+    `pages` counts all its pages; `calls` counts the pages that a person should look at.
     """
 
     cover: PageCard
@@ -54,7 +54,7 @@ class DocumentCard:
 
 
 def page_name(page: kopub.Page, request: ViewRequest) -> str:
-    """Return the page as people call it: its document and number, or its id."""
+    """Return the name of a page for people: its document and number, or its id."""
     document, number = page.document.id, page.number
     return page.id if number is None or not document else request.t("page.name", document=document, number=number)
 
@@ -64,8 +64,8 @@ def document_name(document: kopub.Document, request: ViewRequest) -> str:
 
 
 def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str = "", **way: object) -> PageCard:
-    """Return a page that leads to itself, by the `way` on which a person came."""
-    # Bytes that cannot be used make no picture.
+    """Return the card of a page, whose link keeps the `way` that a person came."""
+    # A page whose bytes cannot be used has no picture.
     has_picture = page.state not in LOST or (page.sha256 is not None and page.width is not None)
     return PageCard(
         page.id,
@@ -83,7 +83,7 @@ def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) ->
     cards = []
     for document in documents:
         first = page_card(document.pages[0], request, document_name(document, request))
-        # The state of the first page would be taken for that of the document.
+        # The first page's state could be mistaken for the document's.
         cover = replace(first, state=State.OK.value, is_doubtful=False)
         pages = document.pages
         calls = len({*pages.where(state=(State.PARTIAL, *LOST)).ids, *pages.doubtful.ids})
@@ -92,7 +92,7 @@ def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) ->
 
 
 def counted_lists(now: Now, kinds: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the lists of pages to look at with how many each has."""
+    """Return the lists of pages to look at, with the number of pages in each."""
     return [(kind, len(now.lists[kind])) for kind in kinds]
 
 
@@ -104,10 +104,10 @@ Piece = tuple[bool, str]
 class ShownRegion:
     """A region as a page shows it.
 
-    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000; `held` says that it has words of the question. `table` is its HTML
-    where a table was read; `paragraphs` are its running text, cut where words of the question stand, and code as it is.
-    `lines` lie over the picture, in pixels of the upright page. `from_pdf` says that the text is that of the PDF's text
-    layer.
+    `box` is (x1, y1, x2, y2) on a grid from 0 to 1000; `held` says that it has words of the question. `table` is its
+    HTML if a table was read; `paragraphs` are its running text, cut around words of the question, and code unchanged.
+    `lines` are shown over the picture, in pixels of the upright page. `from_pdf` says that the text is from the PDF's
+    text layer.
     """
 
     index: int
@@ -163,7 +163,7 @@ def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
 def _paragraphs(region: kopub.Region) -> Iterator[tuple[str, bool]]:
     """Yield the paragraphs of a region, and whether each is code.
 
-    Printed lines are joined, as exports join them.
+    Printed lines are joined as in exports.
     """
     from resources.documents.joins import one_line, paragraphs
 
@@ -183,7 +183,7 @@ def _pieces(text: str, words: QueryWords | None) -> list[Piece]:
 
 
 def pieces(text: str, marks: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-    """Yield the text in order, cut where a mark begins or ends."""
+    """Yield the text in order, cut at the start and end of every mark."""
     at = 0
     for start, end in marks:
         yield False, text[at:start]
@@ -209,36 +209,36 @@ _HUES = {
 
 
 def hue(label: str) -> str:
-    """Return text, title, table, formula, picture, margin or other."""
+    """Return the colour class of a label: text, title, table, formula, picture, margin or other."""
     return _HUES.get(label, "other")
 
 
 MOST = 100_000
-"""Characters that are rendered; a longer text, which no page has, is shown as it is."""
+"""Most characters that are rendered; a longer text, which no page has, is shown unrendered."""
 _INLINE = {"b", "br", "em", "i", "s", "strong", "sub", "sup", "u"}
 _TABLE = {"caption", "col", "colgroup", "table", "tbody", "td", "tfoot", "th", "thead", "tr"}
 _BLOCKS = {"blockquote", "code", "h3", "h4", "h5", "h6", "hr", "img", "li", "ol", "p", "pre", "ul"}
 _SPANS = {"colspan": 100, "rowspan": 1000}
-"""The most columns and rows of a cell: a browser lays out every one."""
+"""Most columns and rows of a cell, because a browser lays out every one."""
 _HEADINGS = 2
-"""Levels by which the headings of a page are lowered: above them stand the name of the page and of the view."""
+"""Levels by which a page's headings are lowered, below the names of the page and the view."""
 
 
 def is_table(content: str) -> bool:
-    """Return whether what was read from a region is a table in HTML."""
+    """Return whether the content of a region is a table in HTML."""
     return content.lstrip().startswith("<table") and len(content) <= MOST
 
 
 def table(content: str) -> Markup:
-    """Return the table with only its cells, and raised, lowered or emphasized text."""
+    """Return a table with only cells and superscript, subscript or emphasized text."""
     return _cleaned(content, _TABLE | _INLINE, lambda source: None)
 
 
 def markdown(text: str, picture: Callable[[str], str | None], most: int = MOST, comments: bool = False) -> Markup:
-    """Return markdown as HTML; a text of more than `most` characters as it is.
+    """Return markdown as HTML, or unrendered if longer than `most` characters.
 
-    `picture` gives the address of what an image links to; None leaves it out. `comments` are kept where they are asked
-    for, and nothing that was read is one.
+    `picture` returns the URL for an image's link target, or None to leave out the image. `comments` keeps HTML
+    comments, none of which may come from a reading.
     """
     if len(text) > most:
         return Markup("<pre>{}</pre>").format(text)
@@ -273,7 +273,7 @@ def _renderer() -> "MarkdownIt":
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-    # What a page prints between two dollar signs is rather a price: formulas are blocks, as they are written.
+    # Formulas are written as blocks; printed text between two dollar signs is more likely a price.
     renderer = MarkdownIt("commonmark", {"html": True}).use(dollarmath_plugin, renderer=_formula)
     renderer.disable("math_inline")
     renderer.core.ruler.push("lower_headings", _lower_headings)

@@ -1,7 +1,4 @@
-"""A file that somebody sends: read in a child process, shown in a room.
-
-The process has a home of its own.
-"""
+"""The reading of an uploaded file in a child process with its own home."""
 
 import os
 import re
@@ -29,24 +26,21 @@ from resources.store.table_source import CorpusCheck
 from resources.store.table_store import ShardStore
 
 LARGEST = 100_000_000
-"""Bytes of a file."""
+"""Most bytes of a file."""
 MOST_PAGES = 20
-"""Pages of it that are read: who wants more has `kopub read`, or makes a corpus of it."""
+"""Most pages of a file that are read; for more, there is `kopub read`, or a corpus."""
 SECONDS = 900.0
-"""A reading that takes longer is given up."""
+"""Seconds after which a reading is abandoned."""
 _LONGEST_NAME = 100
 
 
 class BusyReader(KopubError):
-    """Another file is being read."""
+    """The error that another file is being read."""
 
 
 @dataclass(slots=True)
 class FileReading:
-    """A file that is being read, or was.
-
-    Then there is its `room`, or an `error`.
-    """
+    """A file being read, or one already read, which has a `room` or an `error`."""
 
     name: str
     folder: Path
@@ -54,7 +48,7 @@ class FileReading:
     process: "Popen[bytes] | None" = None
     room: Room | None = None
     app: Any = None
-    """The application of the room, once somebody has looked at it."""
+    """The application of the room, made at the first visit."""
     error: str = ""
 
     @property
@@ -67,9 +61,9 @@ class FileReading:
 
 
 class FileReader:
-    """Reads one file at a time, for those with the `editor`'s right.
+    """A reader of one file at a time, for people with the `editor`'s right.
 
-    Threads may share it. What was read is there until the next file, or until `close`.
+    Threads may share it. The result is kept until the next file, or until `close`.
     """
 
     def __init__(self, editor: Editor, seconds: float = SECONDS) -> None:
@@ -81,18 +75,18 @@ class FileReader:
     def begin(self, name: str, content: BinaryIO) -> None:
         """Begin to read a file.
 
-        Raises `BusyReader` while another one is read, `KopubError` where it cannot begin.
+        Raises `BusyReader` while another file is being read, and `KopubError` if reading cannot begin.
         """
         with self._lock:
             if self.reading is not None and not self.reading.is_over:
                 raise BusyReader(f"{self.reading.name} is being read: wait until it is there")
             self._remove()
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
-            # Nothing of a name leads out of the folder; its end tells what the file is.
+            # No part of the name can lead out of the folder; its end, the suffix, gives the kind of file.
             plain = re.sub(r"[^\w.\- ]", "_", name.replace("\\", "/").rpartition("/")[2]).lstrip(".")
             reading = FileReading(plain[-_LONGEST_NAME:] or "file", folder)
             path = folder / reading.name
-            # What the reading makes is in the folder, too, and goes with it.
+            # The results are in the folder, too, and are removed with it.
             environment = {**os.environ, "TMPDIR": str(folder)}
             try:
                 with path.open("wb") as file:
@@ -106,7 +100,7 @@ class FileReader:
             Thread(target=self._follow, args=following, name="file", daemon=True).start()
 
     def close(self) -> None:
-        """End what is being read, and remove what was."""
+        """End any reading, and remove its result."""
         with self._lock:
             self._remove()
 
@@ -131,7 +125,7 @@ class FileReader:
             reading.error = f"its process ended {how_it_ended(process.returncode)}"
         except KopubError as error:
             reading.error = str(error)
-        # A reading that never ended would keep every other file out.
+        # A reading that never ended would block every other file.
         except Exception as error:
             reading.error = f"{type(error).__name__}: {first_line(error)}"
         finally:
@@ -139,9 +133,9 @@ class FileReader:
 
 
 def read_in_child(pipe: Connection) -> None:
-    """Read the file whose path comes through the pipe, and answer.
+    """Read the file whose path comes through the pipe, and send back the result.
 
-    The answer is the home with what was read, or an error.
+    The result is the home with the tables, or an error.
     """
     from kopub.reading import Reading
 
@@ -163,7 +157,7 @@ def _room_of(home: Path) -> Room:
 
 
 def _end(process: "Popen[bytes] | None") -> None:
-    """End a process and those that it started."""
+    """End a process and the processes that it started."""
     if process is not None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""The gate of the JSON API: who may ask, and for how long.
+"""The gate of the JSON API, which checks requests and limits their time.
 
-It answers what is wrong as the API does.
+It reports errors in the API's format.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 _SECONDS = 20.0
-"""An answer that takes longer is given up."""
+"""Seconds after which a request is abandoned."""
 _AT_ONCE = 16
-"""Requests that are worked on: others wait, and the pages of the room do not wait for them."""
+"""Most requests handled at once: others wait, but the pages of the room do not."""
 
 
 class ApiProblem(KopubError):
@@ -52,10 +52,10 @@ class ApiProblem(KopubError):
 
 
 class ApiGate:
-    """An ASGI middleware between requests under /api/v1 and the rest.
+    """An ASGI middleware that sends requests under /api/v1 to the API, others to `app`.
 
-    The former go to the API, all else to `app`. `api_of` makes the API at the first request. It answers to the names
-    `hosts` alone, to no page of another origin, and where there is a `token`, to who sends it.
+    `api_of` makes the API at the first request. The gate only answers to the names `hosts`, never to a page of another
+    origin, and if there is a `token`, only to requests that contain it.
     """
 
     def __init__(self, app: App, api_of: Callable[[], App], hosts: Iterable[str], token: str = "") -> None:
@@ -80,10 +80,10 @@ class ApiGate:
                 await send(message)
 
         if scope["method"] == "HEAD":
-            # FastAPI's routes know only GET. The server leaves the body out, by the scope that it keeps.
+            # FastAPI's routes only know GET; the server omits the body, because its own scope still says HEAD.
             scope = {**scope, "method": "GET"}
         answering = asyncio.ensure_future(self._api(scope, receive, in_time))
-        # A thread cannot be stopped: until it ends, its place is taken.
+        # A thread cannot be stopped, so its slot stays taken until it ends.
         answering.add_done_callback(lambda _: self._slots.release())
         await asyncio.wait({answering}, timeout=_SECONDS)
         if answering.done() or began:
@@ -99,9 +99,9 @@ class ApiGate:
 
 
 def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[str], token: str) -> None:
-    """Raise `ApiProblem` for a foreign host or origin, or no token.
+    """Raise `ApiProblem` for a foreign host or origin, or without the token.
 
-    `names` are the hosts that may be asked for.
+    `names` are the allowed hosts.
     """
     sent = header_values(headers)
     hosts = sent.get("host", [])
@@ -124,7 +124,7 @@ class ProblemDetails(BaseModel):
 
 
 def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> "Response":
-    """Return a problem as a response."""
+    """Return the response that reports a problem."""
     from starlette.responses import Response
 
     problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)

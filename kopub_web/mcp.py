@@ -1,6 +1,6 @@
-"""The corpus as tools of agents, by the Model Context Protocol.
+"""The corpus as tools for agents, over the Model Context Protocol.
 
-Answers have page, box and a link to the room.
+Answers cite the page, the box and a link to the room.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _SAYS = (
     "id and link. A box is (x1, y1, x2, y2) on a grid of 0 to 1000 over the upright page."
 )
 _PASSAGE = 600
-"""Characters of a passage: the whole page is a call of `read` away."""
+"""Most characters of a passage; a call of `read` returns the whole page."""
 
 _WHOLE = (0, 0, 1000, 1000)
 """The box of a whole page."""
@@ -100,10 +100,7 @@ class McpTable(BaseModel):
 
 
 class CorpusTools:
-    """Answers each tool from a room.
-
-    `url` is the address under which the room is served.
-    """
+    """The tools on a room, which is served at `url`."""
 
     def __init__(self, room: Room, url: str) -> None:
         self._room, self._url, self._to = room, url.rstrip("/"), Addresses({})
@@ -161,7 +158,7 @@ class CorpusTools:
             if at > start and read:
                 text += read[max(0, start - begin) :] + "\n\n"
                 cited.append(self._cited(each.id, _WHOLE))
-            # One letter more says that there is a rest.
+            # More characters than wanted show that there is a rest.
             if len(text) > characters + 2:
                 break
         text = text.removesuffix("\n\n")
@@ -228,7 +225,7 @@ class CorpusTools:
 
 
 def server_of(room: Room, url: str) -> "MCPServer":
-    """Return the MCP server of a room, which is read at `url`."""
+    """Return the MCP server of a room, which is served at `url`."""
     from mcp.server import MCPServer
     from mcp.types import ToolAnnotations
 
@@ -243,7 +240,7 @@ def server_of(room: Room, url: str) -> "MCPServer":
 def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
     """Return a tool whose errors say what to do.
 
-    The SDK keeps those of other kinds from the model.
+    The SDK hides other kinds of errors from the model.
     """
     from mcp.server.mcpserver.exceptions import ToolError
 
@@ -258,7 +255,7 @@ def _telling(tool: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def http_app(server: "MCPServer", hosts: Sequence[str], token: str) -> Any:
-    """Return the server over streamable HTTP, for who is allowed to ask the API too."""
+    """Return the server over streamable HTTP, with the API's access rules."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)

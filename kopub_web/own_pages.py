@@ -1,8 +1,8 @@
-"""A guard that lets only an application's own pages ask it.
+"""A guard that only admits requests from an application's own pages.
 
-For web applications without a login. Dagster's webserver runs whatever a request says, whoever sent it, so any web site
-that is open in a browser on this machine could start runs. Browsers tell where a request comes from, and keep some
-requests for pages of the same origin.
+It is for web applications without a login. Dagster's webserver runs whatever a request says, whoever sent it, so any
+web site open in a browser on this machine could start runs. Browsers say where a request comes from, and reserve some
+kinds of requests for pages of the same origin.
 """
 
 import secrets
@@ -20,18 +20,17 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names that this machine calls itself; another one is a foreign site that had its name resolve to here."""
+"""Names of this machine for itself; any other name is a foreign site's that was made to resolve to here."""
 _ASKS_FIRST = ("application/json", "application/graphql")
-"""Content types that a browser sends to another origin only after it asked by OPTIONS, which is refused."""
+"""Content types that a browser only sends to another origin after an OPTIONS request, which is refused."""
 _OWN_PAGES_ONLY = ((b"x-frame-options", b"SAMEORIGIN"), (b"cross-origin-resource-policy", b"same-origin"))
-"""In a frame of a foreign page, a person could be made to click without knowing; nor may it include a log."""
+"""Headers against foreign pages that show this one in a frame, to steal clicks, or that include a log."""
 
 
 class OwnPagesOnly:
-    """An ASGI application that serves its own pages and programs alone.
+    """An ASGI application that only serves its own pages, and programs without a browser.
 
-    Programs are those without a browser. What may ask goes to `app`. `names` are the hosts, besides those of this
-    machine, by which it is reached.
+    Admitted requests go to `app`. `names` are the host names by which it is reached, besides those of this machine.
     """
 
     def __init__(self, app: App, names: Iterable[str] = ()) -> None:
@@ -58,9 +57,9 @@ class OwnPagesOnly:
 
 
 def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[int, str] | None:
-    """Return why a request that any page may cause is refused.
+    """Return why to refuse a request that any page can cause, else None.
 
-    Browsers send such for a picture, a form or a plain fetch.
+    Browsers send such requests for a picture, a form or a plain fetch.
     """
     method, asks = scope["method"], scope["path"].rstrip("/").endswith("/graphql")
     if method == "POST":
@@ -69,14 +68,14 @@ def _sent_unasked(scope: Scope, headers: Mapping[str, Sequence[str]]) -> tuple[i
             return 415, "refused: a POST has the content type application/json here, which no form can send"
     elif method not in ("GET", "HEAD"):
         return 405, f"refused: {method} is not answered here"
-    # Who accepts HTML is given GraphiQL, a page that asks by POST.
+    # A client that accepts HTML gets GraphiQL, a page that uses POST.
     elif asks and "text/html" not in headers.get("accept", [""])[0]:
         return 405, "refused: GraphQL is asked by POST, with the content type application/json"
     return None
 
 
 def with_headers(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> Send:
-    """Return `send`, which adds `headers` to the response."""
+    """Return a `send` that adds `headers` to the response."""
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -87,10 +86,7 @@ def with_headers(send: Send, headers: Iterable[tuple[bytes, bytes]]) -> Send:
 
 
 def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
-    """Return the values of each header of an ASGI request.
-
-    Names are in lower case.
-    """
+    """Return the values of each header of an ASGI request, by name in lower case."""
     values: dict[str, list[str]] = {}
     for name, value in headers:
         values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1").strip())
@@ -98,20 +94,14 @@ def header_values(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]
 
 
 def foreign_origins(headers: Mapping[str, Sequence[str]], host: str) -> list[str]:
-    """Return the origins of the request but for its own host.
-
-    `host` is the request's own Host header.
-    """
-    # The port counts: another program of this machine has pages, too.
+    """Return the origins of a request other than its own `host`, the Host header."""
+    # The port counts, because other programs on this machine have pages, too.
     own = (f"http://{host.lower()}", f"https://{host.lower()}")
     return [origin for origin in headers.get("origin", []) if origin.lower() not in own]
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a Host header in lower case, without port.
-
-    None for what is no host.
-    """
+    """Return the lower-case name in a Host header, without port, or None if invalid."""
     try:
         split = urlsplit(f"//{host}")
         return split.hostname if split.netloc == host and split.username is None else None
@@ -121,7 +111,7 @@ def host_name(host: str) -> str | None:
 
 async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
     if scope["type"] == "websocket":
-        # Closed before it was accepted, it is answered by 403.
+        # Closing it before it is accepted sends status 403.
         return await send({"type": "websocket.close", "code": 1008, "reason": reason[:120]})
     body = f"{reason}\n".encode("utf-8", "replace")
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
@@ -130,25 +120,25 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
 
 
 class ForeignRequest(KopubError):
-    """A request from no form of this room, or without its token."""
+    """The error that a request is not from a form of this room."""
 
 
 @dataclass(frozen=True)
 class Editor:
     """The right to correct the pages of a room.
 
-    It is of everybody who reaches it, or of those who have its `token`.
+    Everybody who can reach the room has it, or only those with the `token`, if there is one.
     """
 
     author: str
     token: str = ""
     form: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    """What every form of this room sends, and no page of another site knows."""
+    """The secret that every form of this room sends, and that no page of another site knows."""
 
     def require_own_form(self, headers: Mapping[str, str], sent: Mapping[str, str]) -> None:
-        """Raise `ForeignRequest` for a request from no form of this room.
+        """Raise `ForeignRequest` for a request that is not from a form of this room.
 
-        That is one of another origin, or without the token.
+        Such a request has another origin, or lacks the form's secret or the token.
         """
         self.require_own_page(headers)
         if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
@@ -157,7 +147,7 @@ class Editor:
             raise ForeignRequest("the token is missing or wrong")
 
     def require_own_page(self, headers: Mapping[str, str]) -> None:
-        """Raise `ForeignRequest` for a request of another origin."""
+        """Raise `ForeignRequest` for a request from another origin."""
         host = headers.get("host", "").lower()
         if headers.get("origin", "").lower() not in (f"http://{host}", f"https://{host}"):
             raise ForeignRequest("a page of another site asks, or a program that does not say where it comes from")

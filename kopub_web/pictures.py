@@ -1,4 +1,4 @@
-"""Pictures of pages for a browser: scaled JPEGs, made when first asked for."""
+"""Pictures of pages for a browser: scaled JPEGs, made on first request."""
 
 import hashlib
 import os
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from kopub import Page
 
 SIDES = {"thumb": 360, "small": 900, "large": 1800}
-"""Lengths of the longer side in pixels: a page is told from others, its text can be made out, and can be read."""
+"""Lengths of the longer side in pixels: enough to recognize a page, to make out its text, and to read it."""
 FULL = "full"
-"""The size that the source has."""
+"""The name of the source's own size."""
 _QUALITY = 82
 _KEPT = 8 * 2**20
-"""Bytes of pictures in memory: some 350 thumbnails; the browser keeps those that it has seen."""
+"""Bytes of pictures in memory: some 350 thumbnails; browsers cache the pictures that they have shown."""
 _DECODED_AT_ONCE = 4
-"""A decoded page takes 26 MB at 300 dpi, and no more can be worked on than there are cores."""
+"""Most pages decoded at once: each takes 26 MB at 300 dpi, and more than there are cores would be no faster."""
 
 
 class NoPicture(SourceError):
-    """A page whose picture cannot be shown; its text still can."""
+    """The error that a page's picture cannot be shown; its text still can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ Box = tuple[float, float, float, float]
 
 
 def picture_stamp(page: "Page") -> str:
-    """Return what changes with a page's picture: bytes, and its upright transform."""
+    """Return a stamp that changes with a page's picture: its bytes or upright transform."""
     if page.upright is None:
         return page.sha256 or ""
     return hashlib.sha256(f"{page.sha256} {page.upright.matrix}".encode()).hexdigest()
 
 
 class PictureCache:
-    """Pictures of pages and of boxes on them. Threads may share it.
+    """A cache of pictures of pages and of boxes on them, which threads may share.
 
-    A page comes as its stamp, by which a picture is kept, and a function that reads its encoded bytes.
+    A page is given by its stamp, the key of its pictures, and a function that reads its encoded bytes.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,14 @@ class PictureCache:
         self._lock = Lock()
 
     def page(self, name: str, read: Callable[[], bytes], size: str) -> ServedPicture:
-        """Return the page at a size of `SIDES`, or as the source has it.
-
-        Raises `NoPicture`.
-        """
+        """Return a page at a size of `SIDES`, or in the source's size. Raises `NoPicture`."""
         if size == FULL and (kind := _shown_as_it_is(data := _read(read))):
-            # It may be large, and is as it lies in the file: not worth keeping.
+            # It may be large and needs no work, so it is not worth caching.
             return ServedPicture(data, kind)
         return self._made(name, size, read, lambda image: image, SIDES.get(size))
 
     def crop(self, name: str, read: Callable[[], bytes], box: Box) -> ServedPicture:
-        """Return what is in a box of the page, as large as `small`. Raises `NoPicture`."""
+        """Return a box of the page, as large as `small`. Raises `NoPicture`."""
 
         def cut(image: "np.ndarray") -> "np.ndarray":
             height, width = image.shape[:2]
@@ -114,7 +111,7 @@ def _read(read: Callable[[], bytes]) -> bytes:
 
 
 def _shown_as_it_is(data: bytes) -> str | None:
-    """Return the media type of an image that every browser shows; None for a TIFF."""
+    """Return the media type of an image that every browser shows; None for TIFF."""
     if data.startswith(b"\x89PNG"):
         return "image/png"
     if data.startswith(b"\xff\xd8"):

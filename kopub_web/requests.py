@@ -1,4 +1,4 @@
-"""Requests of the reading room, its addresses and its languages."""
+"""The requests, URLs and languages of the reading room."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 LANGUAGES = {"ko": "한국어", "en": "English"}
-"""Each has a file of texts with the same keys; by the name that its speakers give it."""
+"""The languages, with their own names for themselves; each has a file of texts with the same keys."""
 THEMES = ("system", "light", "dark")
 CHOICES: Mapping[str, Collection[str]] = {"language": LANGUAGES, "theme": THEMES}
-"""What a person may choose; the choice is kept in a cookie of the browser."""
+"""What a person may choose; the browser keeps the choice in a cookie."""
 _DEFAULT = "en"
-"""For a browser that asks for neither."""
+"""The language for a browser that accepts neither."""
 _RANGE = re.compile(
     r"\s*(?P<name>[A-Za-z]{1,8})(?:-[A-Za-z0-9-]{1,20})?\s*(?:;\s*q\s*=\s*(?P<weight>[01](?:\.\d{0,3})?))?\s*"
 )
 _MOST_RANGES = 20
-"""The most ranges of a header that are looked at."""
+"""Most ranges of a header that are read."""
 _TABLE = re.compile("[a-z]+(_[a-z]+)+")
 _SENTENCES = "sentences"
 _HOLE = re.compile(r"\{(\w*)\}")
@@ -32,10 +32,7 @@ _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 
 
 class Texts:
-    """The texts of one language.
-
-    A text that counts has one for each form of the plural.
-    """
+    """The texts of one language, with a variant per plural form for texts that count."""
 
     def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
         self.language = language
@@ -44,31 +41,25 @@ class Texts:
         self._texts = {key: text for key, text in texts.items() if key != _SENTENCES}
 
     def __call__(self, key: str, **values: Any) -> str:
-        """Return the text of `key` with its values; `count` chooses the form. Raises `KeyError`."""
+        """Return the text of `key` with its values; `count` selects the form. Raises `KeyError`."""
         text = self._texts[key]
         if isinstance(text, Mapping):
             text = text["one" if values["count"] == 1 and "one" in text else "other"]
         return text.format(**values)
 
     def word(self, kind: str, name: object) -> str:
-        """Return the word for a name of the platform, such as a state.
-
-        The name itself otherwise.
-        """
+        """Return the word for a platform name, such as a state, else the name."""
         return self._texts.get(f"{kind}.{name}", str(name))
 
     def sentence(self, said: str) -> tuple[str, str]:
-        """Return a table's English sentence in this language, where it is known.
-
-        With the language that it is in.
-        """
+        """Return a table's English sentence and its language, translated if known."""
         for form, told in self._sentences:
             if found := form.fullmatch(said):
                 return self._filled(told, found), self.language
         return said, "en"
 
     def reason(self, said: str) -> tuple[str, str]:
-        """Return the reason why a page is not whole, without the name of its table."""
+        """Return the reason why a page is incomplete and its language, without the table's name."""
         table, _, rest = said.partition(": ")
         return self._reason(rest if _TABLE.fullmatch(table) else said)
 
@@ -87,7 +78,7 @@ class Texts:
     def _filled(self, told: str, found: re.Match[str]) -> str:
         """Return a translated sentence with the values of the English one.
 
-        Reasons and our own words among them are in this language.
+        Reasons and the platform's own words among the values are translated, too.
         """
         values = found.groupdict()
         numbers = [value for name, value in values.items() if name.startswith("_")]
@@ -99,12 +90,12 @@ class Texts:
 
     @property
     def forms(self) -> Mapping[str, Any]:
-        """Every text by its key."""
+        """All texts by key."""
         return self._texts
 
 
 def _form(english: str) -> re.Pattern[str]:
-    """Return a pattern of an English sentence: `{}` for numbers, `{name}` for texts."""
+    """Return a pattern for an English sentence with `{}` for numbers, `{name}` for texts."""
     texts = _HOLE.split(english)
     form = re.escape(texts[0])
     for at in range(1, len(texts), 2):
@@ -114,7 +105,7 @@ def _form(english: str) -> re.Pattern[str]:
 
 
 def language_of(accepted: str) -> str:
-    """Return the language that a browser likes best, by its header Accept-Language."""
+    """Return the language that a browser prefers, given its header Accept-Language."""
     liked: dict[str, float] = {}
     for part in accepted.split(",")[:_MOST_RANGES]:
         found = _RANGE.fullmatch(part)
@@ -134,9 +125,9 @@ def texts(language: str) -> Texts:
 
 
 LONGEST_QUERY = 2000
-"""Characters of a question: some servers and browsers refuse longer addresses."""
+"""Most characters of a question, because some servers and browsers refuse longer URLs."""
 _LONGEST = 4096
-"""Characters of any other value."""
+"""Most characters of any other value."""
 _MOST = 10**7
 _DIGITS = 7
 
@@ -144,29 +135,29 @@ _DIGITS = 7
 def cookie_of(choice: str) -> str:
     """Return the name of the cookie that keeps a choice.
 
-    It has the project in it: browsers send a cookie to the servers at all ports of a machine.
+    It contains the project's name, because browsers send a cookie to the servers on all ports of a machine.
     """
     return f"kopub_{choice}"
 
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """The request to a view: an address's values, the language, and links."""
+    """The request to a view: the URL's values, the language, and links."""
 
     values: Mapping[str, str]
     t: Texts
     to: "Addresses"
     sources: Mapping[str, str] = field(default_factory=dict)
-    """The name of the source by shard, where the corpus has several; empty where it has one."""
+    """The name of the source by shard; empty if the corpus has only one source."""
     here: str = "/"
-    """The address itself, to come back to."""
+    """The URL itself, for coming back."""
     theme: str = THEMES[0]
 
     @classmethod
     def of(cls, request: "Request", to: "Addresses", sources: Mapping[str, str]) -> Self:
-        """Return what a browser asks for, in its language and colours.
+        """Return the view request of a browser, with its language and colours.
 
-        A person's choice comes before the browser's.
+        A person's choice takes precedence over the browser's.
         """
         chosen = {name: request.cookies.get(cookie_of(name), "") for name in CHOICES}
         language = chosen["language"] if chosen["language"] in LANGUAGES else ""
@@ -179,9 +170,9 @@ class ViewRequest:
         return self.values.get(name, "")[:_LONGEST]
 
     def number(self, name: str, least: int = 1) -> int:
-        """Return a whole number from `least` on; `least` where there is none."""
+        """Return a whole number of at least `least`, which is the default."""
         given = self.values.get(name, "")
-        # Python refuses to read a number of thousands of digits.
+        # Python refuses to parse a number with thousands of digits.
         return max(least, min(int(given[:_DIGITS]), _MOST)) if given.isdecimal() else least
 
     def flag(self, name: str) -> bool:
@@ -199,10 +190,7 @@ class ViewResponse:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """One part of a long list.
-
-    It has its number from 1, that of the last part, and the addresses of the parts beside it.
-    """
+    """The pager of a list: the part's number from 1, the last, and neighbours' URLs."""
 
     at: int
     last: int
@@ -211,9 +199,9 @@ class Pager:
 
 
 def part(count: int, size: int, request: ViewRequest, address: Any) -> tuple[slice, Pager]:
-    """Return the part of `count` things that `part` asks for.
+    """Return the slice of a list that the value `part` selects, and its pager.
 
-    `address(part=…)` is that of another part.
+    The list has `count` items; `address(part=…)` returns the URL of another part.
     """
     last = max(1, -(-count // size))
     at = min(request.number("part"), last)
@@ -226,9 +214,9 @@ STATIC = "/static"
 
 
 class Addresses:
-    """Makes the address of everything that the room shows.
+    """The URLs of everything that the room shows.
 
-    `versions` are the hashes of the static files by name; `place` is the folder of a room beside another one.
+    `versions` are the hashes of the static files by name; `place` is the URL folder of a room inside another one.
     """
 
     def __init__(self, versions: Mapping[str, str], place: str = "") -> None:
@@ -241,22 +229,22 @@ class Addresses:
         return self._address("/documents", request)
 
     def document(self, document: kopub.Document, **request: object) -> str:
-        """Return the address of a document.
+        """Return the URL of a document.
 
-        It names the first page where the document's own name is too long.
+        It has the first page's id if the document's own is too long.
         """
         named = {"id": document.id} if len(document.id) <= _LONGEST else {"of": document.pages[0].id}
         return self._address("/document", {**named, **request})
 
     def page(self, page_id: str, **request: object) -> str:
-        """Return the address of a page.
+        """Return the URL of a page.
 
-        `request` are the view of it, and the way on which a person came.
+        `request` has the view of it, and the way that a person came.
         """
         return self._address("/page", {"id": page_id, **request})
 
     def pages(self, kind: str = "", **request: object) -> str:
-        """Return the address of a list of pages to look at."""
+        """Return the URL of a list of pages to look at."""
         return self._address("/pages", {"kind": kind, **request})
 
     def figures(self, **request: object) -> str:
@@ -272,25 +260,25 @@ class Addresses:
         return self._address("/versions", request)
 
     def picture(self, page_id: str, size: str, stamp: str | None = None) -> str:
-        """Return the address of a page's picture.
+        """Return the URL of a page's picture.
 
-        With the page's stamp in it, a browser may keep the picture for ever.
+        If it contains the page's stamp, a browser may cache the picture forever.
         """
         return self._address("/picture", {"id": page_id, "size": size, "of": (stamp or "")[:16]})
 
     def figure(self, page_id: str, region: int) -> str:
-        """Return the address of a region that is cut out of its page."""
+        """Return the URL of a region that is cut out of its page."""
         return self._address("/figure", {"id": page_id, "region": region})
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
-        """Return the address of a page or document as a file: markdown, json or pdf.
+        """Return the URL of a page or document as a file: markdown, json or pdf.
 
-        That of a document names its first page.
+        The URL of a document has its first page's id.
         """
         return self._address(f"/{kind}", {"id": of.id} if isinstance(of, kopub.Page) else {"of": of.pages[0].id})
 
     def display(self) -> str:
-        """Return the address that the choice of language and colours is sent to."""
+        """Return the URL to which the choice of language and colours is sent."""
         return self._address("/display", {})
 
     def static(self, name: str) -> str:
@@ -298,5 +286,5 @@ class Addresses:
 
     def _address(self, path: str, request: Mapping[str, object]) -> str:
         given = {name: value for name, value in request.items() if value not in ("", None)}
-        # Half of a surrogate pair, which an id of a hostile file may have, cannot be encoded.
+        # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
         return f"{self._place}{path}?{urlencode(given, errors='replace')}" if given else f"{self._place}{path}"

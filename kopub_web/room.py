@@ -1,4 +1,4 @@
-"""The room that the views show: the corpus now, search, and pictures."""
+"""The room that the views show: the current corpus, search, and pictures."""
 
 import math
 import time
@@ -36,15 +36,15 @@ DOUBTFUL = "doubtful"
 LISTS = (DOUBTFUL, State.PARTIAL.value, State.FAILED.value, State.QUARANTINED.value, State.BLANK.value)
 """The lists of pages to look at."""
 CALLS = LISTS[:4]
-"""Those that a person should go through."""
+"""The lists that a person should go through."""
 _OTHERS = (TABLES.query_vectors, RELEASED_FILES, SCORES, OCR_SCORES)
 _LOOK_AGAIN = 2.0
-"""Seconds for which what was seen of the store counts as now: a look takes longer than a page."""
+"""Seconds for which a look at the store counts as current, because a look takes longer than showing a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCounts:
-    """A table: its asset, its shards that are made, and its rows by state."""
+    """A table: its asset, number of made shards, and number of rows by state."""
 
     name: str
     made: int
@@ -52,40 +52,34 @@ class TableCounts:
 
 
 class Now:
-    """The corpus and its tables at one time.
-
-    What is counted of them is counted once.
-    """
+    """The corpus and its tables at one time, with counts that are made only once."""
 
     def __init__(self, corpus: kopub.Corpus, settings: "Settings", is_of_corpus: IsOfCorpus) -> None:
         self.corpus = corpus
         self._settings, self._is_of_corpus = settings, is_of_corpus
         self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
         self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
-        """The tables that are not of pages, with what tells their files from those that they replace."""
+        """The tables that are not about pages, with stamps that change if their files are replaced."""
         done = CorrectionLog(settings.store).by_page()
         self.others["corrections"] = {page_id: each.seen for page_id, each in done.items()}
         self.checked = {page_id for page_id, each in done.items() if each.checked}
-        """The pages that a person said are right."""
+        """The pages that a person marked as right."""
 
     def count(self) -> None:
-        """Count what the first page shows, so that nobody waits for it. Raises `StoreError`."""
+        """Count what the home page shows, so that nobody waits for it. Raises `StoreError`."""
         for counted in (self.lists, self.tables, self.replaced, self.scores):
             len(counted)
 
     @cached_property
     def lists(self) -> Mapping[str, kopub.Pages]:
-        """The pages to look at, by the name of the list."""
+        """The pages to look at, by name of the list."""
         pages = self.corpus.pages
         doubtful = pages.doubtful.without(self.checked)
         return {kind: doubtful if kind == DOUBTFUL else pages.where(state=kind) for kind in LISTS}
 
     @cached_property
     def tables(self) -> Sequence[TableCounts]:
-        """The tables of the corpus in order.
-
-        Those that are off and were never made are left out.
-        """
+        """The tables of the corpus in order, unless off and never made."""
         from kopub_assets.graph import GRAPH
 
         footers, keys = FooterCache(self._settings.store), self._settings.corpus.manifest.keys
@@ -103,7 +97,7 @@ class Now:
     def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
         """Return the documents before and after a document.
 
-        None beside one that an upgrade has just taken out.
+        Both are None if an upgrade has just removed the document.
         """
         documents, at = self.corpus.documents, self._document_places.get(document_id)
         if at is None:
@@ -121,13 +115,13 @@ class Now:
 
     @cached_property
     def replaced(self) -> Sequence[str]:
-        """The shards of which tables before an upgrade are kept, of the same pages."""
+        """The shards with tables of the same pages kept from before an upgrade."""
         return replaced_shards(self._settings.store, self.corpus.shards)
 
     def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
         """Return what the last upgrade changed in a shard.
 
-        Those of the shard that was asked for last are kept.
+        The result of the last shard is cached.
         """
         if self._changes is None or self._changes[0] != shard:
             self._changes = shard, shard_versions(self._settings.store, shard)
@@ -145,7 +139,7 @@ class Now:
 
     @cached_property
     def scores(self) -> "Sequence[MeanScore]":
-        """Return what was measured of the tables as they are."""
+        """Return the scores that were measured on the current tables."""
         store, keys = self._settings.store, self._settings.corpus.manifest.keys
         known = has_known_answers(self._settings.corpus, store)
         found = reading_scores(store, keys, self._is_of_corpus) if known else []
@@ -155,21 +149,21 @@ class Now:
 def _opened(settings: "Settings") -> kopub.Corpus:
     if not settings.corpus.url:
         return kopub.open(settings.home, store=settings.store.url)
-    # A machine that shares all of it may have an empty home.
+    # A machine that only uses shared storage may have an empty home.
     return kopub.Corpus(HomeSource(settings.corpus.place, settings.store))
 
 
 class Room:
-    """The reading room of a home. Threads may share it.
+    """The reading room of a home, which threads may share.
 
-    Raises `SourceError` and `StoreError` where nothing can be opened.
+    Raises `SourceError` and `StoreError` if nothing can be opened.
     """
 
     def __init__(
         self, settings: "Settings", searcher: "Searcher", check: CorpusCheck, editor: "Editor | None" = None
     ) -> None:
         self.editor = editor
-        """Who may correct pages; None where the room is for reading alone."""
+        """The right to correct pages, or None if the room is only for reading."""
         self.settings, self.searcher = settings, searcher
         self.words = WordLoader(searcher)
         self.pictures = PictureCache()
@@ -183,7 +177,7 @@ class Room:
     def now(self) -> Now:
         """The corpus as it is now, or was a moment ago.
 
-        What a damaged table hides now is shown as it was before.
+        While a table is damaged, it is the last corpus before the damage.
         """
         if time.monotonic() - self._looked > _LOOK_AGAIN and self._lock.acquire(blocking=False):
             try:
@@ -200,7 +194,7 @@ class Room:
         self._looked = -math.inf
 
     def look_again(self) -> None:
-        """See the corpus as it is now, whenever the last look was. Raises `StoreError`."""
+        """Look at the present corpus, however recent the last look is. Raises `StoreError`."""
         with self._lock:
             self._renew()
             self._looked = time.monotonic()
@@ -211,21 +205,21 @@ class Room:
             self._now = found
 
     def _look(self, corpus: kopub.Corpus) -> Now:
-        """Return the tables of a corpus as they are. Raises `StoreError`."""
-        # A request then finds the catalogue in memory.
+        """Return the current tables of a corpus. Raises `StoreError`."""
+        # This loads the catalogue into memory, so that no request waits for it.
         corpus.documents  # noqa: B018
         return Now(corpus, self.settings, self._check.look())
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """The name of the source by shard; empty where there is one."""
+        """The name of the source by shard; empty if there is only one source."""
         manifest = self.settings.corpus.manifest
         several = len(manifest.sources) > 1
         return {shard.key: shard.source for shard in manifest.shards} if several else {}
 
     @property
     def name(self) -> str:
-        """The corpus as people call it."""
+        """The name of the corpus for people."""
         return self.settings.corpus.manifest.name
 
 
@@ -234,7 +228,7 @@ READING, FINDING = "reading", "finding"
 
 @dataclass(frozen=True, slots=True)
 class MeanScore:
-    """A mean over `samples`: of `kind` reading by a benchmark, or finding by a retriever."""
+    """A mean over `samples`; its `kind` is reading (a benchmark's) or finding (a retriever's)."""
 
     kind: str
     of: str
@@ -244,7 +238,7 @@ class MeanScore:
 
 
 def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return the headline scores of readings; none where tables have changed since."""
+    """Return the headline scores of readings, or none if tables have changed since."""
     from resources.evaluation.reading_scores import are_of_readings_now, headline
 
     scores = stored_scores(store, OCR_SCORES)
@@ -256,7 +250,7 @@ def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCor
 
 
 def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
-    """Return every retriever's nDCG@10; none where tables have changed since."""
+    """Return every retriever's nDCG@10, or none if tables have changed since."""
     from resources.search.metrics import HISTORY, headline
 
     scores = stored_scores(store, SCORES)
@@ -270,13 +264,13 @@ def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfC
 
 
 _COMPARED = (TABLES.regions.name, TABLES.readings.name)
-"""The tables whose replaced versions are worth a look."""
+"""The tables whose replaced versions are worth comparing."""
 
 
 def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
-    """Return the shards of which layouts or readings before an upgrade are kept. Raises `StoreError`.
+    """Return the shards with layouts or readings kept from before an upgrade. Raises `StoreError`.
 
-    A shard that was of another corpus then, with none of its pages, has nothing to compare.
+    A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
     """
     return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
 
@@ -302,7 +296,7 @@ def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[U
 
 
 def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, Any] | None:
-    """Return the last upgrade's changes of a page; None without any.
+    """Return the last upgrade's changes of a page, or None without any.
 
     Raises `StoreError`.
     """
@@ -330,7 +324,7 @@ FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label",
 
 
 def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpus) -> pa.Table:
-    """Return the figures of the shards in their order; of schema `FIGURES`. Raises `StoreError`."""
+    """Return the figures of the shards in order, with schema `FIGURES`. Raises `StoreError`."""
     asset = TABLES.readings.name
     made = store.published(asset)
     tables = [

@@ -1,4 +1,4 @@
-"""One module for each kind of page that the room shows.
+"""The views: a module for each kind of page that the room shows.
 
-A view takes what was asked for, and returns a template and its values.
+A view takes a request, and returns a template and its values.
 """

@@ -1,4 +1,4 @@
-"""A document: its pages as pictures, or all of it as one text."""
+"""The view of a document: its pages as pictures, or the whole as text."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from resources.states import State
 from resources.texts.text_quality import DOUBTFUL
 
 _PAGES, TEXT_PAGES = 60, 20
-"""In one part of the pictures, and of the text: each part is put together by itself, however long the document is."""
+"""Pages in one part of the pictures and of the text; parts are made separately, however long the document is."""
 _LONGEST_TEXT = 5 * elements.MOST
 TEXT = "text"
 _PAGE_MARK = re.compile(r"page \d+(: .*)?", re.DOTALL)
@@ -72,19 +72,13 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
 
 
 def _told(reason: str, request: ViewRequest) -> str:
-    """Return why a page or region was not read, in the person's language.
-
-    It is a quotation.
-    """
+    """Return why a page or region was not read, quoted in the person's language."""
     said, language = request.t.reason(Markup(reason).unescape())
     return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
 
 
 def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the text with its pages' marks, where they begin.
-
-    They replace the comments there.
-    """
+    """Yield the text with a mark in place of the comment where each page begins."""
     left, in_table = list(marks), False
     for piece in _COMMENT_OR_TABLE.split(html):
         if not piece.startswith("<!--"):
@@ -96,10 +90,7 @@ def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
 
 
 def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
-    """Return the link to a page, with what is wrong with it.
-
-    It stands where the page's text begins.
-    """
+    """Return the mark of a page: its link, and what is wrong with it."""
     t = request.t
     doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
     states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
@@ -112,18 +103,18 @@ def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
 
 
 def page_anchor(page: kopub.Page) -> str:
-    """Return the anchor where a page begins in its document's text."""
+    """Return the anchor of a page in its document's text."""
     return f"page-{page.shard}-{page.row}"
 
 
 def text_address(page: kopub.Page, request: ViewRequest) -> str:
-    """Return where a page begins in the text of its document."""
+    """Return the URL of a page in the text of its document."""
     at = page.document.pages.ids.index(page.id) // TEXT_PAGES + 1
     return f"{request.to.document(page.document, view=TEXT, part=at)}#{page_anchor(page)}"
 
 
 def document_of(corpus: kopub.Corpus, request: ViewRequest) -> kopub.Document:
-    """Return the document that an address names. Raises `NoSuchPage`."""
+    """Return the document that a URL names. Raises `NoSuchPage`."""
     if (page_id := request.text("of")) in corpus.pages:
         return corpus.page(page_id).document
     document = request.text("id")

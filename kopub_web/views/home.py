@@ -1,4 +1,4 @@
-"""The first page: how much there is, what to ask, what to look at."""
+"""The home page: the size of the corpus, sample questions, and pages to look at."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,7 +48,7 @@ def home(room: Room, request: ViewRequest) -> ViewResponse:
 
 
 def _questions(room: Room) -> Sequence[str]:
-    """Return questions that came with the corpus, of its first shards with some."""
+    """Return questions that came with the corpus, from the first shards that have any."""
     corpus = room.settings.corpus
     found: list[str] = []
     try:
@@ -57,7 +57,7 @@ def _questions(room: Room) -> Sequence[str]:
             if len(found) >= _QUESTIONS:
                 break
     except KopubError:
-        # A file of questions that changed is no reason to show nothing; a run says it.
+        # A changed file of questions should not prevent the page from being shown; a run reports it.
         return []
     return list(dict.fromkeys(found))[:_QUESTIONS]
 

@@ -1,4 +1,4 @@
-"""Lists to walk through: pages that a person should look at."""
+"""The views of lists: pages to look at, answers, documents, versions and figures."""
 
 import unicodedata
 from typing import Any
@@ -14,9 +14,9 @@ from resources.search.pages import PageView
 
 _TOP = 10
 _NAMED = 500
-"""Documents that the form names for a person who types; any other can be typed too."""
+"""Most documents that the form suggests to a person who types; others can be typed, too."""
 WAY = ("q", "mode", "doc", "source", "shard", "table", "figure")
-"""The parts of an address that are the question: a page that was found leads back with them."""
+"""The parts of a URL that make up the question; the page of a hit uses them to lead back."""
 
 
 def search(room: Room, request: ViewRequest) -> ViewResponse:
@@ -64,7 +64,7 @@ def search(room: Room, request: ViewRequest) -> ViewResponse:
 
 
 def _where(room: Room, request: ViewRequest) -> Where:
-    """Raises `SourceError` for a source that the corpus does not have."""
+    """Return the filter of a search. Raises `SourceError` for an unknown source."""
     doc, shard, source = request.text("doc"), request.text("shard"), request.text("source")
     manifest = room.settings.corpus.manifest
     return Where(
@@ -106,7 +106,7 @@ def _name(page: PageView, request: ViewRequest) -> str:
 
 
 _PAGES = 24
-"""In one part: for each of them its reason is read."""
+"""Pages in one part of a list: few, because the reason of each is read."""
 _WHY = 300
 
 
@@ -140,7 +140,7 @@ def _why(page: kopub.Page, kind: str, request: ViewRequest) -> str:
 
 
 _DOCUMENTS = 48
-"""In one part of a list."""
+"""Documents in one part of a list."""
 
 
 def documents(room: Room, request: ViewRequest) -> ViewResponse:
@@ -173,7 +173,7 @@ def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Return a form in which capitals and the writing of Hangul do not count."""
+    """Return a form that ignores case and the Unicode form of Hangul."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -207,7 +207,7 @@ def _card(room: Room, page_id: str, request: ViewRequest) -> dict[str, object]:
 
 
 _FIGURES = 36
-"""In one part of the list."""
+"""Figures in one part of the list."""
 
 
 def figures(room: Room, request: ViewRequest) -> ViewResponse:

@@ -1,4 +1,4 @@
-"""A page: its picture, its reading, how it was made, earlier versions."""
+"""The view of a page: its picture, reading, history and earlier versions."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,12 +25,12 @@ from resources.texts.text_quality import DOUBTFUL
 TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS, EDIT = "text", "markdown", "history", "answer", "versions", "edit"
 PAGE = "page.html.jinja"
 _WAY = ("walk", *WAY)
-"""The parts of an address that say how a person came to a page: through a list or a search."""
+"""The parts of a URL that say how a person came to a page: through a list or a search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The way a person came: its name, the pages beside, and back."""
+    """The way that a person came: its name, neighbouring pages, and the way back."""
 
     name: str
     back: str
@@ -42,13 +42,13 @@ class Walk:
 
     @property
     def steps(self) -> bool:
-        """Return whether one can go on along it."""
+        """Return whether the person can continue along it."""
         return self.at is not None
 
 
 def page(room: Room, request: ViewRequest) -> ViewResponse:
     if room.editor is not None and request.text("view") == EDIT:
-        # Who corrects a page sees it as it is, and not as it was a moment ago.
+        # An editor sees the page as it is, not as it was a moment ago.
         room.look_again()
     found = _numbered(page_of(room, request), request)
     t, to = request.t, request.to
@@ -99,7 +99,7 @@ def page(room: Room, request: ViewRequest) -> ViewResponse:
 
 
 def page_of(room: Room, request: ViewRequest) -> kopub.Page:
-    """Return the page that an address names. Raises `NoSuchPage`."""
+    """Return the page that a URL names. Raises `NoSuchPage`."""
     corpus, page_id = room.now.corpus, request.text("id")
     if page_id not in corpus.pages:
         raise kopub.NoSuchPage(request.t("message.no_page", id=page_id or "?"))
@@ -107,10 +107,7 @@ def page_of(room: Room, request: ViewRequest) -> kopub.Page:
 
 
 def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
-    """Return the page of the document with the number asked for.
-
-    The page itself where there is none.
-    """
+    """Return the page of the document with the requested number, else the page itself."""
     if not request.text("number").isdecimal():
         return page
     number = request.number("number")
@@ -118,10 +115,7 @@ def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
 
 
 def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of the form that goes to another page.
-
-    Empty for a single page.
-    """
+    """Return the fields of the form that goes to another page, if there is one."""
     if page.number is None or len(page.document) < 2:
         return {}
     return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
@@ -144,7 +138,7 @@ def _views(room: Room, page: kopub.Page) -> list[str]:
 
 
 def _no_picture(page: kopub.Page) -> str | None:
-    """Return why the picture cannot be shown; None when it can."""
+    """Return why the picture cannot be shown, or None if it can."""
     try:
         page.image_bytes  # noqa: B018
     except KopubError as error:
@@ -153,9 +147,9 @@ def _no_picture(page: kopub.Page) -> str | None:
 
 
 def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
-    """Return the address of a neighbour in the document, in the same view.
+    """Return the URL of a neighbour in the document, in the same view.
 
-    Who leaves the way through a list goes on without it.
+    It drops the list, because the person leaves the way through it.
     """
     if page is None:
         return None
@@ -165,7 +159,7 @@ def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) 
 def _documents_beside(
     room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the addresses of the first pages of neighbouring documents."""
+    """Return the URLs of the first pages of neighbouring documents."""
     before, after = room.now.documents_beside(page.document.id)
     return {
         "document_before": _to(None if before is None else before.pages[0], request, kept),
