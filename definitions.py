@@ -1,4 +1,4 @@
-"""The front door: what Dagster loads."""
+"""The definitions that Dagster loads."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ from resources.store.faults import require_reachable
 def definitions() -> dg.Definitions:
     """Return the assets and resources of the profile.
 
-    Raises what Dagster shows as one line, without a stack, for a mistake that a person can put right.
+    For a mistake that a person can correct, it raises an error that Dagster shows as one line, without a stack.
     """
     try:
         return _loaded(load_settings())
@@ -31,16 +31,16 @@ def definitions() -> dg.Definitions:
         line = visible(str(error))
         if execution.at_terminal():
             raise click.ClickException(line) from None
-        # Dagster shows the stack of an error with it. This process loads nothing but these definitions.
+        # Dagster would show the stack, too; hiding it is safe, because this process only loads these definitions.
         sys.tracebacklimit = 0
         raise KopubError(line) from None
 
 
 @lru_cache(maxsize=1)
 def _loaded(settings: Settings) -> dg.Definitions:
-    """Return the one answer of a process to Dagster's many questions.
+    """Return the definitions, which are made once per process.
 
-    Dagster's commands ask six times and more; a changed profile starts another process.
+    Dagster's commands load them six times or more; a changed profile starts another process.
     """
     if execution.at_terminal():
         require_reachable(settings.store.url)
@@ -56,7 +56,7 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
 
     Raises `ConfigError` and `SourceError`, one line each.
     """
-    # Stages use all cores or the GPU by themselves; a process per step would only add its start-up.
+    # A stage uses all cores or the GPU by itself, so a process per step would only add its start-up time.
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
@@ -70,9 +70,9 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
 def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of `graph` and the scores, partitioned by shard.
 
-    Shards are those of the corpus that `settings` names. An asset that the profile wants nothing of is shown, and
-    cannot be made. Reading scores are there where pages have known answers, and those of benchmarks where the gates
-    name some. Raises `ConfigError` and `SourceError`, one line each, for what cannot be loaded.
+    The shards are those of the corpus in `settings`. An asset that the profile turns off is shown, but cannot be made.
+    There are reading scores if pages have known answers, and benchmark scores if the gates name benchmarks. Raises
+    `ConfigError` and `SourceError`, with a one-line message, for what cannot be loaded.
     """
     partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
     wanted = graph.on(settings.resources)
@@ -97,5 +97,5 @@ def _has_known_answers(settings: Settings) -> bool:
     try:
         return has_known_answers(settings.corpus, settings.store)
     except StoreError:
-        # A store that is away for now keeps nothing from loading: a run says what is wrong with it.
+        # A store that is unavailable for now should not prevent loading; a run reports the problem.
         return False

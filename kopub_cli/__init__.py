@@ -1,1 +1,1 @@
-"""The `kopub` command: what is not a materialization."""
+"""The `kopub` command: everything that is not a materialization."""

@@ -43,7 +43,7 @@ from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand
 
 _ENV = Path(__file__).resolve().parent.parent / ".env"
 _KEEP_PAGES = ("run", "index", "evaluate")
-"""Commands that resume where they were stopped."""
+"""Commands that continue where they were stopped."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
@@ -77,14 +77,11 @@ _MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
     "Export and publish",
     "The machine",
 )
-"""The panels of `kopub --help`; panels and the commands in them come in the order of work."""
+"""The panels of `kopub --help`; panels and their commands are in the order of work."""
 
 
 def _prose(command: Callable[..., None]) -> str:
-    """Return the docstring of a command as paragraphs.
-
-    typer keeps the ends of its lines, which suit no terminal.
-    """
+    """Return the docstring of a command as paragraphs, because typer keeps its line ends."""
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
 
 
@@ -102,11 +99,11 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
 def main() -> None:
-    """Run the command; what a person can put right is one line."""
+    """Run the command, reporting errors that a person can correct in one line."""
     _open_closed_streams()
     load_dotenv(_ENV)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal of EUC-KR or ASCII lacks characters that pages have.
+        # A terminal in EUC-KR or ASCII lacks some characters of pages.
         if isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):
                 stream.reconfigure(errors="backslashreplace")
@@ -121,7 +118,7 @@ def main() -> None:
             _end(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped", STOPPED_BY_HAND)
         raise
     except Exception as error:
-        # Libraries of object stores have errors of their own: ask the store what is the matter.
+        # Libraries for object stores have their own errors, so the store is checked for a problem.
         problem = _problem_with_files(error) or _problem_with_store()
         if problem is None:
             raise
@@ -129,9 +126,9 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open the standard streams that whoever started this closed, to nowhere.
+    """Redirect standard streams to nowhere if they were closed at the start.
 
-    The next files to be opened would otherwise take their descriptors, and be written to by whoever prints.
+    The next opened files would otherwise get their descriptors, and prints would be written into them.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -142,7 +139,7 @@ def _open_closed_streams() -> None:
 
 
 def _problem_with_files(error: Exception) -> str | None:
-    """Return what to do about an unusable file or damaged history of Dagster."""
+    """Return what to do about an unusable file or a damaged Dagster history."""
     if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
         return f"the output or a temporary file cannot be written: {error.strerror}; make room and run again"
     if isinstance(error, OSError) and error.filename:

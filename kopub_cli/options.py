@@ -27,14 +27,11 @@ _HELP = "Use this profile instead of $KOPUB_PROFILE: a name that `kopub profiles
 
 
 _chosen: list[str] = []
-"""The profile that `--profile` named, while the command runs."""
+"""The name given with `--profile`, while the command runs."""
 
 
 def profile_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command, or a group's callback, with `--profile`.
-
-    One that has it already stays as it is.
-    """
+    """Return a command, or a group's callback, with `--profile` added if it lacks it."""
     signature = inspect.signature(command)
     if "profile" in signature.parameters:
         return command
@@ -47,7 +44,7 @@ def profile_option(command: Callable[..., None]) -> Callable[..., None]:
     def with_option(*arguments: Any, profile: str | None, **options: Any) -> None:
         command(*arguments, **options)
 
-    # Typer reads the options of a command off its signature.
+    # Typer reads a command's options from its signature.
     vars(with_option)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), asked])
     return with_option
 
@@ -65,7 +62,7 @@ def _choose(context: typer.Context, name: str | None) -> None:
     find_profile(name, "--profile ")
     _chosen.append(name)
     context.call_on_close(_chosen.pop)
-    # Processes that the command starts, in whatever folder, read it too.
+    # Processes that the command starts in any folder read it, too, so a path must be absolute.
     is_path = name.partition("+")[0].endswith((".yaml", ".yml"))
     before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), os.path.abspath(name) if is_path else name
     context.call_on_close(lambda: _restore(before))
@@ -79,9 +76,9 @@ def _restore(before: str | None) -> None:
 
 
 def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"] | None:
-    """Return the `pdf.text_layer` that the options ask for, else None.
+    """Return the `pdf.text_layer` that the options select, else None.
 
-    Raises `ConfigError` for both.
+    Raises `ConfigError` if both are given.
     """
     if ocr and text_layer:
         raise ConfigError("--ocr and --text-layer exclude each other: name one")
@@ -89,13 +86,13 @@ def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"]
 
 
 COMMAND = "kopub run"
-"""Makes or goes on with every table of the indexed corpus."""
+"""The command that makes or continues every table of the indexed corpus."""
 
 
 def open_settings() -> "Settings":
-    """Return the settings, when their store answers.
+    """Return the settings after checking that their store answers.
 
-    Object stores that do not would look as if nothing had been made.
+    An object store that does not answer would look as if nothing had been made.
     """
     from resources.config.settings import load_settings
     from resources.store.faults import require_reachable
@@ -106,10 +103,7 @@ def open_settings() -> "Settings":
 
 
 def open_located() -> "Location":
-    """Return the home and its tables, for a command without engines.
-
-    It starts without loading one, or Dagster.
-    """
+    """Return the home and its tables, without loading an engine or Dagster."""
     from resources.config.environment import locate
     from resources.store.faults import require_reachable
 
@@ -119,7 +113,7 @@ def open_located() -> "Location":
 
 
 def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
-    """Return what tells tables of the indexed corpus from others."""
+    """Return the check that tells tables of the indexed corpus from others."""
     from resources.pages.corpus import corpus_source
     from resources.store.table_source import CorpusCheck
 
@@ -133,7 +127,7 @@ def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
 
 
 def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
-    """Raise `KopubError` when a table of the corpus's shards was made from another corpus."""
+    """Raise `KopubError` if a table of the corpus's shards was made from another corpus."""
     is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
     for asset in assets:
         published = settings.store.published(asset)
@@ -147,7 +141,7 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
 
 
 def newer_lines(tables: int) -> Iterator[str]:
-    """Say of how many tables another machine's code is ahead of this one's."""
+    """Yield a line on the tables that a newer release of KoPub made, if any."""
     if tables:
         yield f"upgrade this machine: a newer release of KoPub made {counted(tables, 'table')}, which it leaves alone"
 
@@ -155,7 +149,7 @@ def newer_lines(tables: int) -> Iterator[str]:
 def local_path(typed: str | Path) -> Path:
     """Return a typed path or the default.
 
-    Raises `ConfigError` for a URL, which would become a folder here, and for nothing.
+    Raises `ConfigError` for a URL, which would become a local folder, and for an empty path.
     """
     if isinstance(typed, str) and is_url(typed):
         raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
@@ -165,6 +159,6 @@ def local_path(typed: str | Path) -> Path:
 
 
 def require_named(typed: str) -> None:
-    """Raise `ConfigError` for an empty path or URL, which would be the current folder."""
+    """Raise `ConfigError` for an empty path or URL, which would mean the current folder."""
     if not typed.strip():
         raise ConfigError("a path is empty: name a folder or a file")

@@ -1,4 +1,4 @@
-"""`kopub browse`: the reading room, on this machine alone unless somebody asks for more."""
+"""`kopub browse`: the reading room, by default only on this machine."""
 
 import getpass
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1"
 _ANYWHERE = {"0.0.0.0": _HERE, "::": "::1"}
-"""A name of this machine for each address that stands for all of its own."""
+"""A local address for each wildcard address, which stands for all addresses of the machine."""
 
 
 def browse(
@@ -74,29 +74,29 @@ def browse(
     check = corpus_check(settings.corpus.manifest, settings.store)
     room = Room(settings, searcher_of(settings), check, editor)
     api_token = token_for(host, api_token)
-    # Who opens the room to others lets them send files with the token that they are told, or not at all.
+    # If other machines can reach the room, sending files takes --edit and its token.
     reader = FileReader(editor or Editor(author, token)) if edit or is_here else None
-    # Who opens it to others reaches it by names that are not known here.
+    # Other machines may reach it by names that are unknown here.
     app = reading_room(room, LOOPBACK if is_here else ["*"], api_token, reader)
     with listening_at(host, port) as listening:
-        # Bound and listening: a browser that comes is answered, if a moment later.
+        # The socket is listening already, so a browser that comes now is answered, if a moment later.
         url = url_of(host, listening)
         _say_what_is_shown(room, url)
         if api_token:
             say(table_console(), f"{url}/api/v1 asks for the token {api_token}")
         if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
-        # The server ends by itself, and raises the signal again for others.
+        # The server shuts down by itself, then raises the signal again.
         with suppress(KeyboardInterrupt):
             uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
     room.words.end()
 
 
 def token_for(host: str, given: str) -> str:
-    """Return the token that was given; one is made up where other machines reach `host`."""
+    """Return the given token, or a generated one if other machines can reach `host`."""
     from kopub_web.own_pages import LOOPBACK
 
-    # Whoever reaches it from another machine needs more than its address.
+    # From another machine, knowing the address must not be enough.
     return given or ("" if host in LOOPBACK else secrets.token_urlsafe(16))
 
 
@@ -104,13 +104,13 @@ def token_for(host: str, given: str) -> str:
 def listening_at(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens at `host` and `port`, 0 for any free one.
 
-    Raises `ConfigError` where it cannot be used.
+    Raises `ConfigError` if they cannot be used.
     """
     if not host.strip():
-        # To a socket it means every address of the machine.
+        # For a socket, it would mean every address of the machine.
         raise ConfigError("--host is empty: name an address, such as 127.0.0.1")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
-        # As servers do: a port whose last connections are still closing is free. On Windows it would mean another's.
+        # As in servers, a port with closing connections counts as free; on Windows, so would another program's port.
         if os.name == "posix":
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -123,7 +123,7 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
 
 
 def url_of(host: str, listening: socket.socket) -> str:
-    """Return the address by which a browser of this machine reaches what listens at `host`."""
+    """Return the URL at which a browser on this machine reaches a server listening at `host`."""
     name = _ANYWHERE.get(host, host)
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}"
 
@@ -139,5 +139,5 @@ def _say_what_is_shown(room: "Room", url: str) -> None:
 
 
 def _has_screen() -> bool:
-    """Return whether a browser can show itself: one for terminals would take this one."""
+    """Return whether there is a screen; without one, a text browser would take over the terminal."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))

@@ -1,4 +1,4 @@
-"""`kopub corrections`: what people corrected, what became of it, and how to take it back."""
+"""`kopub corrections`: what people corrected, what became of it, and how to undo it."""
 
 import getpass
 import json
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from resources.corrections.log import Correction
 
 _SHOWN = 60
-"""Characters of what was and is that a line shows."""
+"""Most characters of the old and the new text in a line."""
 
 
 def corrections(

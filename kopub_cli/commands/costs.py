@@ -51,16 +51,16 @@ def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any
 
 @dataclass(frozen=True)
 class _Entries:
-    """The ledger's entries of the indexed corpus, of the chosen shards."""
+    """The ledger's entries of the indexed corpus."""
 
     pages: "Mapping[str, pa.Table | None]"
-    """The pages of the corpus with their states, by shard; None where none was made."""
+    """The pages of the corpus with their states, by shard; None if none was made."""
     other_runs: "pa.ChunkedArray"
-    """Runs that computed pages of other corpora alone."""
+    """The runs that only computed pages of other corpora."""
 
     @classmethod
     def of(cls, located: "Location") -> "_Entries":
-        """Look at the pages of every shard. Raises `StoreError`."""
+        """Return the entries after reading the pages of every shard. Raises `StoreError`."""
         import pyarrow as pa
 
         from resources.store import ledger
@@ -82,7 +82,7 @@ class _Entries:
     def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
         """Return the entries of a shard.
 
-        Releases and queries have no page ids: theirs are told by their runs.
+        Releases and queries have no page ids, so their entries are selected by run.
         """
         from resources.store import ledger
         from resources.store.corpus_tables import RELEASED_FILES, TABLES
@@ -93,7 +93,7 @@ class _Entries:
         return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
 
     def without_bytes(self, shard: str) -> set[str]:
-        """Return the pages of which nothing can be computed."""
+        """Return the pages for which nothing can be computed."""
         pages = self.pages[shard]
         if pages is None:
             return set()
@@ -105,7 +105,7 @@ def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool =
     """Return the rows whose column has one of these values, or none of them."""
     import pyarrow.compute as pc
 
-    # By Arrow's functions: an array of Python values, and an expression, load pandas.
+    # This uses Arrow's functions, because an array of Python values or an expression would load pandas.
     found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
     return rows.filter(found if keep else pc.call_function("invert", [found]))
 
@@ -120,7 +120,7 @@ def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: i
     shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
     rows = pa.concat_tables(list(shards.values()))
     total = ledger.sum_costs(rows)
-    # Where a run computed nothing, the pages that it passed on share its time.
+    # If a run computed nothing, its time is divided among the pages that it merely passed on.
     passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
     costliest = sorted(
         (
@@ -203,10 +203,7 @@ def _cells(asset: dict[str, Any]) -> list[str]:
 
 
 def counts_line(run: dict[str, Any]) -> str:
-    """Return what the engines of a run counted, in one line.
-
-    Empty where they count nothing.
-    """
+    """Return what the engines of a run counted, in one line, empty if they count nothing."""
     from resources.store.run_records import COUNTED
 
     counts = run["counted"]

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from resources.recognition.regions import RegionRecord
 
 _LISTED = 20
-"""Pages on a terminal; the files have them all."""
+"""Most pages listed on a terminal; the files have them all."""
 _LINE = 200
-"""Characters of what differs about an engine: two revisions, or the beginning of two prompts."""
+"""Most characters of an engine's difference: two revisions, or the beginnings of two prompts."""
 _PICTURE_BYTES = 100_000
-"""Size of a page's picture in the HTML file, enough to read its print."""
+"""Most bytes of a page's picture in the HTML file, enough to read the print."""
 
 
 def diff(
@@ -95,9 +95,9 @@ def _parse_address(address: str, version: str) -> tuple[str, str]:
 
 
 def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], EmbeddedPicture | None]":
-    """Return a page's picture by its id.
+    """Return a function from a page's id to its picture.
 
-    None for a page that cannot be read, or that the source does not hold any more.
+    The picture is None if the page cannot be read, or is no longer in the source.
     """
     from kopub_cli.evaluation_display import picture_of
 

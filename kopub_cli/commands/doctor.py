@@ -1,4 +1,4 @@
-"""`kopub doctor`: can this machine run the profile, and does it read right?"""
+"""`kopub doctor`: whether this machine can run the profile, and reads correctly."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _INDENT = 9
-"""Indent of what stands below the first word of a line, after the longest level."""
+"""Columns by which further lines are indented, below the first word after the longest level."""
 
 
 def doctor(
@@ -83,10 +83,7 @@ def doctor(
 
 
 def _measurement(settings: "Settings") -> "CardMeasurement":
-    """Measure this machine's cards.
-
-    Raises `KopubError` where the profile cannot run on it.
-    """
+    """Measure this machine's cards. Raises `KopubError` if the profile cannot run on it."""
     from resources.doctor.card_report import CardMeasurement, require_cards
     from resources.doctor.checks import ask_torch, need_gpus
     from resources.doctor.self_test import read_samples
@@ -115,7 +112,7 @@ def _examine(
     for finding in examine(settings, step=reads):
         environment.append(finding)
         yield finding
-    # Without a store there is nothing to look at, and its own line says so.
+    # Without a store there is nothing to read, which the store's own line reports.
     if is_well(environment):
         yield from _scripts(settings)
     if quick:
@@ -145,7 +142,7 @@ def _scripts(settings: "Settings") -> "Iterator[Finding]":
 
 @contextmanager
 def _server_lines(tell: Callable[[str], object]) -> Iterator[None]:
-    """Tell how the start of a server goes, which can take minutes."""
+    """Report the progress of starting a server, which can take minutes."""
     import dagster as dg
 
     class Teller(logging.Handler):
@@ -168,7 +165,7 @@ def _verdict(problems: int, quick: bool) -> str:
 
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress]:
-    """Show what is being done below the findings, at a terminal."""
+    """Show the current work below the findings, at a terminal."""
     console = table_console()
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not (show and console.is_terminal)) as progress:

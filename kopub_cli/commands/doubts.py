@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
 _REASONS = 5
-"""Reasons against text layers that are listed, the most frequent first."""
+"""Most reasons against text layers that are listed, most frequent first."""
 _SHARE = re.compile(r"^(only )?\d+%")
-"""Pages of one kind differ in it."""
+"""The percentage in a reason, replaced to count reasons that only differ in it together."""
 
 
 def doubts(
@@ -59,7 +59,7 @@ def doubts(
 
 
 def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
-    """Return (shard, page) of doubtful texts, worst first, and the count of texts."""
+    """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
     from resources.texts.text_quality import doubtful
 
     found = [(shard, page) for shard, table in texts.items() for page in doubtful(table)]
@@ -68,9 +68,9 @@ def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "Do
 
 
 def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.Table]":
-    """Return what the texts of every shard say of themselves.
+    """Return the tables of texts by shard, for their doubts and text layers.
 
-    Texts of another corpus than the indexed one are left out, which standard error says.
+    Texts of a corpus other than the indexed one are left out, with a message on standard error.
     """
     from resources.store.corpus_tables import TABLES
 
@@ -92,7 +92,7 @@ def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.T
 
 
 def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
-    """Return lines on the compared text layers; none where nobody asked."""
+    """Return lines on the compared text layers, or none without a comparison."""
     import pyarrow as pa
 
     from resources.texts.extracted_text import layer_figures

@@ -59,7 +59,7 @@ def evaluate(
     try:
         known, evaluated = _evaluate(asked, chosen, out)
     except KeyboardInterrupt:
-        # What is finished is kept.
+        # Finished samples are kept.
         raise SystemExit(STOPPED_BY_HAND) from None
     except RecursionError as error:  # a library's parser on a benchmark that is nested without end
         raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None
@@ -102,7 +102,7 @@ def _list(as_json: bool) -> None:
 def _profiles(names: Sequence[str]) -> "list[Settings]":
     """Return the settings of each profile.
 
-    Their names must differ: tables lie in a folder of that name.
+    Their names must differ, because tables are in a folder with that name.
     """
     from resources.config.profile_files import find_profile
     from resources.config.settings import load_settings, read_settings
@@ -140,7 +140,7 @@ def _evaluate(
 def _write_predictions(
     folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
 ) -> None:
-    """Write the predictions; each of several profiles has a folder of its own."""
+    """Write the predictions, with a folder for each profile if there are several."""
     from resources.evaluation.home import first_by_hash
     from resources.evaluation.reading_scores import readings, write_predictions
     from resources.evaluation.scoring import load

@@ -81,10 +81,7 @@ def export(
 
 @contextmanager
 def _made(folder: str, marker: str) -> Iterator[Path]:
-    """Yield the folder to write into: `folder`, or one to be uploaded.
-
-    Raises `ConfigError`.
-    """
+    """Yield the folder to write into: `folder`, or one to be uploaded. Raises `ConfigError`."""
     if not is_url(folder):
         yield Path(folder)
         return
@@ -106,7 +103,7 @@ def _shown(folder: str) -> str:
 
 
 def _page_images(settings: "Settings") -> "OpenImages":
-    """Return what opens the pictures of a shard's pages."""
+    """Return the function that opens the pictures of a shard's pages."""
     from resources.release.base import page_images
     from resources.store.corpus_tables import TABLES
 
@@ -127,7 +124,7 @@ def _documents(
 
 
 def _say(folder: str, done: "DocumentExport") -> None:
-    """Print what was written; pages and regions add up."""
+    """Print what was written, with the sums of pages and regions."""
     states = ", ".join(f"{count:,} {state}" for state, count in done.pages.most_common())
     regions = done.regions
     whole = f" and {done.page_images:,} of whole pages" if done.page_images else ""

@@ -1,4 +1,4 @@
-"""`kopub index` and `kopub shards`: what the corpus is, and the partitions that it makes."""
+"""`kopub index`, `kopub shards` and `kopub sources`: the corpus and its partitions."""
 
 import os
 import sys
@@ -57,7 +57,7 @@ def index(
 
 
 def use_home(home: Path | None) -> None:
-    """Let the rest of the command work in a home that a person names."""
+    """Make the rest of the command work in the given home, if any."""
     if home is not None:
         os.environ["KOPUB_HOME"] = str(home.expanduser().absolute())
 
@@ -88,9 +88,9 @@ def index_source(
     say: Callable[[str], Any] = tell,
     max_pages: int | None = None,
 ) -> "Manifest":
-    """Index `source` at the place of `corpus`, and `say` so.
+    """Index `source` at the place of `corpus`, and report it with `say`.
 
-    At a terminal, it asks what becomes of other sources there. Raises `SourceError`, `StoreError`.
+    At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
     """
     from resources.config.places import store_url
     from resources.pages import indexing
@@ -107,7 +107,7 @@ def index_source(
 
 
 def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Others":
-    """Decide about the corpus's other sources, by the options or by asking.
+    """Return what to do with the corpus's other sources, by the options or by asking.
 
     Raises `ConfigError`.
     """
@@ -130,12 +130,12 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
 
 
 def _at_terminal() -> bool:
-    """Return whether there is a person to be asked."""
+    """Return whether there is a person to ask."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _summary(manifest: "Manifest") -> str:
-    """Return what the corpus holds, in a line."""
+    """Return the contents of the corpus in one line."""
     documents = [source.documents for source in manifest.sources if source.documents is not None]
     known = len(documents) == len(manifest.sources)
     parts = [counted(manifest.rows, "page") + (f" in {counted(sum(documents), 'document')}" if known else "")]
@@ -232,7 +232,7 @@ def _pages(manifest: "Manifest", source: "PageSource") -> int:
 
 
 def _state(manifest: "Manifest", source: "PageSource") -> str:
-    """Return whether the source is there, and all its pages were made and are wanted."""
+    """Return whether the source exists, and whether all its pages were made."""
     place = manifest.location_of(source)
     if not (source.revision or is_url(place) or Path(place).exists()):
         return "not there now"

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from resources.store.table_store import ShardStore
 
 _VALUE = 2000
-"""Characters of a prompt or another parameter; `--json` has all of them."""
+"""Most characters of a prompt or another parameter; `--json` has all of them."""
 _CONTENT = 60
-"""Characters of a region's text in the table: what tells it from its neighbours."""
+"""Most characters of a region's text in the table, enough to tell it from its neighbours."""
 
 
 def lineage(
@@ -73,10 +73,7 @@ def lineage(
 
 
 def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[str | None, str, str, str]:
-    """Return the asset, if named, and the kind, id and shard.
-
-    Raises `KopubError`.
-    """
+    """Return the asset, if named, and the kind, id and shard. Raises `KopubError`."""
     from kopub_assets.graph import GRAPH
     from kopub_assets.lineage import find, holds
 
@@ -128,7 +125,7 @@ def _show_source(source: dict[str, Any], out: Console) -> None:
 
 
 def _origin_rows(origin: dict[str, Any]) -> dict[str, str]:
-    """Return the file of a person that a page comes from."""
+    """Return the rows on the original file that a page comes from."""
     page = f", page {origin['page']}" if origin["page"] else ""
     rows = {"file": f"{visible(origin['path'])}{page}", "file sha256": str(origin["sha256"])}
     return rows | ({"drawn": f"at {origin['dpi']} dpi by {origin['renderer']}"} if origin["dpi"] else {})
@@ -190,8 +187,8 @@ def _show_facts(rows: dict[str, str], out: Console) -> None:
 def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region: int | None) -> list[Path]:
     """Write the page and its regions as PNGs into a folder.
 
-    `target` may be a file for a single picture. A page that was set upright is there as such, too, and regions are cut
-    out of that. With `region`, that region alone. Raises `KopubError` when there is nothing to cut out.
+    `target` may be a file for a single picture. A page that was set upright is also written upright, and regions are
+    cut out of that. With `region`, only that region is written. Raises `KopubError` if there is nothing to cut out.
     """
     from PIL import Image
 
@@ -224,7 +221,7 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
 
 
 def _encode(image: "Image.Image", suffix: str) -> bytes:
-    """Return a picture in the format of the file's suffix, else PNG."""
+    """Return a picture in the format of a file suffix, else as PNG."""
     import io
 
     from PIL import Image

@@ -1,4 +1,4 @@
-"""`kopub mcp`: the corpus as tools of agents."""
+"""`kopub mcp`: the corpus as tools for agents."""
 
 from importlib.util import find_spec
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`kopub plan`: what a change makes stale, why, and its cost."""
+"""`kopub plan`: what a change makes stale, why, and what it costs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _FIGURES = "0123456789."
 _ALWAYS = ("asset", "current", "stale")
 _NOTHING = ("0", "0 s")
 _WHY_SHOWN, _WHY_WIDTH = 8, 200
-"""Reasons of one asset; a new engine has more, which --json lists."""
+"""Most reasons of one asset, and their width; a new engine has more reasons, which --json lists."""
 
 
 def plan(
@@ -52,7 +52,7 @@ def plan(
         print_json(shown)
     else:
         out = table_console()
-        # What was only asked is nowhere yet.
+        # The values of --set are not in the profile yet.
         first = f"put {' and '.join(changes)} into the profile, then " if changes else ""
         _show(shown, out, f"{first}{with_profile(COMMAND)}")
         if untested(settings):
@@ -71,7 +71,7 @@ def untested(settings: "Settings") -> bool:
 def plan_values(settings: "Settings") -> dict[str, Any]:
     """Return the plan as JSON values.
 
-    It has figures of every asset, their sums, and what `kopub run` takes. Raises `StoreError`.
+    It has figures for every asset, their sums, and the time of `kopub run`. Raises `StoreError`.
     """
     from kopub_assets.evaluations import standings_of_guards
     from kopub_assets.plan import survey
@@ -105,7 +105,7 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
 
 
 def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
-    """Return how one guarding benchmark stands: its cost, and whether it allows upgrades."""
+    """Return the standing of a guarding benchmark: its cost, and whether it allows upgrades."""
     asked = guard.asked
     return {
         "benchmark": asked.benchmark,
@@ -129,7 +129,7 @@ def _assignment(change: str) -> tuple[str, str]:
 
 def _show(shown: dict[str, Any], out: Console, command: str) -> None:
     columns = [_cells(asset) for asset in shown["assets"]]
-    # A column of zeros alone says nothing, and takes the width that others need.
+    # A column with only zeros takes up width that others need.
     names = [
         name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
     ]
@@ -191,7 +191,7 @@ def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:
-    """Return what is certain, and with what may come to nothing: `12 - 40`."""
+    """Return a range such as `12 - 40`, from what is certain to what is possible."""
     low, high = shown(least), shown(most)
     if low == high:
         return high
@@ -199,12 +199,12 @@ def in_between(least: Any, most: Any, shown: Any) -> str:
 
 
 _SCORES_SECONDS = 3.0
-"""Seconds that measuring queries takes besides the pages."""
+"""Seconds for measuring queries, in addition to the pages' time."""
 _RELEASE_SECONDS = 2.0
-"""Seconds that the card and the verification of a release take, however few its pages."""
+"""Seconds for the card and the verification of a release, however few its pages."""
 _STEP_SECONDS = 0.15
 _SHARD_SECONDS = 0.02
-"""Seconds that Dagster takes for a step, and for each of its shards."""
+"""Seconds that Dagster takes for each shard, and `_STEP_SECONDS` for a step."""
 
 
 def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
@@ -226,7 +226,7 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
         for shard in shards:
             entry = made[shard] if shard in made and is_of_corpus(name, shard) else None
             if entry is not None and scan.standings[name][shard].stands:
-                # Failed rows are tried again.
+                # Failed rows are retried.
                 likely[shard] = entry.states.get(State.FAILED, 0)
             else:
                 likely[shard] = scan.expected_rows(name, shard, None if entry is None else entry.rows)
@@ -244,7 +244,7 @@ def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], sha
 def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
     """Return the seconds that servers and models take to start.
 
-    Those in `started` take none; the others are added to it.
+    Those in `started` take no time; the others are added to it.
     """
     from resources.weights.hub import server_of
 
@@ -275,10 +275,10 @@ def about(forecast: Forecast) -> str:
 
 
 def is_measured(forecast: Forecast) -> bool:
-    """Return whether all rows to compute are of engines measured here."""
+    """Return whether the engines of all rows to compute were measured here."""
     return all(stage.measured or not stage.rows for stage in forecast.stages.values())
 
 
 def so_far(measured: bool) -> str:
-    """Return where the cost of a row is known from."""
+    """Return the word for where the cost of a row was measured."""
     return "so far" if measured else "elsewhere"

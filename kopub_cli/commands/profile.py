@@ -59,9 +59,9 @@ def profile(
 
 
 def _run(settings: "Settings", home: "SampleHome", steps: Path):
-    """Run the stages on the pages, and return when and what was observed.
+    """Run the stages on the pages; return the times of start and end, and observations.
 
-    Raises `KopubError`. Readers add what their steps take to the file `steps`.
+    Readers add the times of their steps to the file `steps`. Raises `KopubError`.
     """
     from kopub_cli.profile_display import stages_to_run
     from resources.profiling.observer import Observer

@@ -68,7 +68,7 @@ def _cells(values: dict[str, Any]) -> list[str]:
 
 
 def _values(profile: "Profile") -> dict[str, Any]:
-    """Return the profile as JSON values; figures without a card are of a laptop's CPU."""
+    """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
     card, engines = profile.card, profile.sections
     return {
         "profile": profile.name,
@@ -82,7 +82,7 @@ def _values(profile: "Profile") -> dict[str, Any]:
 
 
 def _cards(known: "Sequence[Profile]") -> list[str]:
-    """Return the first profile of each card, by its memory."""
+    """Return the first profile of each card, sorted by the card's memory."""
     first = {profile.card.gpu: profile for profile in reversed(known) if profile.card}
     memory = {profile.name: profile.card.memory_gb for profile in first.values() if profile.card}
     return sorted(memory, key=lambda name: (memory[name], name))

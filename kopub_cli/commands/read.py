@@ -1,4 +1,4 @@
-"""`kopub read`: what is written in some files, at once."""
+"""`kopub read`: the text of some files, read immediately."""
 
 import threading
 import time
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kopub_assets.running.progress import Watcher
 
 _LINE_SECONDS = 15.0
-"""Between two lines on the progress where nobody sees a bar."""
+"""Seconds between two progress lines if there is no bar."""
 _LOST_PAGES = 3
-"""Exit status where pages, or regions of them, could not be read."""
+"""Exit status if pages, or regions of them, could not be read."""
 
 
 def read(
@@ -57,7 +57,7 @@ def read(
     if out is not None and as_json_values:
         raise ConfigError("--json prints, and -o writes markdown: name one")
     if out is not None:
-        # Said at once: reading may take hours.
+        # This is checked first, because reading may take hours.
         require_own_folder(out)
     layer = text_layer_choice(ocr, text_layer)
     reading = Reading(files, pages=pages, text_layer=layer)
@@ -87,7 +87,7 @@ def read(
 
 
 def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
-    """Return the parts that were read, and what ended the reading before all were."""
+    """Return the parts that were read, and what ended the reading early, if anything."""
     from kopub_assets.running.progress import watched_by
 
     parts: list[HomeSource] = []
@@ -101,7 +101,7 @@ def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardI
 
 @contextmanager
 def _progress(pages: int) -> "Iterator[Watcher]":
-    """Show the progress on standard error: a bar, or lines now and then."""
+    """Show the progress on standard error: a bar, or periodic lines."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from kopub_assets.running.progress import Watcher
@@ -112,7 +112,7 @@ def _progress(pages: int) -> "Iterator[Watcher]":
     lock = threading.Lock()
 
     class PageCounter(Watcher):
-        """Counts pages where recognition is through with them, which takes longest."""
+        """A counter of pages that finished recognition, which takes longest."""
 
         done, said = 0, time.monotonic()
 
@@ -132,7 +132,7 @@ def _progress(pages: int) -> "Iterator[Watcher]":
 
 
 def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
-    """Return the pages that were read, by document."""
+    """Return the pages of all parts, by document."""
     from kopub import Corpus
 
     found: dict[str, list[Page]] = {}
@@ -143,7 +143,7 @@ def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
 
 
 def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseException | None) -> None:
-    """Raise `KopubError` where nothing was read, with the reason."""
+    """Raise `KopubError`, with the reason, if nothing was read."""
     pages = [page for found in documents.values() for page in found]
     if ended is not None and not pages:
         raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
@@ -152,7 +152,7 @@ def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseExcepti
 
 
 class _Tables:
-    """The tables of all parts, each part a shard."""
+    """The tables of all parts, each of which is a shard."""
 
     def __init__(self, parts: "Sequence[HomeSource]") -> None:
         self._parts = {str(number): part for number, part in enumerate(parts)}
@@ -170,7 +170,7 @@ class _Tables:
 def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     """Write documents and pictures into a folder, or print the documents.
 
-    Printed, words stand in place of the pictures.
+    In print, words replace the pictures.
     """
     from resources.documents.export import write_documents
     from resources.documents.markdown import document_markdown
@@ -193,10 +193,7 @@ def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
 
 
 def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
-    """Report text layers, doubtful pages and losses on standard error.
-
-    Returns whether something was lost.
-    """
+    """Report text layers, doubts and losses on standard error; return whether any were lost."""
     from resources.texts.extracted_text import FromLayers, from_layers
     from resources.texts.text_quality import DOUBTFUL
 

@@ -1,4 +1,4 @@
-"""`kopub publish`: the release, to the repository that the profile configures."""
+"""`kopub publish`, `pull` and `verify`: a release and the profile's repository or weights."""
 
 import os
 from collections.abc import Iterator
@@ -122,9 +122,9 @@ def _lacking(there: float, size: float) -> str:
 
 @contextmanager
 def _bars() -> Iterator[None]:
-    """Show the progress bars of the Hub's client, at a terminal alone.
+    """Show the progress bars of the Hub's client, but only at a terminal.
 
-    In a log they would be a line every tenth of a second.
+    In a log they would add a line every tenth of a second.
     """
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 

@@ -53,7 +53,7 @@ def run(
     """
     use_home(home)
     if shards is not None and not shards.strip(" ,"):
-        # As an empty variable of a script is: it would make all of them.
+        # An empty variable in a script looks like this, and would make all shards.
         raise ConfigError("--shards names no shard: leave it out for all")
     if max_pages is not None and source is None:
         raise ConfigError("--max-pages is for a first look at a source: name its folder too")
@@ -70,7 +70,7 @@ def run(
             require_ready(settings.engines, settings.profile_name)
         index_source(source, settings.corpus.place, dpi, add, replace, max_pages=max_pages)
     if source is not None or retry_failed(settings.corpus.place, tell):
-        # The manifest was read when the settings were.
+        # The settings have the manifest from before the change.
         load_settings.cache_clear()
         settings = load_settings()
     if idle := find_idle_card(settings.engines):
@@ -86,8 +86,8 @@ def run(
 def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Console) -> int:
     """Make `wanted` assets of `shards`, and return the exit status.
 
-    All are made where none is named. Raises `KopubError`: for a wrong name, and when a shard failed, after the others
-    are made.
+    All are made if none is named. Raises `KopubError` for a wrong name, and if a shard failed, after the others are
+    made.
     """
     from definitions import definitions_of
     from kopub_assets.plan import survey
@@ -146,7 +146,7 @@ def _engines_at_work(settings: "Settings", scan: "Survey", forecast: "Forecast")
 
 
 def _say_from_layers(settings: "Settings", made: Sequence[str], out: Console) -> None:
-    """Say how many regions have their text from the PDF itself, where there are any."""
+    """Say how many regions have their text from the PDF itself, if any."""
     from resources.store.corpus_tables import TABLES
     from resources.texts.extracted_text import from_layers
 
@@ -159,7 +159,7 @@ def _say_from_layers(settings: "Settings", made: Sequence[str], out: Console) ->
 
 
 def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
-    """Raise `KopubError` for an asset that the profile wants nothing of."""
+    """Raise `KopubError` for an asset that the profile turns off."""
     from kopub_assets.graph import GRAPH
 
     for name, why in GRAPH.off(settings.resources).items():
@@ -168,7 +168,7 @@ def _refuse_off(settings: "Settings", wanted: Sequence[str]) -> None:
 
 
 def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
-    """Return the shards that `a,b...d` names. Raises `KopubError` for a range whose ends are none."""
+    """Return the shards that `a,b...d` names. Raises `KopubError` for ends that are not shards."""
     from kopub_assets.running.execution import chosen
 
     found: list[str] = []

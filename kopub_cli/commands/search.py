@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from resources.search.searcher import Searcher
 
 _INDENT = 4
-"""Columns before the lines of a hit that stand under its page."""
+"""Columns by which the lines of a hit below its page are indented."""
 _ALSO = 3
-"""Other pages with the same picture that are named."""
+"""Most other pages with the same picture that are named."""
 
 
 def search(
@@ -74,17 +74,14 @@ def search(
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
-    """Return the search over a home's tables with its profile's engine."""
+    """Return the searcher of a home's tables with its profile's engine."""
     from kopub.search import home_searcher
 
     return home_searcher(settings, settings.corpus, settings.store, lambda line: tell(line, err=True))
 
 
 def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
-    """Show the answer.
-
-    `sources` are the names of the hits' sources by shard, where the corpus has several.
-    """
+    """Show the answer, with the names in `sources` (by shard) if the corpus has several."""
     if not answer.hits:
         say(out, _nothing(answer))
     elif answer.matches_well is False:
@@ -129,7 +126,7 @@ def _where(page: "PageView", sources: Mapping[str, str]) -> str:
 
 
 def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
-    """Return the line that names the other pages with the picture of a hit."""
+    """Return the line that names other pages with the same picture as a hit."""
     named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
     more = [f"{len(hit.also) - _ALSO} more"] if len(hit.also) > _ALSO else []
     text = Text(blanked(f"the same page: {'; '.join([*named, *more])}"), "dim")

@@ -1,4 +1,4 @@
-"""`kopub status`: what was made, what is stale, and what comes next."""
+"""`kopub status`: what was made, what is stale, and what to do next."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from resources.store.table_store import ShardStore
 
 _LISTED = 20
-"""Lost pages on a terminal; the tables have them all."""
+"""Most lost pages listed on a terminal; the tables have them all."""
 _HOW = ("missing", "stale")
-"""Words for the standing of a table that is to be made."""
+"""Words for the standing of a table that must be made."""
 
 
 def status(
@@ -40,10 +40,7 @@ def status(
 
 
 def status_values(settings: "Settings") -> dict[str, Any]:
-    """Return the status as JSON values, with all lost or partial pages.
-
-    Raises `StoreError`.
-    """
+    """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
     from kopub_cli.score_lines import reading_values, retrieval_values, scripts_not_read
 
     found = _StatusValues.of(settings)
@@ -73,16 +70,16 @@ def status_values(settings: "Settings") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _StatusValues:
-    """The tables of a store by asset, its unfinished shards and last run."""
+    """The status of a store: its tables by asset, unfinished shards and last run."""
 
     assets: "Sequence[_AssetStatus]"
     unfinished: "Sequence[_UnfinishedShard]"
     last: "LastRun | None"
     is_of_corpus: "IsOfCorpus"
     release_differs: Sequence[str]
-    """Differences between the release folder and what was released."""
+    """The differences between the release folder and what was released."""
     files_differ: Sequence[str]
-    """Differences between the files of the corpus and those that were indexed."""
+    """The differences between the files of the corpus and the indexed ones."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
@@ -104,7 +101,7 @@ class _StatusValues:
 
 
 def show_status(settings: "Settings", out: Console) -> None:
-    """Print tables, lost rows, what is to do, and where all lies."""
+    """Print the tables, lost rows, next commands, and where everything is."""
     from kopub_cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
 
     found = _StatusValues.of(settings)
@@ -147,7 +144,7 @@ def show_status(settings: "Settings", out: Console) -> None:
 
 
 def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
-    """Return a page that was lost, with its source where the corpus has several."""
+    """Return a line on a lost page, with its source if the corpus has several."""
     manifest = settings.corpus.manifest
     source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
     where = "{page_id} {state} in {asset}, {shard}".format(**page)
@@ -156,7 +153,7 @@ def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _AssetStatus:
-    """The tables of one asset by shard: current, stale, of another corpus."""
+    """The tables of one asset by shard: current, stale, or of another corpus."""
 
     asset: str
     made: Sequence[str]
@@ -210,9 +207,9 @@ class _AssetStatus:
 
 
 def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
-    """Yield how the release folder differs from its lists.
+    """Yield the differences between the release folder and its lists.
 
-    Nothing is compared at a URL, or before a release.
+    A release at a URL is not compared.
     """
     from resources.release.files import differences
     from resources.store.corpus_tables import RELEASED_FILES
@@ -221,7 +218,7 @@ def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> 
     if not made or settings.release.url is not None:
         return
     listed: dict[str, str] = {}
-    # Elsewhere each table would be a request.
+    # In a remote store, each table would take a request.
     for shard in made if settings.store.local else ():
         rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
         listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
@@ -264,7 +261,7 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
 
 
 def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
-    """Yield the commands to go on with, or that nothing is to do."""
+    """Yield the next commands, or that there is nothing to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
     todo = [says for how, says in are.items() if counts[how]]
@@ -279,10 +276,7 @@ def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Itera
 
 
 def _nothing(assets: Sequence[_AssetStatus]) -> str:
-    """Return why there is nothing to do.
-
-    Quarantined rows stay what they are until their files change.
-    """
+    """Return why there is nothing to do; rows stay quarantined until their files change."""
     quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
     lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
     return f"nothing: every table is current{lost}"
@@ -297,7 +291,7 @@ def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
 
 
 def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
-    """Return every page in one of the states, where it got there first."""
+    """Return every page in one of the states, with the first asset where it is."""
     pages: dict[str, dict[str, Any]] = {}
     for each in assets:
         if not any(each.states[state] for state in states):
@@ -339,7 +333,7 @@ def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus"
 
 
 def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
-    """Return a shard's ids, as far as known without reading its pages."""
+    """Return the ids of a shard that are known without reading its pages."""
     from resources.store.corpus_tables import TABLES
 
     if asset == TABLES.query_vectors.name:

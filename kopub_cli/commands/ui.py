@@ -1,7 +1,4 @@
-"""`kopub ui`: Dagster's UI with its daemon and code server, on this machine alone.
-
-Others reach it only when asked for.
-"""
+"""`kopub ui`: Dagster's UI with its daemon and code server, by default only on this machine."""
 
 import os
 import socket
@@ -27,9 +24,9 @@ if TYPE_CHECKING:
 
 _HERE = "127.0.0.1"
 _QUIET = "ignore:Function"
-"""Dagster warns of its own deprecated functions in each of its processes."""
+"""The filter for warnings of Dagster about its own deprecated functions, in each of its processes."""
 _END_SECONDS = 60
-"""For the daemon to end by itself."""
+"""Seconds for the daemon to end by itself."""
 
 
 def ui(
@@ -63,7 +60,7 @@ def ui(
     home = load_settings().home
     os.environ.setdefault("PYTHONWARNINGS", _QUIET)
     warnings.filterwarnings("ignore", "Function")
-    # Dagster has no public name for the workspace that a file names, nor for the context in which its UI serves one.
+    # Dagster has no public API to load a workspace file, nor for the context in which its UI serves one.
     from dagster._core.workspace import context, load_target
 
     with ExitStack() as stack:
@@ -76,9 +73,9 @@ def ui(
         if workspace is None:
             stack.enter_context(_code_server(instance, file, target))
             daemon = stack.enter_context(_daemon(file))
-        # Before Dagster has looked at the code: a browser that comes now waits.
+        # Dagster has not loaded the code yet, so a browser that comes now waits.
         typer.echo(f"{url_of(host, listening)}  (Ctrl-C ends it)")
-        # The command `dagster-webserver` serves without the guard.
+        # The command `dagster-webserver` would serve without the guard.
         from dagster_webserver.app import create_app_from_workspace_process_context
 
         instance.optimize_for_webserver(15_000, 3600, 20)
@@ -88,13 +85,13 @@ def ui(
 
 @contextmanager
 def _code_server(instance: "dg.DagsterInstance", workspace: Path, target: Any) -> Iterator[None]:
-    """Run a code server that can load the definitions again.
+    """Run a code server that can reload the definitions.
 
-    The file `workspace` names it. `target` is Dagster's reader of that file.
+    It is named by the file `workspace`, which Dagster reads with `target`.
     """
     import yaml
 
-    # The command `dagster code-server start` would outlive a killed `kopub ui`, and nobody would start it again.
+    # The command `dagster code-server start` would outlive a killed `kopub ui`, and not be restarted if it died.
     from dagster._cli.proxy_server_manager import ProxyServerManager
 
     from resources.config.places import ROOT
@@ -112,7 +109,7 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
     from dagster_shared.ipc import get_ipc_shutdown_pipe, open_ipc_subprocess, send_ipc_shutdown_message
 
     heard, said = get_ipc_shutdown_pipe()
-    # What it does at each tick stands in the UI.
+    # The UI shows what the daemon does at each tick.
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", "warning"]
     process = open_ipc_subprocess([*command, "--shutdown-pipe", str(heard)], pass_fds=[heard])
     try:
@@ -127,7 +124,7 @@ def _daemon(workspace: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def _serve(app: "OwnPagesOnly", listening: socket.socket, daemon: "subprocess.Popen[bytes] | None") -> None:
-    """Answer until Ctrl-C. Raises `KopubError` when the daemon ends before."""
+    """Serve until Ctrl-C. Raises `KopubError` if the daemon ends earlier."""
     import uvicorn
 
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
