@@ -1,11 +1,11 @@
-"""Measure the share of hashing and checksums in a run over tiny pages, where it is largest.
+"""Measure the share of hashing and checksums in a run over tiny pages.
 
     python -m benchmarks.checksums [--pages 40781] [--shards 35]
 
-Indexes a corpus of tiny pages and makes every table of it, with engines that take no time, and clocks every SHA-256 on
-the way: of the files that are indexed, of the pages each time that they are read, and of the tables when they are
-written and read. What the checksums of Parquet pages take is measured on the run's own tables, with and without them,
-and counted as often as the run wrote and read them. CPU seconds, and their share of those of the run.
+The share is largest for tiny pages. The benchmark indexes a corpus of them and makes every table, with engines that
+take no time, and clocks every SHA-256: of the indexed files, of the pages each time they are read, and of the tables
+when they are written and read. The cost of the checksums of Parquet pages is measured on the run's own tables, with and
+without them, and counted as often as the run wrote and read them. It prints CPU seconds, and their share of the run's.
 """
 
 import argparse
@@ -36,11 +36,11 @@ _PLACES = {
     "resources.store.table_store": "tables, written and read",
     "resources.files": "files",
 }
-"""The modules that hash, and what."""
+"""The modules that hash, and what they hash."""
 
 
 class Clock:
-    """CPU seconds of all threads inside what it was given."""
+    """A clock of the CPU seconds of all threads inside the given functions."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -56,7 +56,7 @@ class Clock:
         return call
 
     def hashing(self) -> SimpleNamespace:
-        """`hashlib`, clocked, as far as the platform uses it."""
+        """Return a clocked `hashlib`, with the functions that the platform uses."""
 
         def sha256(data: Any = b"") -> SimpleNamespace:
             made = self.timed(hashlib.sha256)(data)
@@ -67,7 +67,7 @@ class Clock:
 
 @contextmanager
 def clocked() -> Iterator[dict[str, Clock]]:
-    """A clock for each place that hashes."""
+    """Yield a clock for each place that hashes."""
     clocks = {what: Clock() for what in _PLACES.values()}
     with ExitStack() as stack:
         for module, what in _PLACES.items():
@@ -95,7 +95,7 @@ def counted() -> Iterator[Counter[tuple[str, str, str]]]:
 
 
 def page_checksums(store: ShardStore, often: Counter[tuple[str, str, str]]) -> float:
-    """CPU seconds that the checksums of Parquet pages took of so many readings and writings."""
+    """Return the CPU seconds of Parquet checksums for the counted reads and writes."""
 
     def written(table: pa.Table, checksum: bool) -> bytes:
         file = io.BytesIO()
@@ -116,7 +116,7 @@ def page_checksums(store: ShardStore, often: Counter[tuple[str, str, str]]) -> f
 
 
 def least(work: Callable[[Any, bool], Any], given: Any, checksum: bool) -> float:
-    """The fewest CPU seconds of a few tries."""
+    """Return the fewest CPU seconds of a few tries."""
     tries = []
     for _ in range(_REPEATS):
         started = time.thread_time()

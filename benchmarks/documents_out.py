@@ -3,12 +3,12 @@
     python -m benchmarks.documents_out [--pages 40781] [--lines 9] [--nouns 14]
         [--formats markdown docling chunks document_chunks] [--folder F]
 
-Tables are made up, by default as many as the reference has, in shards of 1,166 pages and documents of 113: pages of A4
-at 300 dpi with a running head, a page number, numbered titles and 1,000 characters in lines of print; a table on every
-third, a picture of 60 KB on every fourth, a note on every tenth page. `--lines 1` gives paragraphs of one line, where
-nothing has to be joined, `--nouns 50000` words that hardly come again, so that few joints are known. Each format is
-written in a process of its own, and once more over the same files. `document_chunks` is the asset, whose second run
-finds nothing to do. `MB` is the most that the process ever held.
+The tables are made up, by default for as many pages as the reference, in shards of 1,166 pages and documents of 113:
+A4 pages at 300 dpi with a running head, a page number, numbered titles and 1,000 characters in printed lines; a table
+on every third page, a picture of 60 KB on every fourth, a note on every tenth. With `--lines 1`, paragraphs have one
+line, and nothing must be joined; with `--nouns 50000`, words are rarely repeated, so that few joints are known. Each
+format is written in a process of its own, then again over the same files. `document_chunks` is the asset, whose second
+run finds nothing to do. `MB` is the peak memory of the process.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def exported(folder: Path, name: str) -> dict[str, Any]:
-    """Export as the command does after its settings are read."""
+    """Export as the command does after reading its settings."""
     started = time.perf_counter()
     if name == "document_chunks":
         return {**made_chunks(folder), "seconds": round(time.perf_counter() - started, 1), **spent()}
@@ -77,7 +77,7 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
     from resources.store.table_store import ShardStore
 
     keep_little()
-    # The command says it before Arrow is loaded.
+    # The command sets this before Arrow is loaded.
     pa.set_memory_pool(pa.system_memory_pool())
     store, out = ShardStore(url=str(folder / "store")), folder / name
     shards = sorted(store.published(TABLES.pages.name))
@@ -97,12 +97,12 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
 
 
 def spent() -> dict[str, float]:
-    """Return what this process took."""
+    """Return the CPU time and peak memory of this process."""
     return {"CPU seconds": round(time.process_time(), 1), "MB": round(peak())}
 
 
 def made_chunks(folder: Path) -> dict[str, Any]:
-    """Make the asset's tables of all shards as a run does, with Dagster in the process."""
+    """Make the asset's tables of all shards with Dagster in this process."""
     import dagster  # noqa: F401 - a run has it in memory
 
     from kopub_assets.asset import RunContext
@@ -124,7 +124,7 @@ def made_chunks(folder: Path) -> dict[str, Any]:
 
 
 def write_tables(folder: Path, pages: int, lines: int) -> None:
-    """The tables of `pages` pages, as far as documents are made of them."""
+    """Write the tables of `pages` pages that documents are made from."""
     from kopub_assets.provenance import Provenance
     from resources.store.corpus_tables import TABLES
     from resources.store.table_source import SOURCE
@@ -140,7 +140,7 @@ def write_tables(folder: Path, pages: int, lines: int) -> None:
 
 
 def page_rows(number: int, lines: int, chance: Random) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The row of a page in `raw_pages`, `layout_regions` and `ocr_results`."""
+    """Return a page's rows in `raw_pages`, `layout_regions` and `ocr_results`."""
     document, page_no = f"보고서{number // PER_DOCUMENT:03d}.pdf", number % PER_DOCUMENT + 1
     page_id = f"{document}_{page_no}"
     ends = {"state": "ok", "reason": None, "fingerprint": "0"}
@@ -169,7 +169,7 @@ def page_rows(number: int, lines: int, chance: Random) -> tuple[dict[str, Any], 
 
 
 def page_regions(number: int, page_no: int, lines: int, chance: Random) -> Iterator[tuple[str, tuple[int, int], str]]:
-    """Label, upper and lower edge, and content of each region, from the head of the page to its foot."""
+    """Yield label, (upper, lower) edge and content of each region, from top to bottom."""
     yield "header", (120, 170), f"{number // PER_DOCUMENT}년도 사업 보고서"
     top = 300
     for part in range(1, 4):
@@ -192,7 +192,10 @@ def page_regions(number: int, page_no: int, lines: int, chance: Random) -> Itera
 
 
 def printed_lines(chance: Random, count: int) -> list[str]:
-    """A paragraph in lines of some 40 characters, cut inside of words as Korean print does; the last one is short."""
+    """Return a paragraph in lines of some 40 characters, the last one short.
+
+    As in Korean print, lines may end inside a word.
+    """
     words: list[str] = []
     while sum(map(len, words)) + len(words) < 40 * count:
         said = [f"{chance.choice(NOUNS)}{chance.choice(ENDINGS)}" for _ in range(chance.randrange(4, 8))]

@@ -1,19 +1,19 @@
-"""Measure what grows with the number of shards when tables lie on object storage.
+"""Measure what grows with the number of shards, for tables on object storage.
 
     python -m benchmarks.growth [--shards 200,1000,2000] [--backfill 100] [--folder FOLDER] [--looks plan,status,...]
 
-Makes every table of the first shards, of two tiny pages each, with engines that take no time, through the platform
-itself. The others have the file of the second shard, and so its tables: those are put beside them under their own
-names, with the entries of the ledger, the scores of all, and a materialization of each in Dagster's history (SQLite).
-All of it lies on the storage of `AWS_ENDPOINT_URL`, or on moto, which is started. Then it is looked at as people and
-daemons do, each look in a process of its own: seconds after the imports, requests to the storage, and peak memory.
+The platform itself makes every table of the first shards, of two tiny pages each, with engines that take no time. The
+other shards have the second shard's file, and so its tables, which are copied under their own names, with the ledger's
+entries, scores for all, and a materialization of each in Dagster's history (SQLite). Everything is on the storage at
+`AWS_ENDPOINT_URL`, else on a moto server that is started. Then it is looked at as people and daemons would, each look
+in a process of its own; measured are seconds after the imports, requests to the storage, and peak memory:
 
 - `plan` with and without the footers that the platform keeps of its tables, and `status`;
-- the first tick of the sensor in a process and the one after it, while nothing is stale: no run is launched;
+- the first two ticks of the sensor in a process while nothing is stale, so that no run is launched;
 - a backfill of the first shards with nothing changed, as one run of all assets in Dagster.
 
-With `--folder` what was made is kept there, and the next call goes on to more shards of it; `--bucket` names another
-bucket than `growth`.
+With `--folder` the corpus is kept there, and the next call adds more shards to it; `--bucket` names a bucket other than
+`growth`.
 """
 
 import argparse
@@ -43,14 +43,14 @@ from resources.pages.manifest import NAME, shard_key
 PAGES = 2
 QUERIES = 20
 LIKE = shard_key(1)
-"""The shard that all further ones are like; all queries are of the first."""
+"""The shard that all further ones copy; all queries are in the first."""
 NIGHT = datetime(2026, 1, 1, 17, tzinfo=UTC)
 """Two o'clock in Seoul."""
 LOOKS = ("first plan", "plan", "status", "first tick", "next tick", "backfill")
 
 
 def make(home: Path) -> None:
-    """Every table in the home's own store, and what Dagster would know of how they were made."""
+    """Make every table in the home's own store, with Dagster's history of it."""
     import dagster as dg
 
     from definitions import definitions_of
@@ -66,7 +66,7 @@ def make(home: Path) -> None:
     with dg.DagsterInstance.get() as instance:
         for name, asset in GRAPH.on(settings.resources).declared(settings.resources).items():
             if name == RELEASED_FILES.name:
-                # Before the release, and after what they are of: as a run makes them.
+                # As in a run, scores are made before the release, after the tables that they measure.
                 failed = execute(definitions_of(settings), instance, [SCORES.name], keys[:1])
                 assert not failed, failed
             config = asset.config() if asset.config else None
@@ -77,7 +77,7 @@ def make(home: Path) -> None:
 
 
 def upload(home: Path, url: str) -> None:
-    """The tables of a home's store, and all beside them but the locks, to `url`."""
+    """Upload a home's store, except the locks, to `url`."""
     from resources.store.objects import Objects
 
     shutil.rmtree(home / "store" / ".locks")
@@ -86,7 +86,7 @@ def upload(home: Path, url: str) -> None:
 
 
 def grow(home: Path, url: str, shards: int) -> None:
-    """Let the corpus have so many shards, all further ones like the second."""
+    """Extend the corpus to `shards` shards, copying the second."""
     manifest = json.loads((home / NAME).read_text())
     entry = next(each for each in manifest["shards"] if each["key"] == LIKE)
     added = [shard_key(at) for at in range(len(manifest["shards"]), shards)]
@@ -102,7 +102,7 @@ def _copy_tables(home: Path, url: str, added: list[str]) -> None:
     from resources.store.objects import Objects
 
     store = home / "store"
-    # The release holds the first shards alone: what is released lies on this machine.
+    # The release only has the first shards, because the released files are on this machine.
     released = RELEASED_FILES.name
     tables = [path.relative_to(store) for path in store.rglob(f"{LIKE}.parquet") if path.parent.name != released]
     entries = [path.relative_to(store) for path in (store / ".ledger").rglob("*.parquet") if path.parent.name == LIKE]
@@ -113,7 +113,7 @@ def _copy_tables(home: Path, url: str, added: list[str]) -> None:
 
 
 def _copy_history(home: Path, added: list[str]) -> None:
-    """Materializations as Dagster has them of the shard that these are like, in one transaction."""
+    """Copy Dagster's materializations of shard `LIKE` for the added ones, in one transaction."""
     from resources.store.corpus_tables import RELEASED_FILES
 
     with closing(sqlite3.connect(home / "dagster" / "history" / "runs" / "index.db")) as database, database:
@@ -132,7 +132,7 @@ def _copy_history(home: Path, added: list[str]) -> None:
 
 
 def _stamp_scores(home: Path, url: str) -> None:
-    """Let the scores be of all shards."""
+    """Mark the scores as measured on all shards."""
     from resources.search.measuring import SearchedCorpus, inputs_of
     from resources.search.metrics import HISTORY, SCORES
     from resources.search.scores import ALL
@@ -147,7 +147,7 @@ def _stamp_scores(home: Path, url: str) -> None:
 
 
 def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
-    """Seconds, requests and peak memory in MiB of one look."""
+    """Return the seconds, requests and peak memory in MiB of one look."""
     import dagster as dg
 
     from definitions import definitions_of
@@ -200,7 +200,7 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
 
 @contextmanager
 def asked() -> Iterator[Counter[str]]:
-    """Requests to the storage by method, as the client sends them."""
+    """Count the client's requests to the storage by method."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     count, send = Counter[str](), AIOHTTPSession.send
@@ -218,7 +218,7 @@ def asked() -> Iterator[Counter[str]]:
 
 @contextmanager
 def storage() -> Iterator[None]:
-    """The server of `AWS_ENDPOINT_URL`; moto where there is none."""
+    """Run with the server at `AWS_ENDPOINT_URL`, or with moto if there is none."""
     if os.environ.get("AWS_ENDPOINT_URL"):
         yield
         return
@@ -251,7 +251,7 @@ def storage() -> Iterator[None]:
 def measured(
     folder: Path, bucket: str, shards: int, backfill: int, looks: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Looks at a corpus of so many shards, which is made in `folder` or goes on from what is there."""
+    """Yield each look at a corpus of `shards` shards, made or continued in `folder`."""
     import s3fs
 
     home, url = folder / "home", f"s3://{bucket}/{folder.name}"
@@ -307,7 +307,7 @@ def _say(line: str) -> None:
 
 
 def _unread(line: str) -> None:
-    """Nobody reads the log."""
+    """Drop a line of the log, which nobody reads."""
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""A run that is killed again and again: is anything lost, doubled or wrong in the end?
+"""Check that a run killed repeatedly leaves nothing lost, doubled or wrong.
 
     python -m benchmarks.hostile_kills [--kills N] [--pages N] [--seed N]
 
-A process materializes all assets of a made-up corpus, the release among them, by Dagster on SQLite, and gets
-SIGKILL at a random moment; then the next one goes on, until one comes to its end. The tables and released files are
-compared with those of an undisturbed run row for row, and the texts with the bytes of the pages. Then it begins anew
-in an empty home, until there were enough kills. No row that was on the disk may be gone after a later kill, or be
-computed again.
+A process materializes all assets of a made-up corpus, including the release, with Dagster on SQLite, and gets SIGKILL
+at a random moment; then the next one continues, until one finishes. The tables and released files are compared row by
+row with those of an undisturbed run, and the texts with the bytes of the pages. Then it starts again in an empty home,
+until there were enough kills. No row that was on the disk may be missing after a later kill, or be computed again.
 """
 
 import argparse
@@ -30,21 +29,21 @@ from resources.release.files import part_path
 from resources.store import ledger
 
 SECONDS_EACH = 0.02
-"""That a page takes to read, so that kills hit the middle of the readings too."""
+"""Seconds to read a page, so that some kills happen in the middle of reading."""
 RUNS = 3
-"""A process is killed within this part of the time that an undisturbed run takes: it takes several to get through."""
+"""A process is killed within the time of an undisturbed run divided by this, so that several are needed to finish."""
 USAGE = "usage"
 
 
 def child(home: str) -> None:
-    """The process that is killed."""
+    """Materialize everything, in the process that is killed."""
     materialize(Path(home), SECONDS_EACH)
     usage = Usage.now()
     Path(home, USAGE).write_text(f"{usage.peak_mib:.0f} MiB, {usage.open_files} open files")
 
 
 def run(context: ForkServerContext, home: Path, until: float | None = None) -> bool:
-    """Start the process; whether it came to its end before it was killed after `until` seconds."""
+    """Start the process, kill it after `until` seconds, and return whether it had finished."""
     process = context.Process(target=child, args=(str(home),))
     process.start()
     process.join(until)
@@ -57,9 +56,9 @@ def run(context: ForkServerContext, home: Path, until: float | None = None) -> b
 
 
 def compare(made: Settings, wanted: Settings, found: Faults) -> None:
-    """Count the rows of all tables, released files included, that differ from the other run's."""
+    """Count the rows of all tables, including released files, that differ from the other run's."""
     for asset, declared in GRAPH.by_name.items():
-        # What the profile leaves off has no table.
+        # An asset that the profile turns off has no table.
         for shard in sorted(wanted.store.published(asset)):
             key = declared.table.key
             rows, others = (
@@ -72,12 +71,12 @@ def compare(made: Settings, wanted: Settings, found: Faults) -> None:
 
 
 def _of_a_run(row: dict[str, Any], shard: str) -> bool:
-    """The released file that tells which of the runs made what."""
+    """Return whether the row is the released file that says which run made what."""
     return row.get("path") == part_path("lineage", shard)
 
 
 def finished(settings: Settings) -> set[tuple[str, str, str]]:
-    """Rows that are on the disk, in a table or its journal, as (asset, id, fingerprint)."""
+    """Return the rows on disk, in a table or journal, as (asset, id, fingerprint)."""
     found = set()
     for asset, declared in GRAPH.declared(settings.resources).items():
         key = declared.table.key
@@ -137,7 +136,7 @@ def main() -> None:
 
 
 def _computed_twice(settings: Settings) -> int:
-    """Rows with more than one entry of the same recipe in the ledger."""
+    """Return the number of rows with several entries of one recipe in the ledger."""
     entries: Counter[tuple[str, str, str]] = Counter()
     for asset, declared in GRAPH.by_name.items():
         if declared.table.key == "path":

@@ -1,16 +1,15 @@
-"""Measure the cost of the platform beside its engines, and of a run without work.
+"""Measure the cost of the platform without its engines, and of a run without work.
 
     python benchmarks/overhead.py [CORPUS] [--pages-per-shard N]
 
-Builds all eight assets of CORPUS (default: the samples) with the profile in force into a fresh home,
-in one run on a SQLite instance, and clocks the engines inside that same run, what reads the source
-and writes the release, and what opens the release as its users will (once a run, however many
-pages): what is left is Dagster, the store and the checks. Then it builds
-again in the same process with nothing changed, which is what a run costs whatever is in it, and
-once more by the command line.
+Builds all eight assets of CORPUS (default: the samples) with the current profile in a new home, in one
+run on a SQLite instance. It clocks, within that run, the engines, the code that reads the source and
+writes the release, and the code that opens the release as its users will (once a run, however many
+pages). The rest is Dagster, the store and the checks. Then it builds again in the same process with
+nothing changed, which is the fixed cost of a run, and once more from the command line.
 
-CORPUS is packed into shards of N pages (default: all of it in one). A shard of the reference corpus
-has 1,165: the last line says what the measured parts come to there.
+CORPUS is packed into shards of N pages (default: all in one). A shard of the reference corpus has
+1,165: the last line gives the measured parts for that size.
 """
 
 import argparse
@@ -33,18 +32,18 @@ from resources.pages.indexing import index
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE_SHARD = 1165
-"""Pages: 40,781 in 35 shards."""
+"""Pages of a shard of the reference, which has 40,781 in 35 shards."""
 
 
 class Stopwatch:
-    """Seconds spent inside some methods, all of them together."""
+    """A clock of the total seconds spent inside some methods."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._running = False
 
     def call(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """`method`, clocked."""
+        """Return `method`, clocked."""
 
         def timed(*args: Any) -> Any:
             started = time.perf_counter()
@@ -56,7 +55,7 @@ class Stopwatch:
         return timed
 
     def iterate(self, method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        """`method`, clocked while it makes its next item; what one asks of another is counted once."""
+        """Return `method`, clocked while it makes each item; nested methods count once."""
 
         def timed(*args: Any, **named: Any) -> Iterator[Any]:
             results = iter(method(*args, **named))
@@ -77,7 +76,7 @@ class Stopwatch:
 
 
 def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
-    """The pages of `source`, their bytes untouched, in Arrow files of so many pages below `folder`."""
+    """Pack the unchanged pages of `source` into Arrow files, and return their folder."""
     index(source, folder / "indexed")
     corpus = Corpus(home=str(folder / "indexed"))
     pages = [
@@ -96,7 +95,7 @@ def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
 
 
 def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
-    """Stopwatches in the engines, in what reads the source and writes the release, and in what opens that."""
+    """Return stopwatches of engines, of source and release, and of opening the release."""
     from kopub_assets import hf_release, pages_and_layout
     from resources.config.settings import load_settings
 
@@ -117,7 +116,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
 
 
 def build(first: str, last: str) -> float:
-    """Build everything in this process; seconds of the whole run."""
+    """Build everything in this process, and return the seconds of the whole run."""
     import dagster as dg
 
     from definitions import definitions
@@ -131,7 +130,7 @@ def build(first: str, last: str) -> float:
 
 
 def rerun(keys: str) -> float:
-    """Seconds of the command line for all assets and shards, from its start to its end."""
+    """Return the seconds of the command line for all assets and shards."""
     command = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", "*", "--partition-range", keys]
     started = time.perf_counter()
     subprocess.run([*command, "-m", "definitions"], cwd=ROOT, check=True, capture_output=True)

@@ -1,11 +1,11 @@
-"""A backfill on Ray, of which a node is killed again and again: the time it takes, and the pages read twice.
+"""Measure a backfill on Ray with nodes killed repeatedly: time, and pages read twice.
 
     python -m benchmarks.ray_kills [--shards 10] [--pages 6] [--kills 3] [--seconds 2] [--shards-a-run 1]
 
-Needs the extras `ray`, `s3` and `postgres`, and PostgreSQL's programs. A head and two nodes of one GPU each, in name,
-are processes of this machine; tables lie on moto. A node is killed with all its processes while both make shards, and
-another comes in its place; a run that is only starting is given up after 15 minutes, which is not measured here. Each
-page takes so many seconds to read, by an engine without work.
+Needs the extras `ray`, `s3` and `postgres`, and PostgreSQL's programs. A head and two nodes, each with one nominal GPU,
+are processes on this machine; tables are on moto. A node is killed with all its processes while both make shards, and
+is replaced by another; a run that is only starting is abandoned after 15 minutes, which is not measured here. Each page
+takes `--seconds` to read, by an engine without work.
 """
 
 import argparse
@@ -47,7 +47,7 @@ SECONDS, SHARDS_A_RUN = "KOPUB_RAY_KILLS_SECONDS", "KOPUB_RAY_KILLS_SHARDS_A_RUN
 
 
 class PatientReader(SlowReader):
-    """Takes its time for each page, also to note it."""
+    """A reader that takes some time for each page, and records it."""
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         return super().read(self._slowly(pages))
@@ -70,7 +70,7 @@ def definitions_at(home: Path) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions that nodes of Ray load, by the variables of their environment."""
+    """Return the definitions that Ray's nodes load, given their environment variables."""
     return definitions_at(Path(os.environ["KOPUB_HOME"]))
 
 
@@ -87,7 +87,7 @@ def main() -> None:
         home = folder / "home"
         corpus = [pages(*(f"{key}_{page}" for page in range(asked.pages))) for key in keys]
         index(str(write_corpus(folder / "source", corpus, [query("q1", "무엇인가?", f"{keys[0]}_1")])), home)
-        # Ray starts `dagster` by its name.
+        # Ray starts `dagster` by name, so it must be in PATH.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         shared = {"PATH": path, "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(home), "DAGSTER_LOGS_BUCKET": LOGS}
         shared |= {SECONDS: str(asked.seconds), SHARDS_A_RUN: str(asked.shards_a_run)}
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _small(written: dict[str, Any]) -> None:
-    """Two nodes of two cores each, in place of eight of more."""
+    """Reduce the settings to two nodes of two cores, from eight larger ones."""
     written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
     written["concurrency"]["runs"]["max_concurrent_runs"] = 2
 
@@ -145,7 +145,7 @@ def _make_all(
 
 
 def _ask_for_tables(instance: dg.DagsterInstance, home: Path, keys: Sequence[str]) -> None:
-    """A backfill of all shards, as the UI asks for it."""
+    """Request a backfill of all shards, as the UI does."""
     backfill = PartitionBackfill.from_asset_partitions(
         backfill_id="tables",
         asset_graph=definitions_at(home).resolve_asset_graph(),

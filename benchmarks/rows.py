@@ -1,10 +1,10 @@
-"""Measure the checks of a table and the retrieval scores by their number of rows.
+"""Measure the checks of a table and the retrieval scores, by number of rows.
 
     python -m benchmarks.rows [--rows 10000,40000,100000] [--dim 2048] [--queries 600]
 
-A table of vectors as one shard would hold it: its checks, the fingerprint of its rows, writing and reading it. Then
-the scores of so many pages: the nearest pages of each query by vectors, by BM25 over 300 words a page, and their
-fusion. CPU seconds, and the peak memory of a process of its own.
+First comes a shard's table of vectors: its checks, the fingerprint of its rows, writing and reading it. Then come the
+scores of as many pages: the nearest pages of each query by vectors, by BM25 over 300 words a page, and by their fusion.
+Measured are CPU seconds, and the peak memory of a process of its own.
 """
 
 import argparse
@@ -35,7 +35,7 @@ WORDS, VOCABULARY, AT_ONCE = 300, 50_000, 2_000
 
 
 def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
-    """CPU seconds of each step, and peak MiB."""
+    """Return the CPU seconds of each step, and peak MiB."""
     took: dict[str, float] = {}
 
     def timed(what: str, work: Callable[[], T]) -> T:

@@ -1,9 +1,9 @@
-"""A run while its object storage answers nothing for a minute.
+"""Check a run whose object storage does not answer for a minute.
 
     python -m benchmarks.storage_outage PID [--seconds 60]
 
-PID is the gateway at `AWS_ENDPOINT_URL`: it is stopped (SIGSTOP) when the first pages are read, and goes on after so
-many seconds. Made are all tables of a corpus of tiny pages. Prints whether the run succeeded, how long it took, and
+PID is the gateway at `AWS_ENDPOINT_URL`: it is stopped (SIGSTOP) when the first pages are read, and continues after
+`--seconds`. The run makes all tables of a corpus of tiny pages. Prints whether the run succeeded, how long it took, and
 the pages that are lost, doubled or wrong.
 """
 
@@ -58,7 +58,7 @@ def run(folder: Path, pid: int, seconds: float) -> None:
 
 
 def _stop(pid: int, seconds: float, url: str) -> None:
-    """Stop the gateway once a page is read, and let it go on later."""
+    """Stop the gateway once a page is read, and let it continue later."""
     from resources.store.table_store import TableStore
 
     store = TableStore(url)

@@ -1,7 +1,7 @@
-"""A corpus of tiny pages, engines that take no time, and a count of what a run made wrong; for scripts here.
+"""A corpus of tiny pages with instant engines, and a count of a run's faults.
 
-The engines decode every page, and what is read from a page is the SHA-256 of its bytes: a row that was made from
-the bytes of another page is told by its text.
+The engines decode every page, and the text of a page is the SHA-256 of its bytes, so that a row made from the bytes of
+another page can be recognized by its text.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 DIM = 64
 BROKEN, UNREAD, NO_LAYOUT = 997, 499, 1499
-"""Every so many pages one has bytes that are no image, one loses a region, and one has no layout."""
+"""One of this many pages has bytes that are no image, loses a region, or has no layout."""
 WIDTH, HEIGHT = 32, 48
 REGIONS = 3
 
 
 class Bands(LayoutDetector):
-    """Bands of text over each page; one page in `NO_LAYOUT` fails."""
+    """A detector of bands of text, which fails for one of `NO_LAYOUT` pages."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.bands", {1: "synthetic"})
 
@@ -56,7 +56,7 @@ class Bands(LayoutDetector):
 
 
 class Digests(Recognizer):
-    """Every region reads as the SHA-256 of its page's bytes; `seconds` is what a page takes."""
+    """A reader of each region as its page's SHA-256, in `seconds` per page."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.digests", {1: "synthetic"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"seconds"})
@@ -81,7 +81,7 @@ def _every(pages: int, page_id: str) -> bool:
 
 
 def write(folder: Path, pages: int, shards: int, queries: int) -> Path:
-    """A source of so many pages in so many Arrow files, as `kopub index` takes it."""
+    """Write and return a source for `kopub index`: `pages` in `shards` Arrow files."""
     from PIL import Image
 
     (folder / "corpus").mkdir(parents=True)
@@ -108,7 +108,7 @@ def write(folder: Path, pages: int, shards: int, queries: int) -> Path:
 
 
 def settings_of(home: Path, seconds: float = 0.0, store: str | None = None) -> Settings:
-    """The settings of a home with these engines; its tables lie in it, unless `store` says at which URL."""
+    """Return the settings of a home with these engines, and tables at `store`."""
     profile: dict[str, Any] = {**PROFILE, "embedding": {"engine": "hashed", "dim": DIM}}
     if store is not None:
         profile["store"] = {"url": store}
@@ -116,7 +116,7 @@ def settings_of(home: Path, seconds: float = 0.0, store: str | None = None) -> S
 
 
 def materialize(home: Path, seconds: float = 0.0) -> None:
-    """Everything, over all shards, in one run of Dagster with a history in `home`."""
+    """Materialize everything, for all shards, in one Dagster run with its history in `home`."""
     import dagster as dg
 
     from definitions import definitions_of
@@ -132,7 +132,7 @@ def materialize(home: Path, seconds: float = 0.0) -> None:
 
 
 def make_home(home: Path, source: Path) -> Path:
-    """An empty home with the corpus indexed, and a history of Dagster."""
+    """Make and return a home with the indexed corpus and a Dagster history."""
     from resources.pages.indexing import index
 
     (home / "dagster").mkdir(parents=True)
@@ -143,7 +143,7 @@ def make_home(home: Path, source: Path) -> Path:
 
 @dataclass(frozen=True)
 class Usage:
-    """The use of a process: peak of its memory in MiB, and the files that it has open."""
+    """The resources of a process: its peak memory in MiB, and its open files."""
 
     peak_mib: float
     open_files: int
@@ -155,7 +155,7 @@ class Usage:
 
 @dataclass
 class Faults:
-    """Rows that a store lacks, has twice, or has with something else than their page."""
+    """Rows that a store lacks, has twice, or has with another page's content."""
 
     lost: int = 0
     doubled: int = 0
@@ -179,7 +179,7 @@ class Faults:
 
 
 def states(settings: Settings) -> dict[str, Counter[str]]:
-    """Rows of every table of pages by state."""
+    """Return the number of rows of every table of pages, by state."""
     found: dict[str, Counter[str]] = {}
     for table in TABLES.of_pages:
         found[table.name] = Counter()
@@ -189,7 +189,10 @@ def states(settings: Settings) -> dict[str, Counter[str]]:
 
 
 def faults(settings: Settings) -> Faults:
-    """Every page against the source: in each table once, in the state that it must have, with the text of its bytes."""
+    """Check every page against the source.
+
+    Each must be in each table once, in the right state, with the text of its bytes.
+    """
     found = Faults()
     for shard in settings.corpus.manifest.keys:
         source = {row.page_id: hashlib.sha256(row.data or b"").hexdigest() for row in settings.corpus.rows(shard)}

@@ -1,7 +1,7 @@
-"""Measure finding out what is stale: `kopub plan`, a tick of the sensor, the UI's partition pages.
+"""Measure staleness checks: `kopub plan`, a tick of the sensor, the UI's partition pages.
 
-The corpus is made up: so many shards of 64 pages in all eight tables, and a materialization of each in Dagster's
-history, as after a build. Nothing is computed.
+The corpus is made up: shards of 64 pages in all eight tables, and a materialization of each in Dagster's history, as
+after a build. Nothing is computed.
 """
 
 import argparse
@@ -33,7 +33,7 @@ query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNod
 
 
 def make_home(home: Path, shards: int) -> None:
-    """A manifest whose files do not exist: nothing here reads pages."""
+    """Make a manifest whose files do not exist, because nothing here reads pages."""
     home.mkdir()
     entries = [
         {
@@ -50,7 +50,7 @@ def make_home(home: Path, shards: int) -> None:
 
 
 def fill() -> None:
-    """Publish every table, and enter it into the ledger and Dagster's history."""
+    """Publish every table, and add it to the ledger and Dagster's history."""
     import dagster as dg
     import pyarrow as pa
 
@@ -75,13 +75,13 @@ def fill() -> None:
 
 
 def plan(*arguments: str) -> dict[str, Any]:
-    """Run the command in a process of its own and return what it prints."""
+    """Run the command in a process of its own, and return its output."""
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "plan", "--json", *arguments]
     return json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout)
 
 
 def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
-    """The sensor's evaluation at three times; each gives the number of partitions it requests."""
+    """Yield three evaluations of the sensor, each returning the number of requested partitions."""
     import dagster as dg
 
     from definitions import definitions_of
@@ -107,7 +107,7 @@ def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
 
 @contextmanager
 def webserver() -> Iterator[Callable[[str], None]]:
-    """Asks for what the page of an asset's partitions shows."""
+    """Yield a function that requests what an asset's partition page shows."""
     import socket
 
     import httpx
@@ -141,7 +141,7 @@ def webserver() -> Iterator[Callable[[str], None]]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[tuple[str, str], Any]:
-    """Seconds of the clock and of a core, here and in finished processes of this one; and what came of it."""
+    """Return (wall-clock seconds, CPU seconds), including finished child processes, and the result."""
     started, used = time.perf_counter(), _cpu()
     result = work()
     return (f"{time.perf_counter() - started:.2f}", f"{_cpu() - used:.2f}"), result

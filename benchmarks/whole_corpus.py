@@ -1,11 +1,11 @@
-"""A corpus of the reference's size, of tiny pages: does every page come out once, with what stands on it?
+"""Check that each page of a corpus of the reference's size comes out once.
 
     python -m benchmarks.whole_corpus [--pages N] [--shards N]
 
-Builds all assets of 40,781 made-up pages in 35 shards, the release among them, in one run of Dagster on SQLite:
-the real store and loop, with engines that take no time. Some pages are no images, some lose a region, some have
-no layout. Then it compares every row with the source, builds again with nothing changed, and prints what was lost,
-doubled or wrong, rows by state, seconds, peak memory and open files.
+Builds all assets of 40,781 made-up tiny pages in 35 shards, including the release, in one Dagster run on SQLite, with
+the real store and loop and engines that take no time. Some pages are no images, some lose a region, some have no
+layout. Then it compares every row with the source, builds again with nothing changed, and prints what was lost, doubled
+or wrong, rows by state, seconds, peak memory and open files.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _timed(work) -> tuple[float, float]:
-    """Seconds of the clock, and of cores."""
+    """Return the wall-clock and CPU seconds of `work`."""
     started, used = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - started, time.process_time() - used

@@ -1,6 +1,6 @@
-"""The pictures of the documentation, made from the samples: `python -m tools.docs_pictures [NAME...]`.
+"""Make the documentation's pictures from the samples: `python -m tools.docs_pictures [NAME...]`.
 
-It needs playwright and Chromium or Chrome. Without names every picture of `PICTURES` is made.
+It needs playwright and Chromium or Chrome. Without names, every picture of `PICTURES` is made.
 """
 
 import argparse
@@ -31,15 +31,15 @@ DOCS = ROOT / "docs"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _START_SECONDS = 90
 _SETTLE_MILLISECONDS = 2500
-"""The graph is laid out and drawn after its last request."""
+"""Wait after the last request, while the graph is laid out and drawn."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One page of a server as a file of `docs/`.
+    """A picture of a server's page, a file of `docs/`.
 
-    `clicked` are texts that are clicked, one after the other; `part` is a CSS selector of what is shown, of what fits
-    the window of `window` pixels.
+    `clicked` are the texts to click, in order; `part` is a CSS selector of the part to show, as far as it fits the
+    window of `window` pixels.
     """
 
     name: str
@@ -65,11 +65,11 @@ SERVERS = {
 }
 """The command of each server, to which a port is added."""
 _UPGRADE = {"KOPUB_RECOGNITION__LANGUAGES": '["eng"]'}
-"""What `diff` compares with: an upgrade that lost its Korean."""
+"""The upgrade that `diff` compares with, which lost its Korean."""
 
 
 def find_browser() -> str:
-    """The path of Chromium or Chrome. Exits with one line when there is none."""
+    """Return the path of Chromium or Chrome. Exits with one line if there is none."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         sys.exit(f"no browser was found: install one of {', '.join(BROWSERS)}")
@@ -77,7 +77,7 @@ def find_browser() -> str:
 
 
 def make_demo(folder: Path) -> dict[str, str]:
-    """Make every table of the samples in `folder`, and return the environment that has it as its home."""
+    """Make all tables of the samples in `folder`; return the environment of that home."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     home, history = folder / "home", folder / "dagster"
     history.mkdir(parents=True)
@@ -90,7 +90,7 @@ def make_demo(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def opened(server: str, environment: dict[str, str], folder: Path) -> Iterator[str]:
-    """The address of a server of `SERVERS`, or of the file that `kopub diff` writes into `folder`."""
+    """Yield the URL of a server of `SERVERS`, or of `kopub diff`'s file in `folder`."""
     if server in SERVERS:
         with serve(SERVERS[server], environment) as url:
             yield url
@@ -103,7 +103,10 @@ def opened(server: str, environment: dict[str, str], folder: Path) -> Iterator[s
 
 @contextmanager
 def serve(command: tuple[str, ...], environment: dict[str, str]) -> Iterator[str]:
-    """The address of a server that runs until the block ends. Exits with one line when it does not come up."""
+    """Yield the URL of a server that runs until the block ends.
+
+    Exits with one line if it does not start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -129,7 +132,7 @@ def _answers(url: str) -> bool:
 
 
 def take(browser: "Browser", url: str, picture: Picture, folder: Path) -> Path:
-    """Save `picture` of the server at `url` in `folder` as a PNG, and return its path."""
+    """Save `picture` of the server at `url` as a PNG in `folder`; return its path."""
     width, height = picture.window
     page = browser.new_page(viewport={"width": width, "height": height}, locale="en-GB")
     answer = page.goto(url + picture.path)
@@ -148,7 +151,7 @@ def take(browser: "Browser", url: str, picture: Picture, folder: Path) -> Path:
     path = folder / f"{picture.name}.png"
     page.screenshot(path=path, clip={"x": left, "y": top, "width": right - left, "height": bottom - top})
     page.close()
-    # A page of a browser has few colours, and half of the bytes with a palette of them.
+    # A browser's page has few colours, so a palette halves the bytes.
     with Image.open(path) as shot:
         few = shot.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
@@ -164,11 +167,11 @@ def main() -> None:
         parser.error(f"there is no picture {', '.join(sorted(unknown))}")
     pictures = [each for each in PICTURES if not chosen.names or each.name in chosen.names]
 
-    # Not needed to say what pictures there are.
+    # It is not needed to list the pictures.
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     executable = find_browser()
-    # Chromium refuses to sandbox itself for root, as in a container.
+    # Chromium refuses to sandbox itself as root, for instance in a container.
     sandbox = [] if os.getuid() else ["--no-sandbox"]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         environment = make_demo(Path(folder))

@@ -2,9 +2,9 @@
 
     python -m tools.documents_cer SOURCE FOLDER
 
-SOURCE is the indexed corpus, Arrow or Parquet shards with a column `text`; FOLDER the export. The error rates, over
-characters without blanks and pooled over the pages, are of the regions' text and of the files. Running heads, feet and
-page numbers, which the files leave out, are left out of the regions' text too.
+SOURCE is the indexed corpus, Arrow or Parquet shards with a column `text`; FOLDER is the export. The error rates of the
+regions' text and of the files count characters without blanks, pooled over the pages. Running heads, feet and page
+numbers, which the files omit, are omitted from the regions' text, too.
 """
 
 import re
@@ -59,7 +59,7 @@ def _known(source: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pages(markdown: str) -> dict[int, str]:
-    """The text of each page of a file, without markup."""
+    """Return the text of each page of a file, without markup."""
     parts = _MARK.split(markdown)
     return {int(number): _text(text) for number, text in zip(parts[1::2], parts[2::2], strict=True)}
 

@@ -1,11 +1,11 @@
-"""Write what the platform makes and prints as text files, to compare two commits by.
+"""Write what the platform makes and prints as text files, to compare two commits.
 
     python tools/outputs.py record FOLDER [--corpus SOURCE]    in one checkout, then in the other
     python tools/outputs.py compare BEFORE AFTER
 
 `record` indexes SOURCE (default: the samples), materializes everything with the profile of KOPUB_PROFILE in a
-home of its own, and writes tables, release, export and command output to FOLDER. What differs from run to run
-by its nature (times, run ids, recipes, fingerprints, paths) is masked. `compare` exits with 1 when files differ.
+home of its own, and writes tables, release, export and command output to FOLDER. Values that differ in every run
+(times, run ids, recipes, fingerprints, paths) are masked. `compare` exits with 1 if files differ.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 _RUN_FIGURES = frozenset(
     {"fingerprint", "seconds", "gpu_seconds", "recipe", "run_id", "made_at", "code", "sha256_of_row", "engine"}
 )
-"""Columns and fields that say how a row was made and by which run, not what it is."""
+"""Columns and fields that say how and by which run a row was made, not what it is."""
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<run>"),
     (re.compile(r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b"), "<hash>"),
@@ -40,7 +40,7 @@ _SHOWN_LINES = 40
 
 
 def record(folder: Path, corpus: str | None) -> None:
-    """Run everything on `corpus` and write what came of it below `folder`."""
+    """Run everything on `corpus`, and write the results into `folder`."""
     with tempfile.TemporaryDirectory(prefix="kopub-outputs-") as scratch:
         home, dagster_home = Path(scratch, "home"), Path(scratch, "dagster")
         dagster_home.mkdir()
@@ -72,7 +72,7 @@ def record(folder: Path, corpus: str | None) -> None:
         run.kopub("no_such_page", "lineage", "no such page")
         run.materialize(shards, "again")
         run.kopub("status_again", "status")
-        # Another width makes vectors anew, so that there are two versions to compare.
+        # Another width causes new vectors, so that there are two versions to compare.
         environment["KOPUB_EMBEDDING__DIM"] = "512"
         run.kopub("plan_stale", "plan")
         run.materialize(shards, "upgraded")
@@ -84,7 +84,7 @@ def record(folder: Path, corpus: str | None) -> None:
 
 
 class _Commands:
-    """Runs commands of the checkout in the current folder and keeps what they print, by name."""
+    """A runner of the checkout's commands that keeps their output by name."""
 
     def __init__(self, folder: Path, environment: dict[str, str], scratch: str) -> None:
         self._folder, self._environment, self._scratch = folder, environment, scratch
@@ -168,7 +168,7 @@ def _write_export(folder: Path, export: Path, scratch: str) -> None:
 
 
 def compare(before: Path, after: Path) -> int:
-    """Print what differs between two recorded folders; the number of files that do."""
+    """Print the differences between two recorded folders; return how many files differ."""
     names = {path.relative_to(folder) for folder in (before, after) for path in folder.rglob("*") if path.is_file()}
     different = 0
     for name in sorted(names):

@@ -1,9 +1,8 @@
 """Check that the code behind each version is the locked one: `python -m tools.recipes_lock [--write]`.
 
-Every `CodeVersion(...)` in the project is found by reading the sources. Its closure is the module that declares
-it and all that this imports of the project, followed to the end, with the data files beside them. A module is
-hashed by its syntax tree without docstrings and import lines: moving,
-renaming and reformatting a module leave the hash as it is.
+Every `CodeVersion(...)` in the project is found by reading the sources. Its closure is the module that declares it and
+all project modules that this imports, directly or indirectly, with the data files beside them. A module is hashed by
+its syntax tree without docstrings and import lines: moving, renaming and reformatting a module do not change the hash.
 """
 
 import argparse
@@ -24,7 +23,7 @@ _DATA = (".jinja", ".css", ".json", ".yaml")
 
 @dataclass(frozen=True)
 class Declared:
-    """A `CodeVersion` as it stands in a source: its name, its number, and the module that declares it."""
+    """A `CodeVersion` in a source: its name, its number, and the declaring module."""
 
     name: str
     version: int
@@ -32,7 +31,7 @@ class Declared:
 
 
 class Sources:
-    """The project's modules by dotted name, read and parsed once."""
+    """The project's modules by dotted name, each read and parsed once."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
@@ -47,7 +46,7 @@ class Sources:
         return {name: ast.parse(path.read_text("utf-8")) for name, path in self.paths.items()}
 
     def declared(self) -> list[Declared]:
-        """Every `CodeVersion("name", {1: "reason", ...})` of the project, by name."""
+        """Return every `CodeVersion("name", {1: "reason", ...})` of the project, by name."""
         found = []
         for module, tree in self.trees.items():
             for node in ast.walk(tree):
@@ -57,7 +56,7 @@ class Sources:
         return sorted(found, key=lambda each: each.name)
 
     def closure(self, module: str) -> set[str]:
-        """`module` and all that it imports of the project, followed to the end."""
+        """Return `module` and all project modules that it imports, directly or indirectly."""
         found: set[str] = set()
         waiting = {module}
         while waiting:
@@ -68,7 +67,7 @@ class Sources:
 
     @cache  # noqa: B019 - one object reads the sources of a process
     def imports(self, module: str) -> frozenset[str]:
-        """Return what a module imports of the project when it runs, without what only types need."""
+        """Return the project modules that a module imports at run time, not for types."""
         found: set[str] = set()
         for node in _running(self.trees[module]):
             if isinstance(node, ast.Import):
@@ -83,7 +82,7 @@ class Sources:
         return frozenset(found)
 
     def hashes(self, modules: set[str]) -> dict[str, str]:
-        """The hash of each module by its path, and of each data file beside one."""
+        """Return the hashes of the modules and of the data files beside them, by path."""
         found = {str(self.paths[name].relative_to(self._root)): self._hash(name) for name in modules}
         for folder in {self.paths[name].parent for name in modules}:
             for path in folder.iterdir():
@@ -97,7 +96,7 @@ class Sources:
         return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
 
     def _known(self, name: str) -> Iterator[str]:
-        """The module of that name with the packages that are imported before it; nothing for what is no module."""
+        """Yield the module with a name, and its packages; nothing if there is none."""
         if name in self.paths:
             parts = name.split(".")
             yield from (package for at in range(1, len(parts) + 1) if (package := ".".join(parts[:at])) in self.paths)
@@ -116,7 +115,7 @@ class Sources:
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a tree but those that run for a type checker alone."""
+    """Yield all nodes of a tree except those for type checkers only."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             yield from (inner for other in node.orelse for inner in (other, *_running(other)))
@@ -126,7 +125,7 @@ def _running(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 class _Plain(ast.NodeTransformer):
-    """A tree without what never shapes a result: docstrings, imports, versions."""
+    """A tree without the parts that never affect a result: docstrings, imports, versions."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -155,7 +154,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def current(sources: Sources) -> dict[str, dict]:
-    """Return the lock as it would be now: `closures` by name of a version, and hashes of `modules`."""
+    """Return the current lock: `closures` by name of a version, and hashes of `modules`."""
     closures, modules = {}, {}
     for each in sources.declared():
         hashes = sources.hashes(sources.closure(each.module))
@@ -166,7 +165,7 @@ def current(sources: Sources) -> dict[str, dict]:
 
 
 def problems(now: Mapping[str, dict], locked: Mapping[str, dict], sources: Sources) -> list[str]:
-    """A line for every version whose code is not the code that was locked."""
+    """Return a line for every version whose code is not the locked code."""
     lines = []
     changed = {path for path, hashed in now["modules"].items() if locked["modules"].get(path) != hashed}
     modules = {each.name: each.module for each in sources.declared()}

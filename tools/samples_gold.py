@@ -1,6 +1,6 @@
-"""The known answers of the samples as the platform reads them: `python -m tools.samples_gold [--check]`.
+"""Make the known answers of the samples: `python -m tools.samples_gold [--check]`.
 
-Makes `samples/gold.parquet` of the texts and facts in `samples/gold/`.
+It makes `samples/gold.parquet`, which the platform reads, from the texts and facts in `samples/gold/`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _LICENCE = "those of the pages"
 
 
 def answers() -> list[KnownAnswers]:
-    """The texts of the pages and the facts about them, as two benchmarks."""
+    """Return the texts of the pages and the facts about them, as two benchmarks."""
     texts = [_sample(path.stem, PageText(path.read_text("utf-8"))) for path in sorted(FOLDER.glob("*.txt"))]
     facts: dict[str, list[Fact]] = {}
     for line in (FOLDER / "facts.jsonl").read_text("utf-8").splitlines():
@@ -37,7 +37,7 @@ def answers() -> list[KnownAnswers]:
 
 
 def is_current() -> bool:
-    """Return whether the file holds what the texts and facts say."""
+    """Return whether the file agrees with the texts and facts."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / GOLD
         write_gold(made, answers())

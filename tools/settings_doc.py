@@ -1,4 +1,4 @@
-"""docs/settings.md from the descriptions of the fields: `python -m tools.settings_doc [--check]`."""
+"""Make docs/settings.md from the fields' descriptions: `python -m tools.settings_doc [--check]`."""
 
 import argparse
 import sys
@@ -31,7 +31,7 @@ from resources.vllm.server import VLLMServer
 DOC = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 PROJECT = "kopub"
 _FROM_PIN = {("layout", "repo"), (SERVER, "model")}
-"""Keys that `model` of the section sets."""
+"""Keys that are set by their section's `model`."""
 
 _HEAD = """\
 # Settings
@@ -59,7 +59,7 @@ checkout, wherever a command starts; where KoPub is installed without one, below
 
 
 def document() -> str:
-    """The whole reference, as Markdown."""
+    """Return the whole reference as Markdown."""
     return "\n".join(_parts())
 
 
@@ -86,7 +86,7 @@ def _parts() -> Iterator[str]:
 
 
 def _engine_section(section: str) -> Iterator[str]:
-    """The engines of this project; those of other packages are in their own documentation."""
+    """Yield this project's engines; other packages document their own."""
     found = find_engines()
     yield f"## `{section}`\n"
     left_out = f" Left out, it is `{LEFT_OUT[section]}`." if section in LEFT_OUT else ""
@@ -139,7 +139,7 @@ def _description(field: FieldInfo) -> str:
 
 
 def _summary(documented: type[BaseModel]) -> str:
-    """The first paragraph of a docstring."""
+    """Return the first paragraph of a docstring."""
     return " ".join((documented.__doc__ or "").strip().partition("\n\n")[0].split())
 
 

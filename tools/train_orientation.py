@@ -1,9 +1,10 @@
-"""Train the network that tells which way up a page is: `python -m tools.train_orientation FONTS TEXTS...`.
+"""Train the network for page orientation: `python -m tools.train_orientation FONTS TEXTS...`.
 
 FONTS is a folder with fonts of Hangul and Latin letters (Debian's fonts-nanum, fonts-unfonts-core, fonts-baekmuk,
-fonts-noto-cjk, fonts-dejavu-core and fonts-liberation unpacked), TEXTS are files whose words are set. Pages are drawn
-with known text, so no real page is needed and every real page is a test (`benchmarks/reading/upright_pages.py`).
-Seeds are fixed; a card makes it a minute, a CPU an hour. Needs torch. Writes `resources/pages/orientation.npz`.
+fonts-noto-cjk, fonts-dejavu-core and fonts-liberation unpacked); TEXTS are files whose words are printed. Pages are
+drawn with known text, so no real page is needed and every real page can be a test
+(`benchmarks/reading/upright_pages.py`). Seeds are fixed; training takes a minute on a card, an hour on a CPU. Needs
+torch. Writes `resources/pages/orientation.npz`.
 """
 
 import random
@@ -26,11 +27,11 @@ EPOCHS = 60
 BATCH = 512
 _HANGUL = [chr(code) for code in range(0xAC00, 0xD7A4)]
 _HELD_OUT = 10
-"""One page in so many is not trained on."""
+"""One of this many pages is held out from training."""
 
 
 def main(fonts: Path, texts: Sequence[Path]) -> None:
-    """Draw the pages, train on them, say how often a page and a window are right, and write the weights."""
+    """Train on drawn pages, print the accuracy by page and window, and write the weights."""
     words = sorted({word for path in texts for word in path.read_text("utf-8").split() if len(word) < 20})
     faces = _faces(fonts)
     print(f"{len(faces)} fonts, {len(words)} words")
@@ -51,7 +52,7 @@ def main(fonts: Path, texts: Sequence[Path]) -> None:
 
 
 def _faces(fonts: Path) -> list[tuple[Path, bool]]:
-    """Return the fonts, each with whether it has Hangul."""
+    """Return the fonts, and whether each has Hangul."""
     found = []
     for path in sorted(fonts.rglob("*.tt[cf]")):
         korean = ImageFont.truetype(str(path), 20)
@@ -61,7 +62,7 @@ def _faces(fonts: Path) -> list[tuple[Path, bool]]:
 
 
 def _page(number: int, faces: Sequence[tuple[Path, bool]], words: Sequence[str]) -> "NDArray[np.float32] | None":
-    """Return the windows of one drawn page; None where it came out with too few marks."""
+    """Return the windows of a drawn page, or None if it has too few marks."""
     chance = random.Random(number)
     noise = np.random.default_rng(number)
     latin = chance.random() < 0.4
@@ -87,7 +88,7 @@ def _page(number: int, faces: Sequence[tuple[Path, bool]], words: Sequence[str])
 
 
 def _line(chance: random.Random, words: Sequence[str], hangul: bool, characters: int) -> str:
-    """Return a line of random words: half of them of the texts, half made up, with numbers among them."""
+    """Return a line of random words, half from the texts, half made up, and numbers."""
     line: list[str] = []
     while sum(map(len, line)) < characters * chance.choice((0.4, 1, 1)):
         kind = chance.random()
@@ -102,7 +103,7 @@ def _line(chance: random.Random, words: Sequence[str], hangul: bool, characters:
 
 
 def _disturbed(grey: "NDArray[np.uint8]", chance: random.Random, noise: np.random.Generator) -> "NDArray[np.uint8]":
-    """Return the page as a scanner, a camera or a JPEG would leave it."""
+    """Return the page with the defects of a scanner, a camera or a JPEG."""
     if chance.random() < 0.6:
         turn = cv2.getRotationMatrix2D((grey.shape[1] / 2, grey.shape[0] / 2), chance.uniform(-1.5, 1.5), 1)
         grey = np.asarray(cv2.warpAffine(grey, turn, grey.shape[::-1], borderMode=cv2.BORDER_REPLICATE), np.uint8)
@@ -119,7 +120,7 @@ def _disturbed(grey: "NDArray[np.uint8]", chance: random.Random, noise: np.rando
 
 
 def _train(windows: torch.Tensor) -> torch.nn.Sequential:
-    """Return the network, trained to prefer windows as they are to their quarter turns."""
+    """Return the network, trained to prefer upright windows to their quarter turns."""
     torch.manual_seed(0)
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 16, 5, stride=2),
@@ -155,13 +156,13 @@ def _train(windows: torch.Tensor) -> torch.nn.Sequential:
 
 
 def _logits(network: torch.nn.Module, windows: torch.Tensor) -> torch.Tensor:
-    """Return a score for each quarter turn of each window, (n, 4)."""
+    """Return a score for each quarter turn of each window, of shape (n, 4)."""
     turned = torch.stack([torch.rot90(windows, turns, (1, 2)) for turns in range(4)], 1)
     return network(turned.reshape(-1, 1, WINDOW, WINDOW)).reshape(-1, 4)
 
 
 def _stored(network: torch.nn.Sequential) -> "dict[str, NDArray[np.float16]]":
-    """Return the weights as `resources.pages.orientation` takes them, channels last."""
+    """Return the weights as `resources.pages.orientation` needs them, channels last."""
     convolutions = [layer for layer in network if isinstance(layer, torch.nn.Conv2d)]
     stored = {}
     for at, layer in enumerate(convolutions):
