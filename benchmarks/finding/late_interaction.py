@@ -1,9 +1,9 @@
-"""Measure MaxSim over the first pages of a search, and the size of the vectors it needs.
+"""Measure MaxSim over the first pages of a search, and the size of its vectors.
 
     OMP_NUM_THREADS=1 python -m benchmarks.finding.late_interaction [--pages 40781] [--first 1000]
 
-Each page has some vectors instead of one (ColPali, Faysse et al., 2024), in float16 or int8. Times are CPU milliseconds
-of NumPy on one thread for a question of 20 vectors, the median of 15, with the vectors in memory.
+Each page has several vectors instead of one (ColPali, Faysse et al., 2024), in float16 or int8. Times are CPU
+milliseconds of NumPy on one thread for a question of 20 vectors, the median of 15, with the vectors in memory.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 SHAPES = ((32, 128), (32, 320), (128, 128))
-"""(vectors a page, numbers of each): EVIE's smallest, that of 320, and the 128 tokens of others."""
+"""(vectors a page, dimensions): EVIE's smallest, its size with 320, and the 128 tokens of others."""
 QUESTION, RUNS = 20, 15
 
 
@@ -36,7 +36,10 @@ def main() -> None:
 
 
 def milliseconds(vectors: np.ndarray, chosen: np.ndarray, question: np.ndarray) -> float:
-    """The sum over the question's vectors of the best product with a page's, for each chosen page."""
+    """Return the CPU ms of MaxSim for the chosen pages.
+
+    MaxSim is the sum, over the question's vectors, of the best product with a page's.
+    """
     started = time.process_time()
     pages = vectors[chosen].astype(np.float32)
     products = pages.reshape(-1, pages.shape[2]) @ question.T

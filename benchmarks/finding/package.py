@@ -3,9 +3,8 @@
     python -m benchmarks.finding.package [--pages 40781] [--shards 35] [--folder F]
 
 Pages are made up as in `benchmarks.finding.release`: a dozen regions and 900 characters each, with vectors of 64
-dimensions.
-Opening is measured in processes of their own, from before the first import to the whole catalogue in memory; the
-files were read before, as on a machine that works with them. The search is compared with the engine that it asks.
+dimensions. Opening is measured in processes of their own, from before the first import to the whole catalogue in
+memory; the files were read before, as on a machine in regular use. The search is compared with its engine alone.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from pathlib import Path
 
 DIM = 64
 PAGES = 50
-"""Pages that are looked at, one after the other."""
+"""Pages that are read, one after the other."""
 QUESTIONS = 30
 PARTS = ("states", "regions", "markdown", "vectors", "pictures", "lineage")
 
@@ -51,7 +50,7 @@ def main() -> None:
 
 
 def make(folder: Path, pages: int, shards: int) -> None:
-    """A release with the recipe of the hashed engine, so that its vectors can be searched."""
+    """Make a release with the hashed engine's recipe, so that it can be searched."""
     from benchmarks.finding.release import shard_tables
     from resources.embedding.hashed import HashedEmbedder
     from resources.release.base import VECTORS, ReleaseDescription
@@ -88,7 +87,7 @@ def opening(folder: Path) -> dict[str, object]:
 
 
 def looking(folder: Path) -> dict[str, object]:
-    """Milliseconds of each part of a page: the first, the median and the longest of pages anywhere."""
+    """Return the ms of each part of random pages: first, median and longest."""
     import kopub
 
     corpus = kopub.open(folder)
@@ -102,7 +101,7 @@ def looking(folder: Path) -> dict[str, object]:
 
 
 def searching(folder: Path) -> dict[str, object]:
-    """Milliseconds of a question through the package and of the engine alone, in turn; the median of each."""
+    """Return the median ms of a question through the package and by the engine alone."""
     import kopub
     from resources.search.options import Mode
 
@@ -115,7 +114,7 @@ def searching(folder: Path) -> dict[str, object]:
     }
     taken: dict[str, list[float]] = {name: [] for name in asked}
     for n in range(QUESTIONS):
-        # Each comes first in turn: the second finds what the first has read.
+        # They alternate in coming first, because the second benefits from what the first has read.
         for name in sorted(asked, reverse=bool(n % 2)):
             taken[name].append(timed(partial(asked[name], f"질문 {n}")))
     package, alone = (sorted(taken[name])[QUESTIONS // 2] for name in ("package", "engine"))
@@ -137,10 +136,10 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def peak() -> float:
-    """MB of this process at most."""
+    """Return the peak memory of this process in MB."""
     status = Path("/proc/self/status")
     if status.exists():
-        # What `getrusage` says here began with the memory of the process that started this one.
+        # Here `getrusage` would include the memory of the process that started this one.
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024 / 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

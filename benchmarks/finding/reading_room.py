@@ -1,10 +1,10 @@
-"""Measure the reading room over a corpus of the reference's size: pages, a correction, memory, visitors.
+"""Measure the reading room at the reference's size: pages, a correction, memory, visitors.
 
     python benchmarks/finding/reading_room.py [--pages 40781] [--at-once 500] [--folder FOLDER]
 
-A made-up corpus is written to a temporary folder, which is deleted in the end: page images, layouts, readings, texts
-and vectors of 361 documents, some pages of them lost, partly read or doubtful. The room is the command `kopub browse`
-in a process of its own, asked over HTTP. Ends with 1 where a limit is missed.
+A made-up corpus is written to a temporary folder, which is deleted at the end: page images, layouts, readings, texts
+and vectors of 361 documents, with some pages lost, partly read or doubtful. The room is the command `kopub browse` in a
+process of its own, queried over HTTP. Exits with 1 if a limit is missed.
 """
 
 import argparse
@@ -44,10 +44,10 @@ PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, 
 DOCUMENTS, PER_SHARD, IMAGES, REGIONS = 361, 1166, 48, 12
 WIDTH, HEIGHT = 620, 877
 BROKEN, UNREAD, NO_LAYOUT, DOUBTFUL = 997, 499, 1499, 97
-"""Every so many pages one has bytes that are no image, one loses a region, one has no layout, one looks wrong."""
+"""One of this many pages has bytes that are no image, loses a region, has no layout, or looks wrong."""
 WORDS = ["정부", "예산", "사업", "계획", "지원", "기술", "개발", "환경", "교육", "정책", "연구", "결과", "분석", "지역"]
 LIMITS = {"home": 300.0, "page": 200.0, "correction": 100.0, "memory": 500.0}
-"""Milliseconds, and MB of its own: files that are mapped the system may drop."""
+"""Milliseconds, and MB of own memory, without mapped files, which the system may drop."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def write_corpus(folder: Path, pages: int) -> None:
-    """Arrow files of drawn pages, and some questions."""
+    """Write Arrow files of drawn pages, and some questions."""
     from PIL import Image, ImageDraw
 
     images = []
@@ -100,7 +100,7 @@ def write_corpus(folder: Path, pages: int) -> None:
 
 
 def write_tables(settings: Settings) -> None:
-    """The tables of a corpus, stamped as the assets stamp them."""
+    """Write the tables of a corpus, stamped as by the assets."""
     declared = GRAPH.declared(settings.resources)
     chance, number = np.random.default_rng(0), 0
     for shard in settings.corpus.manifest.keys:
@@ -123,13 +123,16 @@ def write_tables(settings: Settings) -> None:
 
 
 def _tokens(texts: pa.Table) -> pa.Table:
-    """The words of the texts as `retrieval_scores` leaves them; they are nouns, so none has to be analysed."""
+    """Return the words of the texts as `retrieval_scores` stores them.
+
+    They are nouns, so none must be analysed.
+    """
     words = [re.findall("|".join(WORDS), text) for text in texts["text"].to_pylist()]
     return pa.Table.from_arrays([texts["page_id"], pa.array(words)], schema=RETRIEVAL_TOKENS)
 
 
 def _rows(row: Any, number: int, chance: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """The row of a page in each of the four tables that are no vectors."""
+    """Yield the row of a page in each of the four tables without vectors."""
     ends: dict[str, Any] = {"state": "ok", "reason": None, "fingerprint": fingerprint(row.page_id)}
     data = bytes(row.data or b"")
     known = {"width": WIDTH, "height": HEIGHT, "format": "PNG"}
@@ -210,7 +213,7 @@ def _every(pages: int, number: int) -> bool:
 
 
 def measure(home: Path, at_once: int, out: Console) -> int:
-    """Print what the room takes; 1 where a limit is missed."""
+    """Print the room's times and memory; return 1 if a limit is missed."""
     environment = {**os.environ, "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--edit"]
     started = time.perf_counter()
@@ -226,7 +229,7 @@ def measure(home: Path, at_once: int, out: Console) -> int:
 
 
 async def _asked(url: str, at_once: int, pid: int, out: Console) -> bool:
-    """Ask for everything that the room shows, one by one and many at once; whether a limit was missed."""
+    """Request all that the room shows, singly and in parallel; return any missed limit."""
     chance = random.Random(0)
     ids = [f"document{chance.randrange(DOCUMENTS):03d}_{chance.randrange(1, 100)}" for _ in range(60)]
     kinds = {
@@ -258,7 +261,7 @@ async def _asked(url: str, at_once: int, pid: int, out: Console) -> bool:
         broken = [answer.status_code for answer in answers if answer.status_code not in (200, 404)]
         out.print(f"{at_once} at once: all answered in {wall:.1f} s, {len(broken)} with an error; {_memory(pid)}")
         missed |= bool(broken)
-        # Searching loads an engine and, for words, the analyser of Korean, which takes 250 MB wherever it is used.
+        # Searching loads an engine and, for words, the Korean analyser, which always takes 250 MB.
         for kind, paths in searches.items():
             await _timed(client, kind, paths, out)
             out.print(f"after it: {_memory(pid)}")
@@ -268,7 +271,7 @@ async def _asked(url: str, at_once: int, pid: int, out: Console) -> bool:
 
 
 async def _corrected(client: httpx.AsyncClient, ids: Sequence[str], out: Console) -> float:
-    """Correct a region of each page by its form; the 95th percentile of what saving takes, in ms."""
+    """Correct a region of each page; return the p95 of saving in ms."""
     took = []
     for page_id in ids:
         shown = (await client.get("/page", params={"id": page_id, "view": "edit"})).text
@@ -285,20 +288,20 @@ async def _corrected(client: httpx.AsyncClient, ids: Sequence[str], out: Console
 
 
 async def _timed(client: httpx.AsyncClient, kind: str, paths: Sequence[str], out: Console) -> float:
-    """The 95th percentile of what the addresses take, in ms. Raises `httpx.HTTPStatusError`."""
+    """Return the p95 of requests for the paths, in ms. Raises `httpx.HTTPStatusError`."""
     took = []
     for path in paths:
         started = time.perf_counter()
         answer = await client.get(path)
         took.append(1000 * (time.perf_counter() - started))
-        # Of a page that is made without a picture there is none.
+        # A page made without a picture has none to return.
         if answer.status_code != httpx.codes.NOT_FOUND:
             answer.raise_for_status()
     return _told(kind, took, out)
 
 
 def _told(kind: str, took: Sequence[float], out: Console) -> float:
-    """Say what requests of a kind took in ms; return the 95th percentile."""
+    """Print the times of requests of a kind in ms; return the 95th percentile."""
     p50, p95 = float(np.median(took)), float(np.quantile(took, 0.95))
     out.print(f"{kind:<18} first {took[0]:5.0f} ms, p50 {p50:6.1f}, p95 {p95:6.1f}, worst {max(took):5.0f}")
     return p95
@@ -309,7 +312,10 @@ def _memory(pid: int) -> str:
 
 
 def _megabytes(pid: int) -> dict[str, float]:
-    """MB of a process: its own, and of files that are mapped, which the system may drop; and the most it ever had."""
+    """Return the MB of a process: own, of mapped files, and at the peak.
+
+    The system may drop mapped files.
+    """
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     keys = (("own", "RssAnon"), ("mapped", "RssFile"), ("peak", "VmHWM"))
     return {name: int(lines[key].split()[0]) / 1024 for name, key in keys}

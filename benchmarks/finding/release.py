@@ -1,8 +1,8 @@
-"""Measure a release of a whole corpus: time, memory, and the delay of its first row.
+"""Measure a release of a whole corpus: time, memory, and its first row's delay.
 
-Pages are made up, as many and as large as those of the reference corpus: 40,781 in 35 shards, a dozen
-regions and 900 characters each, two vectors of 2,048 dimensions, no pictures. Nothing but the release is
-measured: tables are made between the stopwatch's ticks, and their memory is counted.
+Pages are made up, as many and as large as those of the reference corpus: 40,781 in 35 shards, each with a dozen regions
+and 900 characters, two vectors of 2,048 dimensions, and no pictures. Only the release is timed, not the making of the
+tables, but their memory is counted.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from resources.store import schemas
 
 REGIONS = 12
 SYLLABLES = 75
-"""Of a region: 900 characters a page."""
+"""Syllables of a region, for 900 characters a page."""
 DIM = 2048
 QUERIES = 17
-"""Of a shard: 600 in all."""
+"""Queries of a shard, for 600 in all."""
 
 
 @dataclass
 class Stopwatch:
-    """Seconds by the clock and of all cores."""
+    """A clock of wall-clock seconds and of CPU seconds on all cores."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -92,7 +92,7 @@ def measure(folder: Path, pages: int, shards: int) -> None:
 
 
 def first_row(folder: Path, config: str) -> float:
-    """Seconds until a user has it, who has imported `datasets`."""
+    """Return the seconds until a user gets the first row, once `datasets` is imported."""
     from datasets import load_dataset
 
     started = time.perf_counter()
@@ -101,7 +101,7 @@ def first_row(folder: Path, config: str) -> float:
 
 
 def shard_tables(shard: int, pages: int, seed: int = 0, dim: int = DIM) -> ReleaseInput:
-    """The tables of a shard whose pages were all read."""
+    """Return the tables of a shard whose pages were all read."""
     chance = np.random.default_rng([shard, seed])
     ids = [f"doc{shard}_{n + 1}" for n in range(pages)]
     ended = [{"page_id": page, "state": "ok", "reason": None, "fingerprint": f"{seed:016x}"} for page in ids]

@@ -2,9 +2,9 @@
 
     python benchmarks/finding/search.py [--pages 40781] [--dim 2048] [--queries 50]
 
-Pages are made up: vectors about the centres of 361 documents, and text. The tables are written to a
-temporary folder; questions are random directions near a page, and sentences for the whole way from
-words to passages. The plain way is NumPy, float32, one product. Two threads at most.
+Pages are made up: vectors around the centres of 361 documents, and text. The tables are written to a
+temporary folder; questions are random directions near a page, and sentences for the complete search
+from words to passages. The plain way is one float32 product in NumPy. At most two threads are used.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     questions = questions[: arguments.queries]
     embedder = HashedEmbedder(dim=arguments.dim)
 
-    # In a process of its own, as what it frees would count below.
+    # This has its own process, because memory that it frees would be counted below.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         made = pool.submit(make, store.url, shards, arguments.dim, folder).result()
     out.print(f"{arguments.pages:,} vectors of {arguments.dim}: made from the tables in {made[0]:.1f} s")
@@ -119,7 +119,10 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
 
 
 def make(url: str, shards: Sequence[str], dim: int, folder: Path) -> tuple[float, float, float, float]:
-    """Make all that a search keeps; seconds for the vectors, the texts, the words, and their index by itself."""
+    """Make all that a search caches; return the seconds of each part.
+
+    The parts are the vectors, the texts, the words, and only the index of the words.
+    """
     started = time.perf_counter()
     searcher, _ = opened(ShardStore(url=url), shards, HashedEmbedder(dim=dim), folder)
     vectors = since(started)
@@ -155,7 +158,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.Generator) -> None:
-    """The tables of a shard that a search reads, of pages with ten paragraphs."""
+    """Write a shard's tables for a search, with ten paragraphs a page."""
     page_ids = [f"{shard}_{row + 1}" for row in range(len(vectors))]
     same = {"state": "ok", "reason": None, "fingerprint": ""}
     rows = [{"page_id": page_id, **same, "vector": None} for page_id in page_ids]
@@ -183,7 +186,7 @@ def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.
     table = pa.Table.from_pylist(parsed, PARSED_TEXTS)
     store.write("parsed_texts", shard, table, {"recipe": shard})
     if shard != shard_key(0):
-        # As retrieval_scores leaves them; the words of the first shard are found by the search.
+        # The words are stored as by retrieval_scores; the search itself finds those of the first shard.
         searched = table.select(["page_id", "text", "state"])
         tokens = pa.table({"page_id": page_ids, "tokens": [text.split() for text in texts]}, RETRIEVAL_TOKENS)
         store.write(TOKENS, shard, tokens, made_from(searched))
@@ -225,7 +228,7 @@ def grown(before: dict[str, float]) -> str:
 
 
 def memory() -> dict[str, float]:
-    """MB of this process: its own, and of files that are mapped, which the system may drop."""
+    """Return the MB of this process: own, and of mapped files, which may be dropped."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: int(lines[key].split()[0]) / 1024 for name, key in (("own", "RssAnon"), ("mapped", "RssFile"))}
 

@@ -1,9 +1,9 @@
-"""Count noisy blank pages with a region, and pages of one short line that keep it.
+"""Count noisy blank pages with a region, and one-line pages that keep theirs.
 
 `python -m benchmarks.reading.blank_pages [SPECK]`.
 
-The pages are drawn: blanks with dust, grain and JPEG noise as scanners leave them, and lines of 2 to 12 signs in print
-of 7 to 14 points on such paper.
+The pages are drawn: blanks with the dust, grain and JPEG noise of scans, and lines of 2 to 12 characters in print of 7
+to 14 points on such paper.
 """
 
 import sys
@@ -26,7 +26,7 @@ PAGES = 200
 
 
 def blank(seed: int) -> np.ndarray:
-    """Return a page of grained paper with up to 60 specks of dust, none larger than half a millimetre."""
+    """Return grained paper with up to 60 specks of dust of at most 0.5 mm."""
     rng = np.random.default_rng(seed)
     width, height = _SIZE[seed % len(_SIZE)]
     page = np.full((height, width), rng.integers(225, 256), np.uint8)
@@ -53,7 +53,7 @@ def one_line(seed: int) -> np.ndarray:
 
 
 def encoded(page: np.ndarray, seed: int) -> bytes:
-    """Return the page as a JPEG of one of three qualities."""
+    """Return the page as a JPEG in one of three qualities."""
     return cv2.imencode(".jpg", page, [cv2.IMWRITE_JPEG_QUALITY, (60, 80, 95)[seed % 3]])[1].tobytes()
 
 

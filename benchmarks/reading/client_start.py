@@ -1,9 +1,9 @@
-"""Measure the start of a client process: CPU seconds, modules, and heavy packages among them.
+"""Measure the start of a client process: CPU seconds, modules, and heavy packages.
 
     python -m benchmarks.reading.client_start [--repeat N]
 
-Each process is started by the engine's own worker pool with the engine's own handler. "Ready" is when it asks for its
-first job, "first job" when it has prepared one. The least of N runs is shown, beside `python -c pass`.
+Each process is started by the engine's own worker pool with the engine's own handler. "Ready" is when it requests its
+first job, "first job" when it has prepared it. The minimum of N runs is shown, beside `python -c pass`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tests.support.reporting_engines import embedder_reports, recognizer_reports
 
 
 def plain_seconds() -> float:
-    """CPU seconds of an interpreter that does nothing."""
+    """Return the CPU seconds of an interpreter that does nothing."""
     before = os.times()
     subprocess.run([sys.executable, "-c", "pass"], check=True)
     after = os.times()

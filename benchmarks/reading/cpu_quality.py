@@ -1,11 +1,11 @@
-"""Measure the cpu profile: error rates with intervals, doubted pages, CPU seconds, retrieval.
+"""Measure the cpu profile: error rates with intervals, doubts, CPU seconds and retrieval.
 
     python benchmarks/reading/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
 
-An evaluation as `kopub evaluate NAME FOLDER` makes it (default: the pages of the samples with the text of their PDFs),
-with one thread, so that CPU seconds are those of one core. With `--home` it goes on where it was stopped; only a run
-that reads every page says what one costs. Where the folder has `qa.parquet`, retrieval ranks the text vectors of all
-pages by dot product with each query's.
+It makes the same evaluation as `kopub evaluate NAME FOLDER` (default: the pages of the samples with the text of their
+PDFs), with one thread, so that CPU seconds are those of one core. With `--home` it continues where it was stopped; only
+a run that reads every page gives the cost of a page. If the folder has `qa.parquet`, retrieval ranks the text vectors
+of all pages by dot product with each query's.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PROFILE = {
 }
 WORST = 10
 BAD = 0.3
-"""The error rate above which a page reads badly."""
+"""The error rate above which a page is badly read."""
 
 
 def main() -> None:
@@ -70,13 +70,13 @@ def measure(asked: EvaluationRequest, settings: Settings, console: Console) -> N
     if not begun:
         console.print(f"{seconds / len(known.benchmark.samples):.2f} CPU s a page, Dagster, store and scorers included")
     questions = asked.folder / "qa.parquet"
-    # Other benchmarks than the plain texts name their samples, not the pages that answer.
+    # Benchmarks other than the plain texts give ids of samples, not of the pages that answer.
     if asked.benchmark == "texts" and questions.is_file():
         console.print(retrieval_table(texts_of(moved), pq.read_table(questions).to_pylist()))
 
 
 def pages_table(evaluated: Evaluation) -> Table:
-    """Return the spread of the character error rate over the pages, and the worst of them."""
+    """Return the distribution of the pages' character error rates, and the worst pages."""
     errors = {row["sample"]: row["value"] for row in of_metric(evaluated.run.table, "cer")}
     table = Table("page", "error rate", title=f"{len(errors)} pages")
     for name, share in (("median", 50), ("p90", 90)):
@@ -87,9 +87,9 @@ def pages_table(evaluated: Evaluation) -> Table:
 
 
 def doubts_table(evaluated: Evaluation, settings: Settings) -> Table:
-    """Return how many pages are doubted of those that read badly and of the others, by form and by half.
+    """Return the doubted pages among badly read and other ones, by form and half.
 
-    The halves are every second page by its id: rules are chosen on the first.
+    The halves are alternate pages by id; the rules are chosen on the first half.
     """
     doubt = {row["page_id"]: row["doubt"] or 0.0 for row in text_rows(settings)}
     rows = of_metric(evaluated.run.table, "cer")
@@ -117,7 +117,7 @@ def of_metric(run: pa.Table, metric: str) -> list[dict[str, Any]]:
 
 
 def texts_of(settings: Settings) -> dict[str, str]:
-    """The text of every page that was read."""
+    """Return the text of every page that was read, by id."""
     return {row["page_id"]: row["text"] or "" for row in text_rows(settings)}
 
 

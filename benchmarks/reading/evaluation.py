@@ -1,10 +1,10 @@
-"""Measure the cost of scoring on a synthetic set like OmniDocBench, read with errors.
+"""Measure the cost of scoring a synthetic set like OmniDocBench, read with errors.
 
     python benchmarks/reading/evaluation.py [--pages N] [--cut SECONDS]
 
-The set has the shape of OmniDocBench v1.5 as its demo and its table of contents state it: 1,355 pages of which every
-twentieth is a newspaper with ten times as many blocks, some 500 tables of up to 400 cells, some 1,000 formulas. CPU
-seconds are those of this process and of the one that compares tables; memory is the most that each had.
+The set has the shape of OmniDocBench v1.5, as its demo and table of contents describe it: 1,355 pages, of which every
+twentieth is a newspaper with ten times as many blocks, some 500 tables of up to 400 cells, and some 1,000 formulas. CPU
+seconds are those of this process and of the one that compares tables; memory is the peak of each.
 """
 
 import argparse
@@ -70,7 +70,10 @@ def cpu_seconds() -> float:
 
 
 def pages(count: int) -> Iterator[tuple[Sample, SampleReading]]:
-    """Pages with gold and a reading of each: letters exchanged, blocks lost, moved or in another order."""
+    """Yield pages with gold and a reading, in which letters and blocks have errors.
+
+    Letters are exchanged; blocks are lost, moved or reordered.
+    """
     chance = random.Random(_SEED)
     for number in range(count):
         elements = list(page_elements(chance, newspaper=number % 20 == 0))
@@ -104,7 +107,7 @@ def text(chance: random.Random, length: int) -> str:
 
 
 def table_html(chance: random.Random) -> str:
-    """Most tables have some 50 cells, every tenth has 400."""
+    """Return a table of some 50 cells; every tenth has 400."""
     rows, columns = (40, 10) if chance.random() < 0.1 else (chance.randint(3, 15), chance.randint(2, 8))
     cells = [[text(chance, chance.randint(1, 12)).strip() for _ in range(columns)] for _ in range(rows)]
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
@@ -130,7 +133,7 @@ def reading(chance: random.Random, elements: list[Element]) -> SampleReading:
 
 
 def damaged(chance: random.Random, content: str) -> str:
-    """Every fiftieth letter is another one; tags stay, but every thirtieth cell is lost."""
+    """Return the content with every fiftieth letter exchanged and every thirtieth cell lost."""
     if content.startswith("<table"):
         cells = content.split("<td>")
         content = "<td>".join(cell for cell in cells if chance.random() > 1 / 30 or cell == cells[0])

@@ -1,10 +1,10 @@
-"""CPU time on the host to make a page's requests, against the plain way.
+"""Measure the host's CPU time to make a page's requests, against the plain way.
 
     python benchmarks/reading/host_cost.py [FOLDER]
 
-FOLDER holds Arrow shards of pages (default: the samples). One thread of a pool, as in a client process, where
-memory is reused as it is there; the ways by turns, three rounds; the least of each is reported, since
-other work on a machine can only add.
+FOLDER holds Arrow shards of pages (default: the samples). Measured is one thread of a pool, which reuses memory as in
+a client process. The ways take turns for three rounds; the minimum of each is reported, because other work on the
+machine can only add time.
 """
 
 import argparse
@@ -39,7 +39,7 @@ Work = list[tuple[Page, Sequence[Region]]]
 
 
 def load(folder: Path, most: int) -> Work:
-    """Pages with the regions that the CPU layout finds on them."""
+    """Return pages with the regions that the CPU layout finds on them."""
     pages = []
     for path in sorted(folder.glob("*.arrow")):
         file = open_pages(path, "arrow")
@@ -52,7 +52,7 @@ def load(folder: Path, most: int) -> Work:
 
 
 class Clock:
-    """Thread CPU time by stage."""
+    """A clock of thread CPU time by stage."""
 
     def __init__(self) -> None:
         self.spent: TimeCost = defaultdict(float)

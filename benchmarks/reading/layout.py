@@ -1,9 +1,10 @@
-"""Layout measured: post-processing anywhere; the model and pages/s from encoded bytes on a CUDA GPU.
+"""Measure layout: post-processing anywhere; the model and pages/s on a CUDA GPU.
 
     python -m benchmarks.reading.layout                        # full-size random weights, pages from samples/
     python -m benchmarks.reading.layout --weights FOLDER       # a real checkpoint
 
-Every page that is timed is unique. Random weights take as long as real ones, apart from the number of boxes.
+Pages/s are from encoded bytes, and every timed page is unique. Random weights take as long as real ones, apart from the
+number of boxes.
 """
 
 import argparse
@@ -72,7 +73,7 @@ def gpu() -> bool:
 
 
 def postprocessing() -> list[Row]:
-    """Vectorised against scalar on pages of 120 boxes over the threshold, medians of CPU time."""
+    """Compare vectorised and scalar code by median CPU time, for 120 boxes over the threshold."""
     rules = make_rules(
         threshold=0.3,
         thresholds={},
@@ -96,7 +97,7 @@ def postprocessing() -> list[Row]:
 
 
 def page_of_boxes(rng: np.random.Generator, count: int) -> "tuple[NDArray[Any], NDArray[Any], NDArray[Any]]":
-    """Scores (300, 25), boxes (300, 4) and votes (300,) of a page of text lines and blocks."""
+    """Return scores (300, 25), boxes (300, 4) and votes (300,) of a page of text."""
     scores = rng.uniform(0, 0.05, (300, len(LABELS))).astype(np.float32)
     scores[np.arange(count), rng.integers(0, len(LABELS), count)] = rng.uniform(0.35, 0.99, count)
     sizes = np.column_stack([rng.uniform(0.05, 0.4, 300), rng.uniform(0.01, 0.08, 300)])
@@ -113,7 +114,10 @@ def cpu_seconds(work: Callable[[], object], repeat: int) -> float:
 
 
 def random_weights(folder: Path) -> Path:
-    """The full-size network with random weights, its classes shifted until about 40 boxes a page pass."""
+    """Save the full-size network with random weights.
+
+    Its classes are shifted until about 40 boxes a page pass.
+    """
     import torch
     from transformers import PPDocLayoutV3Config, PPDocLayoutV3ForObjectDetection
 
@@ -150,7 +154,7 @@ def stock_alone(weights: Path, pixels: Any, dtype: str) -> Row:
 
 
 def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
-    """Milliseconds a batch with the pages on the GPU already, medians of 10."""
+    """Return milliseconds a batch for pages already on the GPU, medians of 10."""
     import torch
 
     from resources.layout.pp_doclayout.model import PageModel
@@ -163,7 +167,7 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
         model = PageModel(
             load(str(weights), ""), device="cuda", dtype=dtype, compiled=compiled, batch_size=batch, polygons=False
         )
-        # cuDNN remembers by thread which algorithms to use: a new thread has learnt nothing from the stock model.
+        # cuDNN caches its choice of algorithms by thread, so a new thread has none from the stock model.
         with ThreadPoolExecutor(1) as thread:
             started = time.perf_counter()
             thread.submit(gpu_time, partial(model.run, pixels), 1).result()
@@ -175,7 +179,7 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
 
 
 def gpu_time(work: Callable[[], object], repeat: int = 13) -> str:
-    """Median over all but the first three calls."""
+    """Return the median GPU time, without the first three calls, and peak memory."""
     import torch
 
     times = []
@@ -193,7 +197,7 @@ def gpu_time(work: Callable[[], object], repeat: int = 13) -> str:
 
 
 def unique_pages(folder: Path, count: int) -> list[bytes]:
-    """PNG pages of 2480x3508, each with a patch of noise of its own."""
+    """Return PNG pages of 2480x3508, each with its own patch of noise."""
     import cv2
 
     originals = [cv2.resize(decode(data), (WIDTH, HEIGHT)) for data in stored(folder)]
@@ -210,7 +214,7 @@ def unique_pages(folder: Path, count: int) -> list[bytes]:
 
 
 def stored(folder: Path) -> list[bytes]:
-    """The encoded pages of a folder of Arrow files as `datasets` writes them."""
+    """Return the encoded pages in a folder of Arrow files written by `datasets`."""
     import pyarrow as pa
 
     files = sorted(folder.glob("*.arrow"))
@@ -220,7 +224,7 @@ def stored(folder: Path) -> list[bytes]:
 
 
 def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
-    """Measure the way from encoded bytes to regions: the plain one, and the resource's."""
+    """Measure the steps from encoded bytes to regions, the plain way and the resource's."""
     from resources.layout.pp_doclayout.detector import PPDocLayout
 
     rows = [("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48]))]
@@ -261,7 +265,10 @@ def plain_way(weights: Path, pages: Sequence[bytes]) -> str:
 
 
 def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
-    """Decoding and resizing alone: as glibc gives freed memory back, and as the resource keeps it and OpenCV quiet."""
+    """Measure only decoding and resizing, by use of freed memory and OpenCV's threads.
+
+    By default glibc gives freed memory back; the resource keeps it, and turns off OpenCV's threads.
+    """
     import cv2
 
     from resources.processes import keep_blocks
@@ -296,7 +303,10 @@ def prepared(pages: Sequence[bytes], threads: int) -> str:
 
 
 def resource_way(name: str, detector: "PPDocLayout", warm: Sequence[bytes], pages: Sequence[bytes]) -> list[Row]:
-    """Pages/s once the model runs; loading, compiling, tuning and the first batch are a row of their own."""
+    """Measure pages/s once the model runs.
+
+    Loading, compiling, tuning and the first batch have their own row.
+    """
     import torch
 
     torch.cuda.empty_cache()
@@ -322,7 +332,7 @@ def resource_way(name: str, detector: "PPDocLayout", warm: Sequence[bytes], page
 
 
 def detected(detector: "PPDocLayout", pages: Sequence[bytes]) -> tuple[float, int]:
-    """Seconds taken and regions found."""
+    """Return the seconds taken and the number of regions found."""
     from resources.pages.page import Page
 
     started = time.perf_counter()

@@ -2,10 +2,10 @@
 
     python -m benchmarks.reading.line_height                          # drawn lines, and the samples
     python -m benchmarks.reading.line_height --pages FOLDER           # and Arrow shards of pages
-    python -m benchmarks.reading.line_height --pdf FILE ...  # and PDFs, whose text layer says how large the type is
+    python -m benchmarks.reading.line_height --pdf FILE ...  # and PDFs, whose text layer gives the size of the type
 
-Costs are CPU time of one thread, the least of three rounds; regions are those that the CPU layout finds. Pages are
-taken to have 300 dpi: lines of 28 and 21 pixels are then what type of 10 points has at 200 and at 150 dpi.
+Costs are CPU time of one thread, the minimum of three rounds; regions are those that the CPU layout finds. Pages are
+assumed to have 300 dpi: lines of 28 and 21 pixels then correspond to type of 10 points at 200 and at 150 dpi.
 """
 
 import argparse
@@ -47,7 +47,7 @@ Crops = list[tuple[Region, np.ndarray]]
 
 
 def drawn(size: int, lines: int) -> np.ndarray:
-    """Lines of prose in type of `size` pixels, without a margin, as layout cuts a region."""
+    """Return lines of prose in type of `size` pixels, without a margin, like a region."""
     font = ImageFont.load_default(size)
     page = Image.new("L", (1700, round(1.5 * size) * lines + size), 255)
     draw = ImageDraw.Draw(page)
@@ -69,7 +69,7 @@ def drawn_errors() -> None:
 
 
 def pdf_pages(path: Path) -> Iterator[tuple[Page, np.ndarray]]:
-    """Pages drawn at 300 dpi, each with (size of the type, x, y) of its letters in pixels."""
+    """Yield pages drawn at 300 dpi, and (type size, x, y) of letters in pixels."""
     import pypdfium2
     import pypdfium2.raw as pdfium
 
@@ -121,7 +121,7 @@ def crops_of(folder: Path, most: int) -> tuple[list[Crops], int]:
 
 @dataclass
 class Images:
-    """Images of some regions, and the CPU seconds of making and estimating them."""
+    """The images of some regions, and the CPU seconds of making and estimating them."""
 
     scaled: int = 0
     tokens: int = 0
@@ -146,7 +146,7 @@ def made(pages: Sequence[Crops], wanted: int | None) -> Images:
 
 
 def left(folder: Path, most: int) -> None:
-    """Tokens, pixels and CPU time for the images of the regions, by the height of lines."""
+    """Print tokens, pixels and CPU time of the regions' images, by line height."""
     pages, count = crops_of(folder, most)
     print(f"\n{len(pages)} pages of {folder}, {count} regions")
     head = ("scaled down", "tokens", "of off", "megapixels", "of off", "estimate ms", "image ms")

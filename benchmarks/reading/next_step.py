@@ -1,9 +1,9 @@
-"""Measure how long a step waits for client processes when it follows one of the same engine.
+"""Measure how long a step waits for client processes after one of the same engine.
 
     python -m benchmarks.reading.next_step [--processes N] [--pages N] [--tails SECONDS ...]
 
-Vectors of pages and then of their texts, in one run of Dagster, from a server that answers each page after SECONDS and
-each text at once. The tokenizer has as many tokens and merges as Qwen3's. All in seconds.
+One Dagster run makes the vectors of pages and then of their texts, from a server that answers each page after SECONDS
+and each text immediately. The tokenizer has as many tokens and merges as Qwen3's. All results are in seconds.
 """
 
 import argparse
@@ -25,13 +25,13 @@ from tests.support.sources.corpora import page_image
 BEFORE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
 IMAGES, TEXTS = "corpus_image_embeddings", "corpus_text_embeddings"
 _TOKENS = 151_643
-"""Of Qwen3."""
+"""The number of tokens of Qwen3's tokenizer."""
 _RARE = [chr(code) for code in range(0x100, 0x120)]
-"""How a tokenizer spells the bytes 0 to 31, which no text has: it cuts texts as the tests' small one does."""
+"""A tokenizer's letters for the bytes 0 to 31, which are in no text, so that texts are split as by the tests' one."""
 
 
 def save_tokenizer(path: Path) -> None:
-    """One of the size of the model's, in a file of 11 MB as its."""
+    """Save a tokenizer as large as the model's, in a file of 11 MB."""
     whole = json.loads(qwen_tokenizer().to_str())
     vocabulary, merges = whole["model"]["vocab"], whole["model"]["merges"]
     first = 1 + max(*vocabulary.values(), *(token["id"] for token in whole["added_tokens"]))
@@ -48,7 +48,10 @@ def _pairs() -> Iterator[tuple[str, str]]:
 
 
 class Clocked:
-    """Answers a page after `seconds`, and keeps when the last page was answered and the first text was asked for."""
+    """A server that answers pages after `seconds`, and records two times.
+
+    They are of the last answer for a page and the first request for a text.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

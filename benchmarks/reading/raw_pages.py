@@ -1,12 +1,12 @@
-"""The check of pages by numbers of threads, alone and beside the import of the layout model.
+"""Measure the check of pages by threads, alone and while the layout model is imported.
 
     python -m benchmarks.reading.raw_pages                  # 2,200 pages, of 24 unique ones of 2480x3508
     python -m benchmarks.reading.raw_pages --threads 2 4 16
-    python -m benchmarks.reading.raw_pages --upright        # what sets each page upright is found too
+    python -m benchmarks.reading.raw_pages --upright        # finds the transform that sets each page upright, too
     python -m benchmarks.reading.raw_pages --cost           # CPU ms a page of that, and of decoding, on one thread
 
 Each row is a process of its own; the first has no pages. As in a first run, all pages are hashed on every core; then
-each is hashed again and checked, by so many threads.
+each is hashed again and checked, by the given number of threads.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from resources.pages.upright import find_transform
 from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
 
 UNIQUE = 24
-"""Pages that are held in memory, 30 MB: the disk is not measured."""
+"""Pages kept in memory, 30 MB, so that the disk is not measured."""
 REPEATS = 7
 
 
@@ -50,7 +50,10 @@ def check_upright(data: bytes) -> None:
 
 
 def measure(folder: Path, count: int, threads: int, importing: bool, upright: bool) -> str:
-    """A row: seconds until all pages are checked, and until the import, which begins with them, is over."""
+    """Return a row: seconds until all pages are checked, and until the import ends.
+
+    Both begin at the same time.
+    """
     unique = [bytes(page.data) for page in unique_pages(folder, "raw", UNIQUE)]
     pages = list(islice(cycle(unique), count))
     started = time.monotonic()
@@ -79,7 +82,10 @@ def measure(folder: Path, count: int, threads: int, importing: bool, upright: bo
 
 
 def cost(folder: Path) -> str:
-    """CPU milliseconds of decoding a page and of finding its transform: mean over pages, measured once and at best."""
+    """Return the mean CPU ms of decoding a page and of finding its transform.
+
+    Both are given for a single measurement and for the best of several.
+    """
     spent: dict[str, list[list[float]]] = {"decode": [], "find the transform": []}
     with tuned_for_decoding():
         for page in list(unique_pages(folder, "raw", UNIQUE)):

@@ -1,11 +1,11 @@
-"""The text layers of PDFs against what the cpu profile reads: which are sound, error rates, the cost of each mode.
+"""Compare PDFs' text layers with the cpu profile's readings: soundness, errors, costs.
 
     python benchmarks/reading/text_layers.py PDFS [--gold CORPUS] [--home HOME]
 
-PDFS is a folder of PDFs; CORPUS a folder of Arrow shards whose `text` is the truth of some of their pages, by id
-(without it no error rates). All pages go through layout once, and through `ocr_results` and `parsed_texts` for each
-value of `pdf.text_layer`, with one thread, so that CPU seconds are those of one core. With `--home` it goes on where
-it was stopped; then its times are of the pages that were left.
+PDFS is a folder of PDFs; CORPUS is a folder of Arrow shards whose `text` is the truth for some of their pages, by id
+(without it there are no error rates). All pages go through layout once, and through `ocr_results` and `parsed_texts`
+for each value of `pdf.text_layer`, with one thread, so that CPU seconds are those of one core. With `--home` it
+continues where it was stopped, and its times are then for the remaining pages.
 """
 
 import argparse
@@ -44,7 +44,7 @@ PROFILE = {
 MODES = ("never", "check", "prefer")
 READING = (TABLES.readings.name, TABLES.texts.name)
 DRAWN = 20
-"""Pages of each PDF that are drawn to see what reading their layers costs."""
+"""Pages of each PDF that are drawn to measure the cost of reading their layers."""
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def settings_of(home: Path, mode: str, store: str) -> Settings:
 
 
 def make(settings: Settings, *assets: str) -> float:
-    """CPU seconds of making tables of all shards; nothing is made that is there."""
+    """Make the missing tables of all shards, and return the CPU seconds."""
     declared = GRAPH.declared(settings.resources)
     shards = tuple(settings.corpus.manifest.keys)
     started = time.process_time()
@@ -93,7 +93,7 @@ def make(settings: Settings, *assets: str) -> float:
 
 
 def silent(line: str) -> None:
-    """Nobody reads the log."""
+    """Drop a line of the log, which nobody reads."""
 
 
 def copy_layout(source: Settings, target: Settings) -> None:
@@ -105,7 +105,7 @@ def copy_layout(source: Settings, target: Settings) -> None:
 
 
 def drawing_table(paths: list[Path]) -> Table:
-    """Return the costs of drawing a page, and of reading its layer too."""
+    """Return the costs of drawing a page, with and without reading its layer."""
     table = Table("PDF", "pages", "ms to draw", "ms with its layer", "bytes of a layer", title="CPU time of a page")
     for path in paths:
         pdfs = Pdfs()
@@ -136,7 +136,7 @@ def soundness_table(settings: Settings) -> Table:
 
 
 def found_table(mode: str, settings: Settings) -> Table:
-    """Return who found the texts of the regions, and the distance of pages from their layers."""
+    """Return the origins of the regions' texts, and the pages' distances from their layers."""
     origins: Counter[str] = Counter()
     distances: list[float] = []
     for shard in settings.corpus.manifest.keys:
@@ -169,7 +169,10 @@ def texts_of(settings: Settings) -> dict[str, str]:
 
 
 def errors_of(texts: dict[str, str], gold: dict[str, str]) -> tuple[str, ...]:
-    """Pages with gold, and the mean error rate of their characters with every gap as one blank, and without blanks."""
+    """Return the number of pages with gold, and two mean character error rates.
+
+    The first counts each run of white space as one blank; the second ignores white space.
+    """
     pages = sorted(texts.keys() & gold.keys())
     rates: list[Any] = []
     for blank in (" ", ""):

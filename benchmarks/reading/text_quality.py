@@ -4,9 +4,9 @@
 
 CORPUS is a folder with Arrow shards whose `text` column is the truth (default: the samples). Each
 kind of damage is done to the whole text of every page, and to 30 % of its lines. With STORE, the
-folder of the tables made from the last corpus, the texts that an engine read are doubted too, with
-the boxes of their regions, and damage to the regions is looked for. FILE is text that is not to be
-doubted, its pages apart by form feeds (as pdftotext writes them) or else cut into pieces.
+folder of the tables made from the last corpus, the texts that an engine read are checked, too, with
+the boxes of their regions, as is damage to the regions. FILE is text that must not be doubted, with
+pages separated by form feeds (as pdftotext writes them) or else cut into pieces.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def read_pages(corpus: Path) -> list[dict[str, Any]]:
-    """Rows of every Arrow file of the folder or its `corpus/`, in order, without the images."""
+    """Return the rows of the Arrow files in the folder or its `corpus/`, without images."""
     folder = corpus / "corpus" if (corpus / "corpus").is_dir() else corpus
     files = sorted(folder.glob("*.arrow"))
     if not files:
@@ -87,7 +87,10 @@ def false_alarms(console: Console, what: str, pages: Sequence[tuple[str, str, Se
 
 
 def recall(texts: Sequence[tuple[str, str]]) -> Table:
-    """Pages with at least 100 syllables, which are what Korean damage shows on."""
+    """Return how much damage is found, on pages with at least 100 syllables.
+
+    Damage to Korean only shows on such pages.
+    """
     korean = [text for _, text in texts if len(HANGUL.findall(text)) >= 100]
     table = Table("damage", "whole text", f"{SHARE:.0%} of the lines", title=f"{len(korean)} pages with Hangul")
     for name, damage in DAMAGE.items():
@@ -111,7 +114,7 @@ def region_recall(pages: Sequence[Sequence[Region]]) -> Table:
 
 
 def on_lines(text: str, damage: Callable[[str, random.Random], str], chance: random.Random) -> str:
-    """The damage done to a stretch of the lines that has `SHARE` of the characters."""
+    """Return the text with damage to adjacent lines that have `SHARE` of the characters."""
     lines = text.splitlines(keepends=True)
     start = chance.randrange(max(1, int(len(lines) * (1 - SHARE))))
     end, size = start, 0
@@ -122,23 +125,23 @@ def on_lines(text: str, damage: Callable[[str, random.Random], str], chance: ran
 
 
 def misread(text: str, chance: random.Random) -> str:
-    """Syllables as an English engine reads them: capitals and a few small letters."""
+    """Replace syllables as an English engine reads them: by capitals and a few small letters."""
     tails = ("", "", "S", "o", "t", "A", "l", "a")
     return HANGUL.sub(lambda _: chance.choice("ASOLEHCTBUSAVZ") + chance.choice(tails), text)
 
 
 def cut_bytes(text: str, chance: random.Random) -> str:
-    """One byte in twenty lost before decoding."""
+    """Drop one byte in twenty before decoding."""
     return bytes(byte for byte in text.encode() if chance.random() > 0.05).decode("utf-8", "replace")
 
 
 def from_range(first: int, last: int) -> Callable[[str, random.Random], str]:
-    """Every syllable as some character of another script."""
+    """Return a function that replaces every syllable by a random character of a range."""
     return lambda text, chance: HANGUL.sub(lambda _: chr(chance.randrange(first, last)), text)
 
 
 def letters(text: str, chance: random.Random) -> str:
-    """One syllable in five as its letters, each by itself."""
+    """Replace one syllable in five by its single letters."""
     leads, vowels = "ㄱㄲㄴㄷㄸㄹㅁㅂㅃㅅㅆㅇㅈㅉㅊㅋㅌㅍㅎ", "ㅏㅐㅑㅒㅓㅔㅕㅖㅗㅘㅙㅚㅛㅜㅝㅞㅟㅠㅡㅢㅣ"
 
     def apart(match: re.Match[str]) -> str:
@@ -149,13 +152,13 @@ def letters(text: str, chance: random.Random) -> str:
 
 
 def loop(text: str, chance: random.Random) -> str:
-    """The last sentence of the first part again and again, to the length that the text had."""
+    """Repeat the end of the first third until the text has its former length."""
     start = text[: max(60, len(text) // 3)]
     return start + start[-60:] * ((len(text) - len(start)) // 60 + 5)
 
 
 def counting_loop(text: str, chance: random.Random) -> str:
-    """Return the same loop with a number that goes up each time."""
+    """Repeat the same as `loop`, with a number that increases each time."""
     start = text[: max(60, len(text) // 3)]
     return start + "".join(f"\n{at}. {start[-60:]}" for at in range((len(text) - len(start)) // 60 + 5))
 
