@@ -5,8 +5,8 @@
 The platform itself makes every table of the first shards, of two tiny pages each, with engines that take no time. The
 other shards have the second shard's file, and so its tables, which are copied under their own names, with the ledger's
 entries, scores for all, and a materialization of each in Dagster's history (SQLite). Everything is on the storage at
-`AWS_ENDPOINT_URL`, else on a moto server that is started. Then it is looked at as people and daemons would, each look
-in a process of its own; measured are seconds after the imports, requests to the storage, and peak memory:
+`AWS_ENDPOINT_URL`, else on a moto server that is started. Then it is looked at as people and daemons would. Each look
+has its own process, and is measured in seconds after the imports, requests to the storage, and peak memory:
 
 - `plan` with and without the footers that the platform keeps of its tables, and `status`;
 - the first two ticks of the sensor in a process while nothing is stale, so that no run is launched;

@@ -81,7 +81,7 @@ def plan(*arguments: str) -> dict[str, Any]:
 
 
 def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield three evaluations of the sensor, each returning the number of requested partitions."""
+    """Yield evaluations of the sensor by name, each returning the number of requested partitions."""
     import dagster as dg
 
     from definitions import definitions_of

@@ -429,7 +429,7 @@ S = TypeVar("S", kopub.Document, kopub.Page)
 
 
 def _part(found: Sequence[S], limit: int, cursor: str, shown: Callable[[S], T]) -> ApiList[T]:
-    """Return the part of a list after a cursor, which has the previous item and its place."""
+    """Return the part of a list after a cursor, which names the last item before it, and its place."""
     start, last = _place(cursor) if cursor else (0, None)
     if cursor and not (0 < start <= len(found) and found[start - 1].id == last):
         _refuse_cursor()

@@ -66,7 +66,7 @@ class Now:
         """The pages that a person marked as right."""
 
     def count(self) -> None:
-        """Count what the home page shows, so that nobody waits for it. Raises `StoreError`."""
+        """Count what the home page shows, so that no visitor waits for it. Raises `StoreError`."""
         for counted in (self.lists, self.tables, self.replaced, self.scores):
             len(counted)
 

@@ -1,9 +1,10 @@
-"""Qwen3-VL-Embedding end to end on a GPU: pages and texts, the plain way, and what the server gives to ready requests.
+"""Measure Qwen3-VL-Embedding on a GPU, against the plain way and requests made beforehand.
 
     python -m benchmarks.servers.embedding --model Qwen/Qwen3-VL-Embedding-2B --revision COMMIT --profile PROFILE.yaml
 
-Random weights (`--flag=--load-format=dummy`) take as long as real ones. Every page and every text is
-unique, and the server's own counters must show no cache hit. Rates are lasting ones: see benchmarks/servers/steady.py.
+Pages and texts are embedded end to end. Random weights (`--flag=--load-format=dummy`) take as long as real ones. Every
+page and every text is unique, and the server's own counters must show no cache hit. Rates are sustained ones: see
+benchmarks/servers/steady.py.
 """
 
 import argparse
@@ -39,17 +40,17 @@ from resources.vllm.server import VLLMServer
 PLAIN_BATCH = 32
 PLAIN_PIXELS = 1_843_200
 STAMPED = Region(0, "text", Task.TEXT, 1.0, (100.0, 100.0, 200.0, 200.0))
-"""Where noise makes a page unique."""
+"""The region where noise makes a page unique."""
 WAITS = 0.95
-"""Share of what the server gives to ready requests above which it is not the client that limits."""
+"""Share of the server's rate for requests made beforehand above which the client is not the limit."""
 
 
 @dataclass
 class EmbeddingRate:
-    """Answers over time, each with the floating-point operations it took; `bad` are no vectors.
+    """The rate of answers over time, each with its floating-point operations.
 
-    `in_flight` are the requests that the server has at once; `seconds` those of the whole where it has no beginning or
-    end that is slower.
+    `bad` counts answers without a vector; `in_flight` are the requests that the server has at once; `seconds` is the
+    whole time, if the beginning and end are not slower.
     """
 
     name: str
@@ -62,7 +63,7 @@ class EmbeddingRate:
 
     @property
     def steady(self) -> tuple[float, float]:
-        """Answers and TFLOP a second, without the first and the last answers."""
+        """The answers and TFLOP a second, without the first and the last answers."""
         if self.seconds:
             return len(self.answers) / self.seconds, sum(count for _, count in self.answers) / self.seconds / 1e12
         steady = steady_part(self.answers, self.in_flight)
@@ -83,10 +84,10 @@ HEAD = f"{'':<34}{'count':>7}{'each/s':>9}{'TFLOP/s':>9}{'of card':>9}{'CPU ms':
 
 
 def operations(image_tokens: int, tokens: int) -> float:
-    """Return the operations of one vector of the 2B model; a multiplication with its addition is two.
+    """Return the operations of one vector of the 2B model; a multiply-add is two.
 
-    24 vision blocks of width 1024 and 4096 over four patches a token, four mergers; 28 text blocks
-    of 1,409 million parameters and attention of width 2048.
+    There are 24 vision blocks of widths 1024 and 4096 over four patches a token, four mergers, and 28 text blocks of
+    1,409 million parameters with attention of width 2048.
     """
     patches = 4 * image_tokens
     vision = 604e6 * patches + 24 * 4 * 1024 * patches**2 + 201e6 * image_tokens
@@ -94,7 +95,7 @@ def operations(image_tokens: int, tokens: int) -> float:
 
 
 def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmbedder) -> EmbeddingRate:
-    """Measure the server alone, with requests that were made beforehand."""
+    """Measure only the server, with requests made beforehand."""
     rate = EmbeddingRate(name, embedder.slots)
     lost = (0.0, 0.0)
     pool = WorkerPool(
@@ -110,7 +111,7 @@ def ceiling(name: str, jobs: Sequence[tuple[bytes, float]], embedder: Qwen3VLEmb
 
 
 def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in_flight: int) -> EmbeddingRate:
-    """The whole step: bytes or text to vectors."""
+    """Measure the whole step, from bytes or text to vectors."""
     rate = EmbeddingRate(name, in_flight)
     for each in made:
         rate.answers.append((time.monotonic(), count(each.id)))
@@ -122,7 +123,7 @@ def ours(name: str, made: Iterable[Embedding], count: Callable[[str], float], in
 
 
 def plain(name: str, batches: Iterable[list[tuple[bytes, float]]], endpoint: Endpoint) -> EmbeddingRate:
-    """A client that makes a batch, sends it, waits for all of it, and makes the next."""
+    """Measure a client that makes a batch, sends it, and waits before the next."""
     import requests
 
     rate = EmbeddingRate(name)
@@ -144,7 +145,7 @@ def plain(name: str, batches: Iterable[list[tuple[bytes, float]]], endpoint: End
 
 
 def plain_page(page: Page, model: str, instruction: str) -> bytes:
-    """The request of a page the plain way: Pillow, Lanczos, JPEG."""
+    """Return the request of a page made the plain way: Pillow, Lanczos, JPEG."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(page.data)).convert("RGB")
@@ -164,13 +165,13 @@ def batched(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
 
 
 def page_texts(folder: Path) -> list[str]:
-    """The text of every page of a corpus that has any."""
+    """Return the text of every page of a corpus with text."""
     tables = [pa.ipc.open_stream(path).read_all() for path in sorted(folder.glob("*.arrow"))]
     return [text for table in tables for text in table["text"].to_pylist() if text and text.strip()]
 
 
 def measured(make: Callable[[], EmbeddingRate], endpoint: Endpoint, peak: float) -> EmbeddingRate:
-    """The rate, with its cost and its cache hits, told at once."""
+    """Return the rate with its CPU seconds and cache hits, and print it."""
     before, spent = hits(endpoint), cpu_seconds()
     rate = make()
     rate.cpu_seconds, rate.hits = cpu_seconds() - spent, hits(endpoint) - before
@@ -179,7 +180,7 @@ def measured(make: Callable[[], EmbeddingRate], endpoint: Endpoint, peak: float)
 
 
 def preparing(pages: Sequence[Page], most: int) -> float:
-    """Pages a second that all cores make ready when nothing else runs."""
+    """Return the pages a second that all cores prepare when nothing else runs."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         started = time.monotonic()
         list(pool.map(lambda page: page_image(bytes(page.data), most), pages))

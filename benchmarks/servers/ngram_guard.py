@@ -2,9 +2,9 @@
 
     PYTHONPATH=. PYTHON_OF_VLLM benchmarks/servers/ngram_guard.py [--requests N] [--tokens N]
 
-Made-up answers of `tokens` tokens, on one core of a CPU, without a model or a server. Both guards take the same steps
-by turns; each must leave the same logits. The medians of thread CPU time are reported; on a GPU the writing of the
-logits is the card's.
+It uses made-up answers of `tokens` tokens, on one core of a CPU, without a model or a server. Both guards take turns
+with the same steps, and must leave the same logits. The medians of thread CPU time are reported; with a GPU, the card
+writes the logits.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from resources.vllm.plugin.ngram_guard import NGramGuard
 VOCABULARY = 129_280
 CELL, CELL_END = 128_821, 128_822
 ASKED = {"ngram_size": 30, "window_size": 90, "whitelist_token_ids": [CELL, CELL_END]}
-"""As every request of the platform has it."""
+"""The guard's options in every request of the platform."""
 STEPS = 40
 GUARDS = {"vLLM's own": NGramPerReqLogitsProcessor, "the plugin's": NGramGuard}
 
@@ -32,7 +32,7 @@ Tokens = Iterator[int]
 
 
 def prose(draw: random.Random) -> Tokens:
-    """Words as often as they are in texts: the first is 7 % of all, the second half of that."""
+    """Yield words as frequent as in texts: first 7 % of all, second half that."""
     ranks = range(1, 20_000)
     weights = list(itertools.accumulate(1 / rank for rank in ranks))
     while True:
@@ -40,18 +40,18 @@ def prose(draw: random.Random) -> Tokens:
 
 
 def table(draw: random.Random) -> Tokens:
-    """Cells of one or two tokens of numbers, between their tags."""
+    """Yield cells of one or two tokens of numbers, between their tags."""
     while True:
         yield from (CELL, *(draw.randrange(1000) for _ in range(draw.randint(1, 2))), CELL_END)
 
 
 def loop(draw: random.Random) -> Tokens:
-    """Ten tokens again and again, so that every request bans one in every step."""
+    """Repeat ten tokens, so that every request bans one in every step."""
     return itertools.cycle([draw.randrange(VOCABULARY) for _ in range(10)])
 
 
 def step_milliseconds(requests: int, tokens: int, write: Callable[[random.Random], Tokens]) -> dict[str, list[float]]:
-    """CPU milliseconds of every step by guard; raises where their logits differ."""
+    """Return the CPU milliseconds of every step by guard; raise if their logits differ."""
     streams = [write(random.Random(number)) for number in range(requests)]
     answers = [list(itertools.islice(stream, tokens - STEPS)) for stream in streams]
     params = SamplingParams(extra_args=dict(ASKED))

@@ -1,8 +1,8 @@
-"""The plain way to read regions over a model server, which the measured claims are made against.
+"""The plain way to read regions with a model server, the baseline of measured claims.
 
-What the published GLM-OCR client does: each region cut by Pillow from a copy of the whole page and a
-box on a grid of 1000, always resized, encoded as JPEG (twice: a crop is re-encoded for its request),
-and every request built by the one thread that sends them all to a pool.
+It is that of the published GLM-OCR client: Pillow cuts each region from a copy of the whole page, by a box on a grid
+of 1000; the crop is always resized and encoded as JPEG (twice, because it is re-encoded for its request); and one
+thread builds all requests and sends them to a pool.
 """
 
 import base64
@@ -29,7 +29,10 @@ def decoded(data: bytes) -> "Image.Image":
 
 
 def crop(page: "Image.Image", region: Region) -> "Image.Image":
-    """The region, by its box in thousandths of the page, whose size is asked of a copy of its pixels."""
+    """Return the crop of a region, by its box in thousandths of the page.
+
+    The page's size is taken from a copy of its pixels.
+    """
     height, width = np.asarray(page).shape[:2]
     x1, y1, x2, y2 = (
         int(int(edge / side * 1000) * side / 1000) for edge, side in zip(region.bbox, (width, height) * 2, strict=True)
@@ -38,7 +41,10 @@ def crop(page: "Image.Image", region: Region) -> "Image.Image":
 
 
 def jpeg(image: "Image.Image") -> bytes:
-    """Resized to multiples of 28 within 6144 of them, and encoded at Pillow's own quality of 75."""
+    """Return the JPEG of an image, resized, at Pillow's default quality of 75.
+
+    Its sides become multiples of 28, for at most 6144 squares of 28 by 28 pixels.
+    """
     from PIL import Image
 
     width, height = image.size

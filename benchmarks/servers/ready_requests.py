@@ -1,6 +1,6 @@
-"""Handlers of jobs that are requests already: what a server gives when nothing has to be prepared.
+"""Handlers of jobs that already are requests, to measure a server by itself.
 
-They are in a module of their own because client processes import it.
+They have their own module, because client processes import it.
 """
 
 import asyncio
@@ -12,7 +12,10 @@ from resources.vllm.client.client import Client
 
 
 class ReadyPage:
-    """The chat requests of one page: (body, pixels of the region). Results are (time of the answer, pixels)."""
+    """A handler of a page's chat requests, each (body, pixels of the region).
+
+    Results are (time of the answer, pixels).
+    """
 
     def prepare(self, job: list[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
         return job
@@ -25,11 +28,14 @@ class ReadyPage:
         return time.monotonic(), pixels
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
 
 class ReadyVector:
-    """The request of one vector: (body, operations). Results are (time of the answer, operations)."""
+    """A handler of the request for a vector, (body, operations).
+
+    Results are (time of the answer, operations).
+    """
 
     def prepare(self, job: tuple[bytes, float]) -> tuple[bytes, float]:
         return job
@@ -40,4 +46,4 @@ class ReadyVector:
         return time.monotonic(), count
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""

@@ -1,14 +1,13 @@
-"""A reader end to end on a GPU: the whole step, the plain way, and what the server gives to ready-made requests.
+"""Measure a reader on a GPU, against the plain way and requests made beforehand.
 
     python -m benchmarks.servers.recognition --model zai-org/GLM-OCR --revision COMMIT      # starts the server
     python -m benchmarks.servers.recognition --model NAME --url http://127.0.0.1:8000       # uses one
 
-`--engine paddleocr_vl` or `deepseek_ocr` reads with another model; the plain way is that of GLM-OCR alone. `--crop 800
-40` makes every region a line of that size in place of the mean one.
-`--line-height 28 21` adds rows for regions scaled down to lines of so many pixels: what pages of 300 dpi with type of
-10 points have at 200 and at 150 dpi. The pages must be of 300 dpi for that, as those of the samples are.
-Random weights (`--flag=--load-format=dummy`) take as long as real ones: answers have a fixed length.
-Every crop is unique, and the server's own counters must show no cache hit. Rates are lasting ones: see
+`--engine paddleocr_vl` or `deepseek_ocr` reads with another model; the plain way is only for GLM-OCR. `--crop 800 40`
+makes every region a line of that size instead of the mean one. `--line-height 28 21` adds rows for regions scaled down
+to lines of as many pixels, as type of 10 points has at 200 and at 150 dpi; for that, pages must have 300 dpi, like the
+samples. Random weights (`--flag=--load-format=dummy`) take as long as real ones, because answers have a fixed length.
+Every crop is unique, and the server's own counters must show no cache hit. Rates are sustained ones: see
 benchmarks/servers/steady.py.
 """
 
@@ -58,10 +57,9 @@ Work = list[tuple[Page, list[Region]]]
 
 @dataclass
 class RecognitionRate:
-    """Answers over time; `pixels` are those of the regions as they lie on the page.
+    """The rate of answers over time, with the regions' pixels on the page.
 
-    `hits` are those of the server's caches, `bad` answers that are none, `in_flight` the requests that the server has
-    at once.
+    `hits` are the server's cache hits, `bad` the failed answers, `in_flight` the requests that the server has at once.
     """
 
     name: str
@@ -74,7 +72,7 @@ class RecognitionRate:
 
     @property
     def steady(self) -> tuple[float, float]:
-        """Regions and megapixels a second, without the first and the last answers."""
+        """The regions and megapixels a second, without the first and the last answers."""
         steady = steady_part(self.answers, self.in_flight)
         seconds = steady[-1][0] - steady[0][0]
         return len(steady) / seconds, sum(pixels for _, pixels in steady) / seconds / 1e6
@@ -105,17 +103,17 @@ def samples(folder: Path) -> list[Page]:
 
 
 def pages_by_grid(arguments: argparse.Namespace) -> list[tuple[Page, list[Region]]]:
-    """The pages that the arguments name, each with a grid of regions of the size that they name."""
+    """Return the selected pages, each with a grid of regions of the selected size."""
     return [(page, grid(tuple(arguments.crop))) for page in samples(arguments.pages)]
 
 
 def laid_out(pages: Sequence[Page]) -> dict[str, list[Region]]:
-    """Return the regions of the CPU layout, as crops of real sizes."""
+    """Return the regions of the CPU layout by page, for crops of realistic sizes."""
     return {layout.page_id: list(layout.regions) for layout in CpuLayout().detect(pages)}
 
 
 def unique_pages(originals: Sequence[tuple[Page, list[Region]]], count: int, name: str) -> Work:
-    """Copies of pages with a stamp of noise in each region, so that no crop equals another."""
+    """Return copies of pages with noise in each region, so that crops are unique."""
     import cv2
 
     def stamped(number: int) -> tuple[Page, list[Region]]:
@@ -133,7 +131,7 @@ def unique_pages(originals: Sequence[tuple[Page, list[Region]]], count: int, nam
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of the ones it has waited for."""
+    """Return the CPU seconds of this process and of the processes it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
@@ -156,13 +154,16 @@ Jobs = list[list[tuple[bytes, int]]]
 
 
 def ready_made(work: Work, recognizer: VlmRecognizer, sampling: dict[str, Any]) -> Jobs:
-    """The requests of each page, with the pixels of each region; one request for a region, however large."""
+    """Return the requests of each page, with the pixels of each region.
+
+    Even a large region has only one request.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda item: bodies(item[0], item[1], recognizer, sampling), work))
 
 
 def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> RecognitionRate:
-    """Measure the server alone, with requests that were made beforehand."""
+    """Measure only the server, with requests made beforehand."""
     rate = RecognitionRate("requests made beforehand", in_flight, pages=len(jobs))
     pool = WorkerPool(server, ReadyPage, lambda job, reason: [], in_flight, RetryPolicy(), processes)
     for answers in pool.run(jobs):
@@ -171,7 +172,7 @@ def ceiling(jobs: Jobs, server: VLLMServer, in_flight: int, processes: int) -> R
 
 
 def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -> RecognitionRate:
-    """The whole step: decode, crop, encode, read, markdown."""
+    """Measure the whole step: decode, crop, encode, read, markdown."""
     rate = RecognitionRate(name, recognizer.slots, pages=len(work))
     areas = {page.page_id: {region.index: area(region) for region in regions} for page, regions in work}
     pixels: list[int] = []
@@ -181,18 +182,21 @@ def ours(work: Work, recognizer: VlmRecognizer, endpoint: Endpoint, name: str) -
             read = [text for text in reading.regions if text.finish_reason != "skipped"]
             pixels += [areas[reading.page_id][text.index] for text in read]
             rate.bad += sum(text.finish_reason == "error" for text in read)
-    # A region that is read in parts or again has several answers.
+    # A region that is read in parts, or more than once, has several answers.
     moments = np.interp(np.linspace(0, len(times) - 1, len(pixels)), range(len(times)), times)
     rate.answers = list(zip(moments.tolist(), pixels, strict=True))
     return rate
 
 
 def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str, Any]) -> RecognitionRate:
-    """One process: pages decoded and requests built one after the other by one thread, 256 others send them."""
+    """Measure the plain way, in one process.
+
+    One thread decodes pages and builds requests one by one, and 256 others send them.
+    """
     import requests
     from requests.adapters import HTTPAdapter
 
-    # One thread builds the requests, so the server has few of them at once.
+    # A single thread builds the requests, so the server only has a few at once.
     rate = RecognitionRate("the plain way", 0, pages=len(work))
     session = requests.Session()
     session.mount("http://", HTTPAdapter(pool_maxsize=PLAIN_THREADS))
@@ -217,13 +221,13 @@ def plain(work: Work, endpoint: Endpoint, server: VLLMServer, sampling: dict[str
 
 
 def hits(endpoint: Endpoint) -> float:
-    """Return the hits of the server's caches so far."""
+    """Return the server's cache hits so far."""
     found = endpoint.samples()
     return found["vllm:prefix_cache_hits_total"] + found["vllm:mm_cache_hits_total"]
 
 
 def measured(make: Callable[[], RecognitionRate], endpoint: Endpoint, name: str = "") -> RecognitionRate:
-    """The rate, with its cost and its cache hits, told at once."""
+    """Return the rate with its CPU seconds and cache hits, and print it."""
     before, spent = hits(endpoint), cpu_seconds()
     rate = make()
     rate.cpu_seconds, rate.hits = cpu_seconds() - spent, hits(endpoint) - before
@@ -233,7 +237,7 @@ def measured(make: Callable[[], RecognitionRate], endpoint: Endpoint, name: str 
 
 
 def compared(rates: Sequence[tuple[RecognitionRate, RecognitionRate]]) -> str:
-    """The whole step against requests made beforehand, over rounds in which they took turns."""
+    """Return the comparison of the whole step with requests made beforehand, over rounds."""
     ready, whole = (np.array([pair[side].steady[0] for pair in rates]) for side in (0, 1))
     shares = whole / ready
     return (
@@ -279,7 +283,10 @@ def server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def server_fields(arguments: argparse.Namespace, section: str = "recognition") -> dict[str, Any]:
-    """Fields of the server as a section of the profile and the arguments say; `--url` names one that runs."""
+    """Return the server's fields by profile section and arguments.
+
+    `--url` names a running server.
+    """
     path = arguments.profile
     fields = read_profile(path)[section]["server"] if path else {}
     running = {"mode": "external", "urls": [arguments.url], "version": ""} if getattr(arguments, "url", None) else {}
@@ -295,14 +302,14 @@ def server_fields(arguments: argparse.Namespace, section: str = "recognition") -
 
 
 def changed_fields(pairs: Sequence[str]) -> dict[str, Any]:
-    """Fields of a server that are given as NAME=VALUE, with values in YAML."""
+    """Return the fields of a server given as NAME=VALUE, with values in YAML."""
     return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
 def recognizer_of(
     engine: str, server: VLLMServer, tokens: int, in_flight: int, processes: int, line_height: int | None = None
 ) -> VlmRecognizer:
-    """One whose answers all have `tokens` tokens and are taken as they are."""
+    """Return a recognizer that accepts all answers, which have `tokens` tokens."""
     return ENGINES[engine](
         server=server,
         sampling={"ignore_eos": True, "max_tokens": tokens},
@@ -345,7 +352,7 @@ def main() -> None:
 
 
 def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: VlmRecognizer, endpoint: Endpoint) -> None:
-    """Requests made beforehand and the whole step, `rounds` times one after the other, then the plain way."""
+    """Measure requests made beforehand and the whole step alternately, then the plain way."""
     server, sampling = recognizer.server, recognizer.sampling
     jobs = ready_made(work, recognizer, sampling) if "ceiling" in rows else []
     ready = partial(ceiling, jobs, server, recognizer.in_flight, recognizer.processes)
@@ -364,7 +371,7 @@ def by_turns(work: Work, rows: Sequence[str], rounds: int, recognizer: VlmRecogn
 
 
 def profile(url: str, key: str) -> None:
-    """A second of the server's own profiler, once it is busy."""
+    """Run the server's own profiler for a second, once the server is busy."""
     import requests
 
     headers = {"Authorization": f"Bearer {key}"}

@@ -1,10 +1,11 @@
-"""Qwen3-VL-Reranker on a GPU: pairs a second by what it sees of a page, and seconds of a question over 50 pages.
+"""Measure Qwen3-VL-Reranker on a GPU: pairs a second, and seconds a question.
 
     python -m benchmarks.servers.reranking --model Qwen/Qwen3-VL-Reranker-2B --revision COMMIT --profile h200_search
 
-Random weights (`--flag=--load-format=dummy`) take as long as real ones. Each pair is unique, and the server's own
-counters must show no cache hit. The questions are asked one after the other, each about pages of its own, by client
-processes that are up, as those of the reading room are from its third question on.
+Pairs a second depend on what the model sees of a page; a question is about 50 pages. Random weights
+(`--flag=--load-format=dummy`) take as long as real ones. Each pair is unique, and the server's own counters must show
+no cache hit. The questions are asked one by one, each about its own pages, by client processes that are running, as in
+the reading room from the third question on.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from resources.vllm.server import VLLMServer
 
 _NUMBERS = count()
 _BOOT_SECONDS = 8.0
-"""In which client processes have started and imported PyTorch."""
+"""Seconds in which client processes start and import PyTorch."""
 _QUESTION = "{}. 2023년 하반기 지역별 예산 집행률이 가장 높은 기관은 어디인가?"
 
 

@@ -1,4 +1,4 @@
-"""The part of a benchmark's answers that a server's lasting rate is taken from, and when they came."""
+"""A server's sustained rate, from the times of a benchmark's answers."""
 
 import threading
 import time
@@ -10,13 +10,16 @@ import numpy as np
 from resources.vllm.endpoint import Endpoint, sum_by_name
 
 _EDGE = 0.15
-"""Share of the answers that is left out at either end, at least."""
+"""Least share of the answers that is left out at each end."""
 _PAUSE = 0.2
-"""Seconds from one look at a server's counter to the next."""
+"""Seconds between two reads of a server's counter."""
 
 
 def require_enough(answers: int, in_flight: int) -> None:
-    """Raise `SystemExit` where so many answers give no lasting rate: before a server is started for them."""
+    """Raise `SystemExit` if there are too few answers for a sustained rate.
+
+    It is called before a server is started for them.
+    """
     if answers - 2 * max(int(_EDGE * answers), in_flight) < max(2, in_flight // 2):
         wanted = 3 * in_flight
         raise SystemExit(
@@ -25,11 +28,11 @@ def require_enough(answers: int, in_flight: int) -> None:
 
 
 def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[tuple[float, float]]:
-    """Answers (moment, amount) by time, without the first and the last.
+    """Return the answers (moment, amount) by time, without the first and the last.
 
-    A server that has `in_flight` requests begins them all before it has answered one, and begins none while it answers
-    the last: with those answers counted, one that reads 172 regions a second seems to read 246 of 2,240 regions.
-    Raises `SystemExit` where too few are left.
+    A server with `in_flight` requests begins them all before it answers one, and begins none while it answers the last:
+    if those answers counted, a server that reads 172 regions a second would seem to read 246, with 2,240 regions.
+    Raises `SystemExit` if too few are left.
     """
     ordered = sorted(answers)
     require_enough(len(ordered), in_flight)
@@ -39,7 +42,7 @@ def steady_part(answers: Sequence[tuple[float, float]], in_flight: int) -> list[
 
 @contextmanager
 def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]]]:
-    """The counts of a server by moment, polled until the end."""
+    """Yield the list of (count, moment) of a server's counter, polled until the end."""
     looked: list[tuple[float, float]] = []
     ended = threading.Event()
 
@@ -59,7 +62,7 @@ def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]
         ended.set()
         watcher.join()
     look()
-    # A server counts an answer after it has sent it.
+    # A server counts an answer only after sending it.
     while looked[-1][0] > looked[-2][0]:
         time.sleep(_PAUSE)
         look()
@@ -67,9 +70,9 @@ def looks(endpoint: Endpoint, counter: str) -> Iterator[list[tuple[float, float]
 
 @contextmanager
 def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
-    """The times of the server's answers, filled at the end.
+    """Yield the list of times of the server's answers, which is filled at the end.
 
-    Of whole pages: those that are begun together end together, so that the pages' own times come in waves.
+    It is for whole pages: those that begin together end together, so that the pages' own times come in waves.
     """
     times: list[float] = []
     with looks(endpoint, "vllm:request_success_total") as looked:
@@ -79,9 +82,9 @@ def answer_times(endpoint: Endpoint) -> Iterator[list[float]]:
 
 
 def lasting_rate(looked: Sequence[tuple[float, float]]) -> float:
-    """Amount a second between the first and the last 15 % of what a server counted.
+    """Return a server's count a second, without the first and last 15 %.
 
-    Of tokens it tells what answers of one length cannot: they end in waves, a few of which are no rate.
+    For tokens it works even if all answers have the same length, and so end in waves, a few of which give no rate.
     """
     counts, moments = np.array(looked).T
     ends = counts[0] + np.array([_EDGE, 1 - _EDGE]) * (counts[-1] - counts[0])

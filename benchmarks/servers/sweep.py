@@ -1,14 +1,14 @@
-"""Compare settings of the server by the regions they read a second.
+"""Compare settings of the server by regions read a second.
 
     python -m benchmarks.servers.sweep CASES.yaml --model zai-org/GLM-OCR --revision COMMIT --profile profiles/h200.yaml
 
 CASES.yaml is a list of groups; a group is a list of cases, whose servers are started together, share the
-GPU and are measured one after the other, the others idle. A case has a `name`, `in_flight` (a list),
-and, each optional: `server` (fields of VLLMServer that replace the profile's), `flags` and `env` (added
-to the profile's), `without` (words of the profile's flags left out), `rounds` (with the last of
-`in_flight`, how often requests made beforehand and the whole step take turns, then for GLM-OCR the plain way) and
-`trace` (it profiles itself). Requests are made beforehand, every crop is unique and the caches are off;
-the server's counters must show no hit.
+GPU and are measured one by one while the others are idle. A case has a `name`, `in_flight` (a list),
+and optionally: `server` (fields of VLLMServer that replace the profile's), `flags` and `env` (added to
+the profile's), `without` (words of the profile's flags to omit), `rounds` (how often, with the last of
+`in_flight`, requests made beforehand and the whole step take turns, followed for GLM-OCR by the plain way)
+and `trace` (the server profiles itself). Requests are made beforehand, every crop is unique and the caches
+are off; the server's counters must show no hit.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Case = dict[str, Any]
 
 
 def server_of(fields: dict[str, Any], case: Case) -> VLLMServer:
-    """The profile's server with what the case changes."""
+    """Return the profile's server with the changes of a case."""
     flags = [flag for flag in fields["extra_flags"] if flag not in case.get("without", [])]
     changed = {
         "share_gpu": True,
@@ -58,7 +58,7 @@ def server_of(fields: dict[str, Any], case: Case) -> VLLMServer:
 
 @dataclass(frozen=True)
 class Load:
-    """The work for the servers: pages with their regions, and the same as requests."""
+    """The work for the servers: pages with their regions, and as requests."""
 
     engine: str
     work: Work
@@ -68,7 +68,10 @@ class Load:
 
 
 def run_group(cases: Sequence[Case], fields: dict[str, Any], load: Load) -> None:
-    """Start the servers of a group together, then measure each; one that does not start is a row that says so."""
+    """Start the servers of a group together, then measure each.
+
+    If a server does not start, its row says so.
+    """
     servers = [server_of(fields, case) for case in cases]
     with ExitStack() as leases, ThreadPoolExecutor(len(servers)) as pool:
         started = time.monotonic()

@@ -1,9 +1,9 @@
-"""Summarise a vLLM profile of the GPU: how busy it is, with what, and what the gaps wait for.
+"""Summarise a vLLM profile of the GPU: busy time, kernels, and causes of gaps.
 
     python -m benchmarks.servers.trace TRACE.json.gz
 
-Kernels are counted to the part of the engine's step that launched them (the server needs
-VLLM_CUSTOM_SCOPES_FOR_PROFILING=1): "preprocess" holds the vision encoder, "forward" the language model.
+Kernels are attributed to the part of the engine's step that launched them (the server needs
+VLLM_CUSTOM_SCOPES_FOR_PROFILING=1): "preprocess" includes the vision encoder, "forward" the language model.
 """
 
 import gzip
@@ -27,7 +27,7 @@ FAMILIES = {
     "elementwise": r"elementwise|vectorized|unrolled|CUDAFunctor",
 }
 WAITS = "Synchronize|Memcpy|HostAlloc"
-"""Calls that may keep the host from going on."""
+"""Calls that may block the host."""
 Event = dict[str, Any]
 
 
@@ -36,7 +36,7 @@ def family(name: str) -> str:
 
 
 class Scopes:
-    """Named parts of the engine's steps in time, the innermost first."""
+    """The named parts of the engine's steps over time, innermost first."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         marks = [e for e in events if e.get("cat") == "user_annotation" and ":" in e["name"]]

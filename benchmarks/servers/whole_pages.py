@@ -1,11 +1,11 @@
-"""Whole pages read by DeepSeek-OCR on a GPU: pages a second of the layout step, and what the host prepares by itself.
+"""Measure DeepSeek-OCR on whole pages: the layout step, and the host's preparation.
 
     python -m benchmarks.servers.whole_pages --model deepseek-ai/DeepSeek-OCR --revision COMMIT --profile PROFILE.yaml
 
-The server is made of the profile's `recognition.server`, or is the one at `--url`. Random weights
+The server is the profile's `recognition.server`, or the one at `--url`; measured are pages a second. Random weights
 (`--flag=--load-format=dummy`) take as long as real ones: answers have `--tokens` tokens, and are rubbish, so that
-without a cap every page is read in halves too: a second row. Every page is unique. Rates are those of the tokens that
-the server made between the first 15 % and the last 15 % of them: pages that are begun together end together.
+without a cap every page is also read in halves, which is a second row. Every page is unique. Rates are from the tokens
+that the server made after the first 15 % and before the last 15 %, because pages that begin together end together.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from resources.vllm.server import VLLMServer
 
 
 def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]:
-    """Copies of pages, no two alike."""
+    """Return copies of pages, of which no two are alike."""
     return [page for page, _ in stamped([(page, grid()) for page in originals], count, name)]
 
 
 def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
-    """Measure what the host prepares of pages without a server, with a thread for each core."""
+    """Measure how fast the host prepares pages without a server, one thread per core."""
     reader = WholePageReader(detector._settings())
     started = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -43,7 +43,7 @@ def prepared(pages: Sequence[Page], detector: DeepSeekOcrLayout) -> None:
 
 
 def read(name: str, pages: Sequence[Page], detector: DeepSeekOcrLayout, endpoint: Endpoint) -> None:
-    """The whole step: decode, ink, picture, answer, regions."""
+    """Measure the whole step: decode, ink, picture, answer, regions."""
     states: dict[str, int] = {}
     spent = cpu_seconds()
     with looks(endpoint, "vllm:generation_tokens_total") as looked:

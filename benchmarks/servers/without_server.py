@@ -1,12 +1,12 @@
-"""A reader without a server against the same one on a server, on one GPU in one run.
+"""Compare a reader without a server and the same one on a server.
 
     python -m benchmarks.servers.without_server --model FOLDER --profile profiles/h200.yaml --random-weights
         --flag=--load-format=dummy --pages samples/corpus --count 300 --few 24 --batches 8 32
 
 Each page has eight regions of the mean size (`--crop`) and answers of `--tokens` tokens. The reader without a server
-reads `--few` pages for each size of batch, after two that warm it up; the server reads `--count`.
-`--random-weights` writes weights of real size beside the model's configuration: a server makes them up, transformers
-does not.
+reads `--few` pages for each batch size, after two for warm-up; the server reads `--count`, in the same run on one GPU.
+`--random-weights` writes weights of real size beside the model's configuration, because a server can make them up, but
+transformers cannot.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def with_weights(folder: Path) -> Path:
 
 
 def in_process(model: Path, work: Work, warm: Work, tokens: int, batch: int) -> float:
-    """Return the regions a second of a reader without a server."""
+    """Return the regions that a reader without a server reads a second."""
     reader = TransformersRecognizer(
         reader="glm_ocr",
         repo=str(model),

@@ -1,32 +1,32 @@
-"""The whole graph as a user runs it: every stage against its own rate of the same run, and where the rest went.
+"""Measure the whole graph as users run it, each stage against its own rate alone.
 
     python -m benchmarks.whole_graph --profile h200 --pages 2200 --out OUT
     python -m benchmarks.whole_graph --profile cpu --pages 12 --cases warm,own --out OUT
 
 Makes a corpus of unique pages, runs `dagster asset materialize` on it with the servers of the profile, and watches the
-cards, the cores and the servers meanwhile. Prints a table for each case and writes whole_graph.html (with a timeline)
-and whole_graph.json into OUT after each. The cases, in the order they are given:
+cards, the cores and the servers meanwhile. After each case it prints a table, which also accounts for the rest of the
+time, and writes whole_graph.html (with a timeline) and whole_graph.json into OUT. The cases, in the given order:
 
-    cold      the servers are stopped before; a quarter of the pages. Kernel caches are what the machine has: a first
-              start on a fresh machine finds none, the next one finds those of the first.
-    warm      the servers are up
+    cold      the servers are stopped before; a quarter of the pages. Kernel caches are the machine's: a first start on
+              a fresh machine finds none, the next one finds those of the first.
+    warm      the servers are running
     shards8   warm, the same pages in eight shards
-    two_runs  cold; page vectors and OCR in two runs at once, after layout
-    side_by_side  warm; page vectors in a run of their own beside all that follows from layout
-    layout    raw pages and layout alone
-    ocr       warm; OCR alone, on layout that is made
-    two_gpus  as ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
-    own       what each stage of the other cases does by itself, on servers that are up: see
-              benchmarks/whole_graph/stage_rates.py. A machine that others use too is not equally fast at all times:
-              of several (`own,layout,own`) the mean counts.
+    two_runs  cold; page vectors and OCR in two simultaneous runs, after layout
+    side_by_side  warm; page vectors in a run of their own beside everything else that follows from layout
+    layout    only raw pages and layout
+    ocr       warm; only OCR, on an existing layout
+    two_gpus  like ocr, with the servers of OCR on two cards and twice as many replicas, clients and requests
+    own       each stage of the other cases by itself, on running servers: see benchmarks/whole_graph/stage_rates.py.
+              A machine that others use, too, is not equally fast at all times, so the mean of several counts
+              (`own,layout,own`).
 
-`ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases of other servers start
+`ocr+recognition.line_height=24` is the case `ocr` with a changed key of the profile; cases with other servers start
 those with a few pages first. Random weights (`--random-weights recognition=FOLDER embedding=FOLDER`, folders with
 configuration and tokenizer) take as long as real ones. Their layout is a grid of eight regions of 812x422, their
-answers have 64 tokens, and a page's text is made up of words of the samples, about 1,500 tokens: see
-benchmarks/whole_graph/grid_engines.py. Without them the profile's own engines read the pages.
+answers have 64 tokens, and a page's text consists of words from the samples, about 1,500 tokens: see
+benchmarks/whole_graph/grid_engines.py. Without random weights, the profile's own engines read the pages.
 
-Activity is the busy share of the cards by NVML, read ten times a second; on a machine without a card, of the cores.
+Activity is the busy share of the cards by NVML, read ten times a second, or of the cores on a machine without a card.
 """
 
 import argparse
@@ -70,12 +70,12 @@ from resources.vllm.supervisor.server_state import Phase
 
 WARM_UP_PAGES = 48
 _GRACE = 20.0
-"""Seconds in which a command that is stopped ends."""
+"""Seconds for a stopped command to end."""
 
 
 @dataclass
 class Benchmark:
-    """The benchmark on this machine: what was asked for, and what has been measured so far."""
+    """The benchmark on this machine: its arguments, and the measurements so far."""
 
     arguments: argparse.Namespace
     cases: Sequence[Case]
@@ -85,7 +85,7 @@ class Benchmark:
     console: Console = field(default_factory=lambda: Console(width=190, highlight=False))
     measured: list[Measured] = field(default_factory=list)
     own: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """By stage, pages a second by itself each time that it was measured."""
+    """The pages a second of each stage by itself, once per measurement."""
 
     @property
     def by_itself(self) -> dict[str, float]:
@@ -97,11 +97,11 @@ class Benchmark:
 
     @cached_property
     def environment(self) -> dict[str, str]:
-        """Return the environment of every command: this checkout first on the path, random weights."""
+        """Return the commands' environment: this checkout first in the path, and random weights."""
         plugin = write_plugin(self.work / "plugin")
         path = [str(ROOT), str(plugin), *filter(None, [os.environ.get("PYTHONPATH")])]
         kept = {name: text for name, text in os.environ.items() if not name.startswith("KOPUB_")}
-        # Its servers are its own: nobody else's are stopped, and they end with it.
+        # It has its own servers, so that it stops nobody else's, and they end with it.
         return {**kept, "PYTHONPATH": os.pathsep.join(path), "KOPUB_RUNTIME": str(self.work / "runtime")}
 
     @cached_property
@@ -118,7 +118,7 @@ class Benchmark:
         return make_home(self.work / name, profile, self.arguments.source, pages, shards, self.environment)
 
     def run(self, number: int, case: Case) -> None:
-        """Measure one case, and say so."""
+        """Measure one case, with a message."""
         label = f"{number:02d}_{case.name.replace('/', '_')}"
         if case.base == "own":
             self.run_own(label, case)
@@ -155,7 +155,7 @@ class Benchmark:
         )
 
     def materialize(self, home: Home, selections: Sequence[str], name: str) -> list[int]:
-        """Run one command for each selection, all at once; their statuses."""
+        """Run a command for each selection, all at once, and return their statuses."""
         keys = f"{home.keys[0]}...{home.keys[-1]}"
         running = []
         for number, chosen in enumerate(selections):
@@ -179,7 +179,7 @@ class Benchmark:
         return statuses
 
     def wait(self, process: "subprocess.Popen[bytes]") -> int:
-        """Wait until a command ends; stop it when the time is up."""
+        """Wait until a command ends, or stop it when the time is up."""
         try:
             return process.wait(max(1.0, self.seconds_left))
         except subprocess.TimeoutExpired:
@@ -217,7 +217,7 @@ class Benchmark:
             self.show(measured)
 
     def show(self, measured: Measured) -> None:
-        """Print what a case gave and write everything so far."""
+        """Print the results of a case, and write all results so far."""
         console_tables(measured, self.by_itself, self.console)
         sections = [html_section(each, self.by_itself) for each in self.measured]
         (self.out / "whole_graph.html").write_text(render("The whole graph", sections), "utf-8")
@@ -232,7 +232,7 @@ class Benchmark:
 
 
 def stages_in(home: Home, case: Case) -> list[Any]:
-    """The stages of the measured runs of a home, by the time of their start."""
+    """Return the stages of the measured runs of a home, by start time."""
     import dagster as dg
 
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
@@ -241,7 +241,7 @@ def stages_in(home: Home, case: Case) -> list[Any]:
 
 
 def server_keys(settings: Settings) -> dict[str, str]:
-    """The key of the server behind each asset that has one."""
+    """Return the key of the server of each asset that has one."""
     keys = {}
     for name, asset in GRAPH.by_name.items():
         engine = settings.resources.get(asset.engine_section or "")
@@ -251,7 +251,7 @@ def server_keys(settings: Settings) -> dict[str, str]:
 
 
 def cards_of(settings: Settings) -> list[str] | None:
-    """The cards that the servers of the settings use; None for all of the machine where there is no server."""
+    """Return the cards that the servers use; None, for all cards, without a server."""
     engines = (settings.layout, settings.recognition, settings.embedding)
     return sorted({card for engine in engines for card in engine.cards}) or None
 
@@ -298,7 +298,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     (work / "runtime").mkdir(mode=0o700, exist_ok=True)
     benchmark = Benchmark(arguments, cases, out, work)
-    # This process reads profiles and asks servers as the commands do.
+    # This process reads profiles and queries servers in the same way as the commands.
     sys.path[:0] = [str(work / "plugin")]
     os.environ["KOPUB_RUNTIME"] = benchmark.environment["KOPUB_RUNTIME"]
     try:

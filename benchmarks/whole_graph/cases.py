@@ -1,4 +1,4 @@
-"""The cases of the benchmark of the whole graph: what is run, on how many pages, with which servers. Pure."""
+"""The cases of the whole graph's benchmark: assets, pages and servers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,8 @@ ALONE = frozenset({"layout_regions", _OCR, "corpus_image_embeddings", "corpus_te
 class Case:
     """One case: a command for each of `selections`, all at once.
 
-    `before` is made first and not measured; `cold` stops all servers before; `share` is of the pages that were asked
-    for; `changes` are of the profile by dotted key.
+    `before` is made first and not measured; `cold` stops all servers before; `share` is the share of the requested
+    pages; `changes` are the changes of the profile by dotted key.
     """
 
     name: str
@@ -56,7 +56,7 @@ CASES: Mapping[str, Case] = {
             "two_gpus",
             (_OCR,),
             _PAGES,
-            # Replicas and requests in flight follow the cards.
+            # Replicas and requests in flight follow from the number of cards.
             changes={"recognition.server.gpus": [0, 1], "recognition.processes": 8},
         ),
         Case("own", "own", ()),
@@ -65,7 +65,10 @@ CASES: Mapping[str, Case] = {
 
 
 def case_of(text: str, shards: int) -> Case:
-    """The case that `NAME` or `NAME+KEY=VALUE+...` means, in so many shards unless it has a number of its own."""
+    """Return the case of `NAME` or `NAME+KEY=VALUE+...`.
+
+    It has `shards` shards, unless it has its own number.
+    """
     base, *changes = text.split("+")
     if base not in CASES:
         raise SystemExit(f"there is no case {base!r}: choose of {', '.join(CASES)}")

@@ -1,7 +1,7 @@
-"""Engines for random weights: the model does all its work, and what it would have found is put in its place.
+"""Engines for random weights: the model does all its work, but results are replaced.
 
-Random weights find no sensible regions and read no text. These engines run the network and the server as the real
-ones do, and return a grid of regions and made-up texts, so that every later stage has as much to do as on real pages.
+Random weights find no sensible regions and read no text. These engines run the network and the server like the real
+ones, and return a grid of regions and made-up texts, so that every later stage has as much to do as on real pages.
 """
 
 import random
@@ -20,9 +20,9 @@ from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
 
 MEAN_CROP = (812, 422)
-"""Width and height of the mean region of SDS KoPub, at 300 dpi."""
+"""Width and height of the mean region of SDS KoPub in pixels, at 300 dpi."""
 CHARACTERS = 290
-"""Of the text of a region: eight of them make about 1,500 tokens of Korean and English."""
+"""Characters of a region's text: eight regions have about 1,500 tokens of Korean and English."""
 ENTRY_POINTS = {
     "kopub.layout": {"grid": "benchmarks.whole_graph.grid_engines:GridLayout"},
     "kopub.recognition": {"made_up_texts": "benchmarks.whole_graph.grid_engines:MadeUpTexts"},
@@ -30,14 +30,14 @@ ENTRY_POINTS = {
 
 
 def grid(crop: tuple[int, int] = MEAN_CROP) -> list[Region]:
-    """Eight regions of one size on a page of 2480x3508, at places that are no whole pixels."""
+    """Return eight regions of one size on a page of 2480x3508, at fractional pixels."""
     width, height = crop
     places = [(120.4 + column * 1150, 150.3 + row * 800) for row in range(4) for column in range(2)]
     return [Region(at, "text", Task.TEXT, 0.9, (x, y, x + width, y + height)) for at, (x, y) in enumerate(places)]
 
 
 class GridLayout(PPDocLayout):
-    """PP-DocLayoutV3 with its post-processing, whose regions are then those of `grid`."""
+    """PP-DocLayoutV3 with its post-processing, whose regions are replaced by `grid`."""
 
     def _stream(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         for layout in super()._stream(pages):
@@ -46,7 +46,7 @@ class GridLayout(PPDocLayout):
 
 
 class MadeUpTexts(GlmOcrRecognizer):
-    """GLM-OCR whose answers are replaced by words of the sample pages, the same for the same region."""
+    """GLM-OCR whose answers are replaced by sample words, constant for a region."""
 
     characters: int = Field(default=CHARACTERS, ge=1, description="Of the text of each region.")
 
@@ -63,7 +63,7 @@ class MadeUpTexts(GlmOcrRecognizer):
 
 
 def made_up_text(seed: str, characters: int) -> str:
-    """Words of the sample pages, at random, of so many characters."""
+    """Return random words of the sample pages, with about `characters` characters."""
     chosen, length, words = [], 0, _words()
     generator = random.Random(seed)
     while length < characters:

@@ -1,4 +1,4 @@
-"""The setup of the benchmark of the whole graph: pages, homes, profile, engines with random weights."""
+"""The setup of the whole graph's benchmark: pages, homes, profile and engines."""
 
 import json
 import os
@@ -26,17 +26,16 @@ from resources.pages.indexing import index
 from resources.pages.page import Page
 
 OWN_PAGES = 640
-"""For what each stage does by itself: a lasting rate takes three times the requests in flight, 192 for vectors of
-`h200`."""
+"""Pages for each stage by itself: sustained rates take three times the requests in flight, 192 for `h200`'s vectors."""
 _ROWS = 32
-"""Pages of one batch of a shard, as `datasets` writes large images."""
+"""Pages in one batch of a shard, as in `datasets` files with large images."""
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _SCHEMA = pa.schema([("id", pa.string()), ("image", _IMAGE), ("license", pa.string())])
 
 
 @dataclass(frozen=True)
 class Home:
-    """A home of the platform with one of Dagster and a corpus that is indexed."""
+    """A home of the platform, with a Dagster home and an indexed corpus."""
 
     folder: Path
     profile: Path
@@ -53,9 +52,9 @@ class Home:
 
 
 def unique_pages(source: Path, name: str, count: int) -> Iterator[Page]:
-    """Copies of the pages of `source` with a stamp of noise in each region of the grid, so that no crop equals another.
+    """Yield copies of `source`'s pages with noise in each region, so that crops are unique.
 
-    The stamps depend on `name` and the number of the page alone.
+    The noise only depends on `name` and the number of the page.
     """
     import cv2
 
@@ -68,7 +67,7 @@ def unique_pages(source: Path, name: str, count: int) -> Iterator[Page]:
             x, y = int(region.bbox[0]) + 2, int(region.bbox[1]) + 2
             patch = image[y : y + 8, x : x + 8]
             patch[:] = rng.integers(0, 256, patch.shape, np.uint8)
-        # The encoder's own settings take a third of the time of every other, at twice the size.
+        # The encoder's default settings take a third of the time of any other, at twice the size.
         return Page(f"{name}_{number + 1}", cv2.imencode(".png", image)[1].tobytes())
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -78,7 +77,7 @@ def unique_pages(source: Path, name: str, count: int) -> Iterator[Page]:
 
 
 def write_corpus(folder: Path, pages: Iterator[Page], count: int, shards: int) -> Path:
-    """`count` pages in so many Arrow shards of equal size."""
+    """Write `count` pages into `shards` Arrow shards of equal size."""
     folder.mkdir(parents=True)
     size = -(-count // shards)
     for shard in range(shards):
@@ -97,7 +96,7 @@ def write_corpus(folder: Path, pages: Iterator[Page], count: int, shards: int) -
 def make_home(
     folder: Path, profile: Path, source: Path, pages: int, shards: int, environment: Mapping[str, str]
 ) -> Home:
-    """A fresh home with `pages` unique pages in so many shards, indexed."""
+    """Make a new home with `pages` unique pages in `shards` shards, indexed."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "dagster").mkdir(parents=True)
     shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", folder / "dagster")
@@ -110,7 +109,10 @@ def make_home(
 
 
 def write_plugin(folder: Path) -> Path:
-    """A folder for PYTHONPATH that makes the engines for random weights known, as an installed package would."""
+    """Write a folder for PYTHONPATH that registers the engines for random weights.
+
+    It works like an installed package.
+    """
     package = folder / "kopub_whole_graph-1.dist-info"
     package.mkdir(parents=True, exist_ok=True)
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub-whole-graph\nVersion: 1\n", "utf-8")
@@ -123,7 +125,7 @@ def write_plugin(folder: Path) -> Path:
 
 
 def written_profile(path: Path, name: str, random: Mapping[str, str], changes: Mapping[str, Any]) -> Path:
-    """The profile `name` with random weights and changes, as a file; see `changed`."""
+    """Write the profile `name` with random weights and changes; see `changed`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     profile = changed(find_profile(name).sections, random, changes)
     path.write_text(yaml.safe_dump(profile, sort_keys=False, allow_unicode=True), "utf-8")
@@ -131,9 +133,10 @@ def written_profile(path: Path, name: str, random: Mapping[str, str], changes: M
 
 
 def changed(profile: Mapping[Any, Any], random: Mapping[str, str], changes: Mapping[str, Any]) -> dict[Any, Any]:
-    """A profile whose sections in `random` use the folder there without weights, and with `changes` by dotted key.
+    """Return a profile with random weights for the sections in `random`, and `changes`.
 
-    A key that ends in `+` adds to the list that is there.
+    `random` gives the model folder, without weights, by section. `changes` are by dotted key; a key that ends in `+`
+    adds to the existing list.
     """
     profile = deepcopy(dict(profile))
     for section, folder in random.items():
@@ -145,7 +148,7 @@ def changed(profile: Mapping[Any, Any], random: Mapping[str, str], changes: Mapp
         server = values["server"]
         server |= {"model": folder, "extra_flags": [*server.get("extra_flags", []), "--load-format=dummy"]}
         if section == "recognition":
-            # Answers of random weights never end by themselves, and no retry makes them better.
+            # Answers from random weights never end by themselves, and retries do not improve them.
             values |= {"engine": "made_up_texts", "tries": 1, "sampling": {"ignore_eos": True, "max_tokens": 64}}
     for key, value in changes.items():
         *path, last = key.removesuffix("+").split(".")
@@ -157,7 +160,10 @@ def changed(profile: Mapping[Any, Any], random: Mapping[str, str], changes: Mapp
 
 
 def layout_weights(folder: Path, environment: Mapping[str, str]) -> Path:
-    """The layout network at its real size with random weights; made in a process that gives its GPU memory back."""
+    """Return the layout network at its real size with random weights.
+
+    It is made in a process of its own, which frees its GPU memory.
+    """
     if not (folder / "config.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         code = (
@@ -169,7 +175,7 @@ def layout_weights(folder: Path, environment: Mapping[str, str]) -> Path:
 
 
 def parsed_value(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE` with a YAML value."""
+    """Return the key and the YAML value of `KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not equals:
         raise SystemExit(f"{text!r} is no setting: write KEY=VALUE")

@@ -1,9 +1,9 @@
-"""Measure the pages a second of each stage alone, with its server warm, as JSON into a file.
+"""Measure the pages a second of each stage alone, with a warm server, as JSON.
 
     KOPUB_PROFILE=... python -m benchmarks.whole_graph.stage_rates --pages N OUT.json
 
-Of a stage whose model is on a server it is what the server gives to requests that were made beforehand. Of every
-other it is the engine alone, without Dagster and the store. The first and the last of the work are left out.
+For a stage with its model on a server, it is the server's rate for requests made beforehand. For every other stage, it
+is the rate of the engine alone, without Dagster and the store. The first and the last part of the work are left out.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from resources.profiling.timeline import steady_rate
 
 
 def alone(made: Iterable[Any]) -> float:
-    """Results a second of an engine, without the first and the last."""
+    """Return an engine's results a second, without the first and the last."""
     counts = [(time.monotonic(), 0.0)]
     counts += [(time.monotonic(), float(count)) for count, _ in enumerate(made, start=1)]
     return steady_rate(counts) or len(counts) / max(1e-9, time.monotonic() - counts[0][0])
 
 
 def layout_rate(settings: Settings, pages: Sequence[Page]) -> tuple[float, dict[str, Sequence[Region]]]:
-    """Pages a second once the model runs, and the regions of the pages."""
+    """Return the pages a second once the model runs, and the regions of the pages."""
     first = max(1, getattr(settings.layout, "batch_size", 1))
     list(settings.layout.detect(pages[:first]))
     found: dict[str, Sequence[Region]] = {}
@@ -42,7 +42,7 @@ def layout_rate(settings: Settings, pages: Sequence[Page]) -> tuple[float, dict[
     for layout in settings.layout.detect(Page(page.page_id, page.data) for page in pages):
         found[layout.page_id] = layout.regions
         stamps.append(time.monotonic())
-    # Pages come a batch at a time: from the end of the first one to the end of the last.
+    # Pages come in batches, so the time is from the end of the first batch to the end of the last.
     begin = min(first, len(stamps)) - 1
     seconds = stamps[-1] - stamps[begin]
     return ((len(stamps) - 1 - begin) / seconds if seconds else 0.0), found
@@ -52,7 +52,7 @@ def recognition_rate(settings: Settings, pages: Sequence[Page], regions: dict[st
     engine: Any = settings.recognition
     work = [(page, list(regions[page.page_id])) for page in pages]
     if hasattr(engine, "server"):
-        # The room that an answer has where its length is not fixed.
+        # This is the limit of an answer if its length is not fixed.
         sampling = {"max_tokens": 4096, **engine.sampling}
         jobs = ready_made(work, engine, sampling)
         rate = recognition_ceiling(jobs, engine.server, engine.slots, engine.processes)
@@ -94,12 +94,15 @@ def text_vector_rate(settings: Settings, texts: Sequence[str]) -> float:
 
 
 def _with_requests(engine: Any) -> Any:
-    """An engine whose number of requests in flight is written out; profiles may leave it to the engine."""
+    """Return an engine with an explicit number of requests in flight.
+
+    Profiles may leave the number to the engine.
+    """
     return engine.model_copy(update={"in_flight": engine.slots})
 
 
 def page_of_text(seed: str, characters: int) -> str:
-    """A text as `parsed_texts` has it of a page whose regions have texts of so many characters."""
+    """Return a page's text as in `parsed_texts`, with `characters` characters a region."""
     return "\n\n".join(made_up_text(f"{seed} {region.index}", characters) for region in grid())
 
 
@@ -120,7 +123,7 @@ def main() -> None:
             started = time.monotonic()
             rates[asset] = rate()
             print(f"{asset}: {rates[asset]:.2f} pages/s by itself ({time.monotonic() - started:.0f} s)", flush=True)
-            # After each, so that what was measured stands if time runs out.
+            # The file is written after each stage, so that results are kept if time runs out.
             arguments.out.write_text(json.dumps(rates), "utf-8")
 
     def layout() -> float:

@@ -1,4 +1,4 @@
-"""The report of the benchmark of the whole graph: a table of stages a case, sentences, JSON."""
+"""The report of the whole graph's benchmark: a table per case, sentences, JSON."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ _STAGES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """One case: its report, what was observed, and the keys of the servers by asset."""
+    """A measured case: its report, the observations, and the servers' keys by asset."""
 
     case: Case
     pages: int
@@ -32,12 +32,12 @@ class Measured:
 
     @property
     def pages_per_second(self) -> float:
-        """Return pages a second from the start of the command to its end."""
+        """Return the pages a second from the command's start to its end."""
         return self.pages / self.run.span.seconds
 
     @property
     def stages_per_second(self) -> float:
-        """Return pages a second from the start of the first stage to the end of the command."""
+        """Return the pages a second from the first stage's start to the command's end."""
         return self.pages / max(1e-9, self.run.span.seconds - self.run.loading)
 
 
@@ -60,7 +60,7 @@ def html_section(measured: Measured, own: Mapping[str, float]) -> RunSection:
 
 
 def comparisons(cases: Sequence[Measured]) -> list[str]:
-    """Cases against those that they are variants of."""
+    """Return lines that compare cases with the cases that they are variants of."""
     lines = []
     by_name = {each.case.name: each for each in cases}
     for each in cases:
@@ -80,7 +80,7 @@ def comparisons(cases: Sequence[Measured]) -> list[str]:
 
 
 def figures(measured: Measured) -> dict[str, Any]:
-    """A case as JSON values."""
+    """Return a case as JSON values."""
     run, began = measured.run, measured.run.span.start
     return {
         "case": measured.case.name,
@@ -177,7 +177,7 @@ def _lines(measured: Measured) -> list[str]:
 
 
 def _moments(measured: Measured) -> dict[str, float]:
-    """Seconds from the command to what a user waits for."""
+    """Return the seconds from the command's start to the events that a user waits for."""
     began, moments = measured.run.span.start, {}
     for each in measured.run.stages[:1]:
         moments["the first stage"] = each.stage.span.start - began
@@ -187,7 +187,7 @@ def _moments(measured: Measured) -> dict[str, float]:
         for start in history.starts:
             moments[f"the start of the server of {name}"] = start.start - began
             moments[f"the server of {name} up"] = start.end - began
-        # The requests that tell whether a server is ready come before the first look at it.
+        # The requests that check whether a server is ready come before the first observation.
         answered = first_growth(history.requests)
         if answered is not None and key in used:
             moments[f"the first answer of the server of {name}"] = answered - began
