@@ -112,7 +112,7 @@ class _Page:
 class Reading:
     """Files that are read in parts of a few pages.
 
-    Each part has its own home below a temporary folder. `pages` is the number of pages to read, and `left_out` lists what
+    Each part has its own home below a temporary folder. `pages` is the number of pages to read, `left_out` lists what
     becomes no page. The results exist until `close`.
     """
 
