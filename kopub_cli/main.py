@@ -99,7 +99,7 @@ app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
 
 
 def main() -> None:
-    """Run the command, reporting errors that a person can correct in one line."""
+    """Run the command; an error that a person can correct is reported in one line."""
     _open_closed_streams()
     load_dotenv(_ENV)
     for stream in (sys.stdout, sys.stderr):

@@ -162,7 +162,10 @@ _PATIENCE = 2.0
 
 
 class WordLoader:
-    """A thread that finds the words for a `searcher`; threads may share it."""
+    """A loader of the words for a `searcher`, in a thread of its own.
+
+    Threads may share it.
+    """
 
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher

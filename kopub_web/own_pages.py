@@ -20,7 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Names of this machine for itself; any other name is a foreign site's that was made to resolve to here."""
+"""Names of this machine for itself; any other name is a foreign site's, made to resolve to this machine."""
 _ASKS_FIRST = ("application/json", "application/graphql")
 """Content types that a browser only sends to another origin after an OPTIONS request, which is refused."""
 _OWN_PAGES_ONLY = ((b"x-frame-options", b"SAMEORIGIN"), (b"cross-origin-resource-policy", b"same-origin"))
@@ -120,7 +120,7 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
 
 
 class ForeignRequest(KopubError):
-    """The error that a request is not from a form of this room."""
+    """The error of a request from no form of this room, or without its token."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ _NUMBER = r"\d[\d,]*(?:\.\d+)?"
 
 
 class Texts:
-    """The texts of one language, with a variant per plural form for texts that count."""
+    """The texts of one language; those with a count have variants by plural form."""
 
     def __init__(self, language: str, texts: Mapping[str, Any]) -> None:
         self.language = language

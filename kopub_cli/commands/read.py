@@ -170,7 +170,7 @@ class _Tables:
 def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
     """Write documents and pictures into a folder, or print the documents.
 
-    In print, words replace the pictures.
+    In printed documents, words replace the pictures.
     """
     from resources.documents.export import write_documents
     from resources.documents.markdown import document_markdown

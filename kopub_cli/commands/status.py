@@ -209,7 +209,7 @@ class _AssetStatus:
 def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
     """Yield the differences between the release folder and its lists.
 
-    A release at a URL is not compared.
+    Nothing is compared for a release at a URL, or before the first release.
     """
     from resources.release.files import differences
     from resources.store.corpus_tables import RELEASED_FILES
