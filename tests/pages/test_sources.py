@@ -680,7 +680,7 @@ def test_keys_cannot_be_made_up(tmp_path: Path) -> None:
 def test_an_unknown_shard(tmp_path: Path) -> None:
     corpus = Corpus(home=str(indexed(tmp_path, pages("a_1"))))
     for read in (corpus.queries, lambda key: list(corpus.rows(key))):
-        with pytest.raises(SourceError, match="there is no shard_07"):
+        with pytest.raises(SourceError, match="there is no shard shard_07"):
             read("shard_07")
 
 
