@@ -137,7 +137,7 @@ class Reading:
             self._pool = self._processes.enter_context(DocumentPool())
             counts = list(zip(found, self._pool.count(file.path for file in found), strict=True))
             self._pages = [page for file, count in counts for page in _chosen(file, count, wanted)]
-            self.left_out = [
+            self.left_out: list[LeftOut] = [
                 LeftOut(file.path, file.name, reason)
                 for file, count in counts
                 if isinstance(count, PageCount)
