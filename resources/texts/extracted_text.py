@@ -78,7 +78,7 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
         return
     text = "\n".join(clean(word.text) for word in layer.words)
     broken = sum(map(is_broken, text.replace("\n", "")))
-    unmapped = _characters(layer, Mark.UNMAPPED)
+    unmapped = layer.marked(Mark.UNMAPPED)
     cids = sum(map(len, _CID.findall(text)))
     nameless = _share(max(broken, unmapped, cids), characters)
     if nameless >= _MOST_BROKEN:
@@ -86,11 +86,11 @@ def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
     outside = _share(layer.outside, characters + layer.outside)
     if outside >= _MOST_OUTSIDE:
         yield f"{outside:.0%} of its characters lie outside of the page"
-    bare = _share(_characters(layer, Mark.NO_INK), characters)
+    bare = _share(layer.marked(Mark.NO_INK), characters)
     if bare >= _MOST_WITHOUT_INK:
         yield f"{bare:.0%} of its characters stand where nothing is printed"
     if layer.is_of_scan:
-        invisible = _characters(layer, Mark.INVISIBLE) / characters
+        invisible = layer.marked(Mark.INVISIBLE) / characters
         yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
     found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
     if total(found) >= DOUBTFUL:
@@ -115,10 +115,6 @@ def _implausible(text: str) -> Iterator[str]:
 def _as_page(layer: TextLayer) -> str:
     """Return the words with the blanks and line ends of the PDF."""
     return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
-
-
-def _characters(layer: TextLayer, mark: Mark) -> int:
-    return sum(len(word.text) for word in layer.words if word.marks & mark)
 
 
 def _share(part: int, whole: int) -> float:

@@ -85,11 +85,14 @@ class TextLayer:
         """Number of characters in all words."""
         return sum(len(word.text) for word in self.words)
 
+    def marked(self, mark: Mark) -> int:
+        """Return the number of characters in words with a mark."""
+        return sum(len(word.text) for word in self.words if word.marks & mark)
+
     @property
     def is_of_scan(self) -> bool:
-        """Whether most of it is invisible, as text that OCR lays over a scan is."""
-        invisible = sum(len(word.text) for word in self.words if word.marks & Mark.INVISIBLE)
-        return invisible >= max(_FEWEST_INVISIBLE, _MOST_INVISIBLE * self.characters)
+        """True if most of it is invisible, like text that OCR lays over a scan."""
+        return self.marked(Mark.INVISIBLE) >= max(_FEWEST_INVISIBLE, _MOST_INVISIBLE * self.characters)
 
     def to_json(self) -> str:
         """Return the layer as it is stored."""
