@@ -96,7 +96,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How a table's row was made: engine, model, parameters and run.
+    """The making of a table's row: its engine, model, parameters and run.
 
     None stands for what was not recorded.
     """

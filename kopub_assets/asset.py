@@ -150,7 +150,7 @@ class ShardAsset(ABC):
 
     @cached_property
     def made_with(self) -> str:
-        """What determines a row besides its inputs: code version, engine recipes and settings, as JSON."""
+        """The code version, engine recipes and settings that determine a row, as JSON."""
         engines = [engine.recipe() for engine in self.engines]
         settings = {"settings": dict(self.settings)} if self.settings else {}
         return canonical_json({"version": self.code_version.number, "engines": engines, **settings})
@@ -268,7 +268,7 @@ class RowTable(ShardAsset):
 
     @property
     def spans_shards(self) -> bool:
-        """Whether one call may be given the rows of several shards; see `Engine.spans_shards`."""
+        """True if one call may be given the rows of several shards; see `Engine.spans_shards`."""
         return False
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:

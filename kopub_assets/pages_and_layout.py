@@ -68,7 +68,7 @@ class RawPages(RowTable):
 
     @property
     def sets_upright(self) -> bool:
-        """Whether pages are set upright.
+        """True if pages are set upright.
 
         They are not if the layout is known beforehand, because its boxes refer to the pages as they came.
         """

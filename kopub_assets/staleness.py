@@ -20,7 +20,7 @@ _VALUE_WIDTH = 60
 
 
 class Standing(StrEnum):
-    """How a table compares with what would be made now."""
+    """The state of a table, compared with what would be made now."""
 
     CURRENT = "current"
     STALE = "stale"

@@ -89,7 +89,7 @@ class JudgedAnswer:
 
     @property
     def may_gain(self) -> bool:
-        """Whether a retry may read more."""
+        """True if a retry may read more."""
         defect = self.answer.defect
         return bool(self.problems or self.lacking) and (defect is None or defect.problem not in _REFUSALS)
 

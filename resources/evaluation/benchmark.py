@@ -281,7 +281,7 @@ class SampleReading:
 
     @property
     def lost(self) -> bool:
-        """Whether the sample has the worst score: it failed, was quarantined or is missing."""
+        """True if the sample has the worst score: it failed, was quarantined or is missing."""
         return self.state is None or self.state in LOST
 
     @property

@@ -126,7 +126,7 @@ class BlockPrint:
 
     @property
     def has_signs(self) -> bool:
-        """Whether there is a sign that occurs in formulas but not in text.
+        """True if there is a sign that occurs in formulas but not in text.
 
         A drawing, whose shapes are mostly mere strokes, does not count.
         """
@@ -136,7 +136,7 @@ class BlockPrint:
 
     @cached_property
     def is_prose(self) -> bool:
-        """Whether this is text or code, whatever signs it contains."""
+        """True if this is text or code, whatever signs it contains."""
         # The digits of an equation number are as close as the letters of a word, so they do not count.
         columns = [box for box in self._columns() if not any(box.inside(number) for number in self.numbers)]
         runs = _runs_of(columns, 0.13 * self.em)

@@ -30,7 +30,7 @@ _INLINE_SHARED = 0.5
 
 
 class Containment(StrEnum):
-    """Which box is dropped if one is inside another."""
+    """The box that is dropped if one is inside another."""
 
     LARGE = "large"
     """Boxes inside a box of this label are dropped."""
