@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet
 
@@ -27,6 +28,7 @@ from resources.layout.pp_doclayout.detector import PPDocLayout
 from resources.layout.pp_doclayout.process import ModelProcess
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.states import State
+from resources.store import append_log
 from resources.store.schemas import OCR_RESULTS
 from resources.store.table_store import ShardStore
 from resources.vllm.client import worker_pool
@@ -133,23 +135,33 @@ def test_a_shard_is_published_as_soon_as_it_is_complete(tmp_path: Path, last: st
         assert recognize(platform).success
 
 
-def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: Path):
+def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Here every look at the clock is a second after the one before, so a flush is due 100 s after the last."""
+    seconds = 0
+
+    def clock() -> int:
+        nonlocal seconds
+        seconds += 1
+        return seconds
+
+    monkeypatch.setattr(append_log, "time", SimpleNamespace(monotonic=clock, time_ns=time.time_ns))
     platform = Platform.of(tmp_path, [drawn("a_1", "a_2", "c_1"), drawn("b_1", "b_2")])
     assert platform.run(BEFORE, last="shard_01").success
-    asked: list[float] = []
+
+    def written() -> int:
+        return platform.store.journal("ocr_results", "shard_00", OCR_RESULTS).rows().num_rows
 
     def later() -> bool:
-        """Three seconds after both were asked for, however long the run took to come to that."""
-        if not asked and {"a_1", "a_2"} <= set(pages_of(double)):
-            asked.append(time.monotonic())
-        return bool(asked) and time.monotonic() > asked[0] + 3
+        """The first row is written, the second has had half a second to come, and an hour has gone by."""
+        nonlocal seconds
+        looks.append(written() > 0)
+        if sum(looks) == 50:
+            seconds += 3600
+        return sum(looks) >= 50
 
-    def both_are_written() -> bool:
-        return platform.store.journal("ocr_results", "shard_00", OCR_RESULTS).rows().num_rows == 2
-
-    held = {"c_1": both_are_written, "b_1": later}
-    with HttpDouble() as double:
-        double.reply = answers(**held)
+    looks: list[bool] = []
+    held = {"c_1": lambda: written() == 2, "b_1": later}
+    with HttpDouble(answers(**held)) as double:
         platform.engines["recognition"] = reader(double.url, in_flight=8)
         assert recognize(platform).success
 
