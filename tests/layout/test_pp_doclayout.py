@@ -35,6 +35,7 @@ from resources.parallel import SWITCH_INTERVAL  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
 from tests.support.layouts import assert_alike, by_id  # noqa: E402
+from tests.support.waiting import SOON  # noqa: E402
 
 if TYPE_CHECKING:
     from resources.layout.pp_doclayout.network import RawOutputs
@@ -298,7 +299,7 @@ def test_pages_are_decoded_while_the_model_runs(
         return prepare(page, gpu_jpeg)
 
     def waiting(raw: "RawOutputs") -> "RawOutputs":
-        assert ahead.wait(5), "decoding waited for the model"
+        assert ahead.wait(SOON), "decoding waited for the model"
         return raw
 
     monkeypatch.setattr(detector, "prepare", counting)
@@ -752,7 +753,7 @@ class SlowLoad:
         monkeypatch.setattr(pp_network, "load", self._waiting)
 
     def _waiting(self, repo: str, revision: str) -> Any:
-        assert self.go_on.wait(20), "nobody let loading go on"
+        assert self.go_on.wait(SOON), "nobody let loading go on"
         return self._load(repo, revision)
 
 
@@ -786,7 +787,7 @@ def test_pages_are_decoded_while_the_model_is_loaded_and_no_more_than_may_wait(
     thread = threading.Thread(target=lambda: layouts.extend(resource.detect(pages())))
     thread.start()
     try:
-        assert all_decoded.wait(10), f"{len(decoded)} pages were decoded"
+        assert all_decoded.wait(SOON), f"{len(decoded)} pages were decoded"
         thread.join(0.1)
         assert len(taken) == most
         assert not layouts
@@ -845,7 +846,7 @@ def test_nobody_waits_for_a_model_that_is_not_needed_after_all(
     resource.release()
     assert not closed.is_set()
     loading.go_on.set()
-    assert closed.wait(60)
+    assert closed.wait(SOON)
 
 
 def test_missing_weights_say_how_to_get_them(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -942,7 +943,7 @@ def test_replicas_work_at_the_same_time(make: Callable[..., PPDocLayout], monkey
     both = threading.Barrier(2)
 
     def meet(raw: "RawOutputs") -> "RawOutputs":
-        both.wait(20)
+        both.wait(SOON)
         return raw
 
     spoil(monkeypatch, meet)

@@ -26,6 +26,7 @@ from resources.release.verify import unproved, verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of
+from tests.support.waiting import SOON
 
 
 @pytest.fixture(autouse=True)
@@ -243,7 +244,7 @@ def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, mo
     monkeypatch.setattr(local, "write_parquet", slow)
     run = Thread(target=LocalRelease(folder=str(folder)).publish, args=("shard_01", page_tables(1, pages=5)))
     run.start()
-    assert half.wait(30)
+    assert half.wait(SOON)
     assert list(verify(folder, load=False)) == []
     verified.set()
     run.join()

@@ -17,6 +17,7 @@ from resources.config.settings import ROOT
 from tests.cli.test_cli import run
 from tests.search.test_search import made
 from tests.support.harness import Platform
+from tests.support.waiting import SOON
 
 pytestmark = pytest.mark.services
 
@@ -58,7 +59,7 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
         try:
             url, shown = server.stdout.readline().split()[0], server.stdout.readline()
             # It listens before it says so.
-            body = urlopen(f"{url}/search?q=%EB%B0%9D%EA%B8%B0", timeout=20).read().decode()
+            body = urlopen(f"{url}/search?q=%EB%B0%9D%EA%B8%B0", timeout=SOON).read().decode()
         finally:
             server.terminate()
     assert url.startswith("http://127.0.0.1:")
@@ -76,9 +77,9 @@ def test_the_address_that_it_says_is_answered(platform: Platform, host: str):
         assert server.stdout
         try:
             url, _ = server.stdout.readline().split()[0], server.stdout.readline()
-            own = urlopen(url, timeout=20).status
+            own = urlopen(url, timeout=SOON).status
             with pytest.raises(HTTPError) if host != "0.0.0.0" else nullcontext() as refused:
-                urlopen(Request(url, headers={"Host": "evil.example"}), timeout=20)
+                urlopen(Request(url, headers={"Host": "evil.example"}), timeout=SOON)
         finally:
             server.terminate()
         said = server.stdout.read()
@@ -101,7 +102,7 @@ def test_a_browser_is_opened_at_a_terminal_alone(platform: Platform, tmp_path: P
             while "2 documents" not in said:
                 said += os.read(terminal, 1000).decode()
             url = re.findall(r"http://\S+", said)[0]
-            urlopen(url, timeout=20).read()
+            urlopen(url, timeout=SOON).read()
         finally:
             server.terminate()
     os.close(terminal)

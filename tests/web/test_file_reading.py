@@ -20,6 +20,7 @@ from kopub_web.room import Room
 from tests.assets.test_cpu_profile import sample
 from tests.search.test_search import made, searcher
 from tests.support.harness import Platform
+from tests.support.waiting import SOON
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
@@ -137,7 +138,7 @@ def test_a_file_that_takes_too_long_is_given_up(platform: Platform):
     assert "it took more than 0 s" in followed(room).text
     assert reader.reading is not None
     assert reader.reading.process is not None
-    assert reader.reading.process.wait(20) is not None
+    assert reader.reading.process.wait(SOON) is not None
     reader.close()
 
 
