@@ -1,4 +1,4 @@
-"""No table is made from parents that do not belong together."""
+"""An asset is not made from parent tables that do not match each other."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.support.sources.corpora import page_image, pages
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Everything was made, then one page came with other bytes under the same id, and raw_pages saw it."""
+    """Return a built platform where raw_pages has since seen new bytes for one page."""
     platform = Platform.of(tmp_path_factory.mktemp("ancestors") / "home", [pages("a_1", "a_2"), pages("b_1")])
     assert platform.run(last="shard_01").success
     platform.reindex([[("a_1", page_image(99)), pages("a_1", "a_2")[1]], pages("b_1")])

@@ -1,4 +1,4 @@
-"""The blocking checks name what is wrong, and only that."""
+"""Blocking checks report what is wrong and nothing else."""
 
 from typing import Any
 

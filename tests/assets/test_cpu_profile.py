@@ -1,4 +1,4 @@
-"""The cpu profile as it ships, with figures: strips of a real page, a whole one, and pages of the oddest shapes."""
+"""The cpu profile as shipped, with figures, on real pages and pages of odd shapes."""
 
 import io
 import json
@@ -28,9 +28,9 @@ from tests.support.sources.corpora import page_image, query
 
 pytestmark = pytest.mark.slow
 FIGURES = "gimp-history26_3"
-"""A page of three figures, two of which have a caption."""
+"""A page with three figures, two of them with a caption."""
 STRIPS = ((840, 990), (1360, 1800), (2040, 2640))
-"""Rows of pixels of a page: titles, some text and the head of a table."""
+"""(top, bottom) in pixels of the titles, some text and the head of a table."""
 
 
 def strips_of(page_id: str) -> tuple[str, bytes]:
@@ -47,7 +47,7 @@ def strips_of(page_id: str) -> tuple[str, bytes]:
 
 
 def wide_page() -> bytes:
-    """The title of a real page, on one that is 20,000 px wide."""
+    """Return a page 20,000 px wide that holds the title of a real page."""
     title = Image.open(io.BytesIO(sample("install.ko_19")[1])).crop((350, 850, 1110, 970))
     page = Image.new("RGB", (20_000, 200), "white")
     page.paste(title, (400, 40))
@@ -188,7 +188,7 @@ def test_a_scan_is_read_or_doubted_whatever_was_done_to_it(tmp_path: Path):
 
 
 def _raster(size: tuple[int, int]) -> Image.Image:
-    """A photo in dots of black: the eye sees its greys, and OCR thousands of full stops."""
+    """Return a halftone photo, whose dots OCR takes for thousands of full stops."""
     greys = np.random.default_rng(0).random((18, 13)) * 255
     photo = np.asarray(Image.fromarray(greys.astype(np.uint8)).resize(size, Image.Resampling.BICUBIC))
     cell = np.kron([[0, 8, 2, 10], [12, 4, 14, 6], [3, 11, 1, 9], [15, 7, 13, 5]], np.ones((4, 4)))

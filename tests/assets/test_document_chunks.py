@@ -1,4 +1,4 @@
-"""Chunks of a corpus' documents: the same in export, package, table and release, made again where a page changed."""
+"""Document chunks are the same in export, package, table and release, and follow changed pages."""
 
 import json
 from pathlib import Path
@@ -27,14 +27,14 @@ HALF = "데비안 설치 프로그램은 임베디드 장치와 노트북 컴퓨
 REST = "장치를 지원한다."
 HEAD, FOOT, BELOW = (100, 60, 900, 300), (100, 800, 900, 880), (100, 890, 900, 960)
 PRINTS: dict[str, list[Print]] = {
-    # A paragraph that goes on over the page and into the next shard.
+    # A paragraph that continues on the next page and into the next shard.
     "a_1": [("paragraph_title", "제1장 개요", HEAD), ("text", HALF, FOOT)],
     "a_2": [("text", REST, HEAD), ("text", HALF, FOOT)],
     "a_3": [("text", REST, HEAD)],
-    # A picture stands between the two.
+    # A picture separates the two halves.
     "b_1": [("text", HALF, FOOT), ("image", "", BELOW)],
     "b_2": [("text", REST, HEAD)],
-    # Pages of no document, which do not go on.
+    # Pages of no document, so no paragraph continues from one to the other.
     "one": [("text", HALF, FOOT)],
     "two": [("text", REST, HEAD)],
     # A page that is lost, between two that are read.
@@ -69,13 +69,13 @@ def made(built: Prepared) -> Platform:
 
 
 def texts_of(platform: Platform) -> dict[str, list[str]]:
-    """The texts of the chunks in the tables, by document."""
+    """Return the chunk texts in the tables by document."""
     rows = [row for shard in ("shard_00", "shard_01") for row in platform.rows(ASSET, shard).values()]
     return {row["doc_id"]: [chunk["text"] for chunk in row["chunks"] or ()] for row in rows}
 
 
 def plan(platform: Platform) -> AssetPlan:
-    """Return what a run would make again of the asset."""
+    """Return what a run would recompute for the asset."""
     plans = survey(platform.resources(), FooterCache(platform.store), platform.graph).plans()
     return next(each for each in plans if each.asset == ASSET)
 

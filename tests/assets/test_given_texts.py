@@ -1,4 +1,4 @@
-"""A layout engine that reads: its texts are taken into `ocr_results`, and another `reread` reads them again."""
+"""Texts of a layout engine that reads go into `ocr_results`; `reread` has regions read again."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ TEXTS = "raw_pages,layout_regions,ocr_results,parsed_texts"
 
 
 class ReadingLayout(OneRegionLayout):
-    """Reads all regions of a page but the second one; the third is a table."""
+    """A layout engine that reads all regions but the second; the third is a table."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.reading", {1: "a double"})
 
@@ -67,7 +67,7 @@ def test_another_reread_makes_the_readings_and_what_follows_stale_and_nothing_el
     layouts, diary = platform.rows("layout_regions"), len(platform.diary("layout").pages)
     platform.engines["recognition"] = reader(platform, reread=["table"])
     surveyed = survey(platform.resources(), FooterCache(platform.store))
-    # Of two pages, the region without a text and the table that is to be read again.
+    # On each of the two pages: the region without a text, and the table to be reread.
     (plan,) = [plan for plan in surveyed.plans() if plan.asset == "ocr_results"]
     assert (plan.pages, plan.regions) == (2, 4)
     found = surveyed.standings

@@ -1,4 +1,4 @@
-"""The figures of the GPU in a materialization's metadata."""
+"""GPU figures in the metadata of a materialization."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.sources.corpora import pages
 
 
 class OnTheCard(OneRegionLayout):
-    """A layout engine that works on the first card."""
+    """A layout engine that runs on the first GPU."""
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def metadata(platform: Platform, asset: str) -> list[dict[str, Any]]:
     result = platform.run("raw_pages,layout_regions", "shard_00", "shard_01")
     assert result.success
     events = [event for event in result.get_asset_materialization_events() if event.step_key == asset]
-    # A shard is told when it is published, and once more at the end of the step.
+    # A shard is reported when it is published and again at the end of the step; the later event counts.
     found = {event.partition: event.step_materialization_data.materialization.metadata for event in events}
     return [{name: value.value for name, value in each.items()} for each in found.values()]
 

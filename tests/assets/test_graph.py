@@ -1,4 +1,4 @@
-"""The graph as Dagster sees it is the one that was agreed; `pytest tests/assets --write-graph` agrees on another."""
+"""Dagster's graph is the one in graph.json; `pytest tests/assets --write-graph` updates that file."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ AGREED = Path(__file__).with_name("graph.json")
 
 
 def described(assets: list[dg.AssetsDefinition | dg.AssetSpec]) -> dict[str, Any]:
-    """Everything about the assets that a user of the UI or of the tables relies on."""
+    """Return everything about the assets that users of the UI or the tables rely on."""
     shown = {
         spec.key.to_user_string(): {"off": (spec.description or "").partition("\n")[0], "kinds": sorted(spec.kinds)}
         for spec in assets

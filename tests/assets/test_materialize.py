@@ -1,4 +1,4 @@
-"""All assets through Dagster's front door: states, bad input, partial failure, resumption."""
+"""All assets run through Dagster: states, bad input, partial failure, resumption."""
 
 import sys
 import threading
@@ -42,7 +42,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture
 def built(prepared: Prepared) -> Platform:
-    """Both shards of all assets were made."""
+    """Return a platform where every asset has both of its shards."""
     return prepared.renewed()
 
 
@@ -281,7 +281,7 @@ def test_a_file_that_is_not_the_indexed_one_is_not_read(tmp_path: Path, became: 
     if became == "cut off":
         cut(file, len(whole) * 3 // 5)
     else:
-        # Pages of another document, in as many bytes.
+        # Other content of the same size.
         image = pages("a_1", "a_2", "a_3")[1][1] or b""
         file.write_bytes(whole.replace(image, image[:100] + image[:99:-1]))
         assert file.stat().st_size == len(whole)
@@ -356,7 +356,7 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
 
     assert platform.run("raw_pages", last="shard_01").success
     monkeypatch.setattr(PageReader, "page", noted)
-    # The preview of a made table reads a page too.
+    # The preview of the finished table would read a page too.
     monkeypatch.setattr(pages_and_layout, "first_page", lambda *_: dg.MetadataValue.md(""))
     assert platform.run("layout_regions", last="shard_01").success
     assert readers

@@ -1,4 +1,4 @@
-"""The counts of engines, page by page: in the ledger, in the UI, and in `kopub costs`."""
+"""Per-page counts of engines in the ledger, in the UI and in `kopub costs`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ TOKENS = {"a_1": 100, "a_2": 40, "b_1": 60}
 
 
 class CountingReader(Recognizer):
-    """Reads each page's two regions: the second at the retry, which fails on a_2."""
+    """A recognizer whose second region of a page needs a retry, which fails on a_2."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.counting", {1: "a double"})
     spans_shards: ClassVar[bool] = True
@@ -60,7 +60,7 @@ def test_a_run_is_summed_up_by_page(tmp_path: Path):
         "67 answer tokens a row (median 60, most 100); requests 9; answer tokens 200; retries 3; "
         "of them taken 2; loops 3; partial 1"
     )
-    # A run that computes nothing is no run of the ledger.
+    # A run that computes nothing adds no run to the ledger.
     assert platform.run("ocr_results", last="shard_01").success
     (again,) = next(each for each in collect_costs(platform.located, 1, 5)["assets"] if each["asset"] == "ocr_results")[
         "runs"

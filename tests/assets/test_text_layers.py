@@ -1,4 +1,4 @@
-"""Pages of PDFs whose text layers are sound, garbled, lying or damaged, and a scan, by `pdf.text_layer`."""
+"""Each `pdf.text_layer` mode on sound, garbled, lying and damaged text layers, and on a scan."""
 
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,15 @@ A5 = "0 0 420 595"
 PRINTED = ((72, 400, "Every page of a document"), (72, 380, "ends in exactly one state."))
 SOUND = "Every page of a document\nends in exactly one state."
 LYING = dict(zip("abcdefghijklmnopqrstuvwxyz", "etaoinsrhldcumfpgwybvkxjqz", strict=True))
-"""Letters that look like words of a language, and are not those that are printed."""
+"""A letter map whose words look like a language but are not the printed ones."""
 SAYS = {"sound_1": SOUND, "lying_1": SOUND}
-"""What a reader reads from the pages that it reads rightly."""
+"""Texts of the pages that the recognizer reads correctly."""
 GARBLED = {char: chr(0xE000 + ord(char)) for char in "abcdefghijklmnopqrstuvwxyzE."}
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """A sound page, two whose fonts have a map of nothing and of other letters, and a scan, read with `never`."""
+    """Return a platform of sound, garbled, lying and scanned pages, read with `never`."""
     home = tmp_path_factory.mktemp("layers") / "home"
     source = home / "source"
     source.mkdir(parents=True)
@@ -167,7 +167,7 @@ def test_prefer_takes_sound_layers_and_reads_the_other_pages(platform: Platform)
     assert list(found["ocr_results"].why) == ["pdf.text_layer null -> prefer", "texts.layers null -> 2"]
     before = len(read_since(platform, 0))
     platform.make(*READING)
-    # Of the sound page a line, of the lying one too, which is why it is read.
+    # One line each of the sound and of the lying page is read as a check; the lying page fails it, so it is read.
     assert sorted(read_since(platform, before)) == ["garbled_1", "lying_1", "lying_1", "sound_1"]
     assert texts(platform) == {
         "garbled_1": "read garbled_1",

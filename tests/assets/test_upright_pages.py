@@ -1,4 +1,4 @@
-"""A page that came skewed, turned or photographed is read upright, and whoever looks at it sees what was read."""
+"""Skewed, turned and photographed pages are read upright and shown as they were read."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """One page as it is, upside down, and in a photo: read as they came first, as by an older release, then upright."""
+    """Return a page in three forms, read as an older release did and then upright."""
     home = tmp_path_factory.mktemp("upright") / "home"
     page = np.asarray(cv2.resize(_sample(), None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8)
     rng = np.random.default_rng(1)
@@ -78,7 +78,7 @@ def test_the_table_keeps_what_was_done_and_the_size_of_the_upright_page(platform
 
 
 def _sample() -> np.ndarray:
-    """An upright page of the samples."""
+    """Return an upright page of the samples."""
     (data,) = (
         each.picture.read() for each in load_texts(SAMPLES).samples if each.picture and each.id == "install.ko_19"
     )
@@ -86,7 +86,7 @@ def _sample() -> np.ndarray:
 
 
 def _read(platform: Platform, page_id: str) -> np.ndarray:
-    """The page as engines see it."""
+    """Return the page as engines see it."""
     row = platform.rows("raw_pages")[page_id]
     with platform.settings.corpus.reader("shard_00") as reader:
         return reader.page(page_id, row["page_idx"], row["sha256"], row["upright"]).image
@@ -126,7 +126,7 @@ def test_pages_are_left_as_they_came_where_the_profile_says_so(platform: Platfor
     platform.engines["corpus"] = Corpus(home=str(platform.home), upright=False)
     platform.make(*READING)
     assert {row["upright"] for row in platform.rows("raw_pages").values()} == {None}
-    # The tables of before were kept: nothing was read for that.
+    # The tables of the first reading were kept, so nothing was read again.
     assert len(platform.diary("recognition").pages) == 5
 
 
@@ -139,7 +139,7 @@ def test_a_second_run_computes_nothing(platform: Platform):
 
 
 def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    """It is not kept as one that is upright."""
+    """It must not be stored as an upright page."""
     with monkeypatch.context() as patch:
         patch.setattr(pages_and_layout, "find_transform", lambda pixels: bytes(2**62))
         shutil.rmtree(platform.home / "store" / "raw_pages")
@@ -167,7 +167,7 @@ def test_the_package_gives_the_upright_page_and_boxes_on_the_picture_as_it_came(
     assert straight.on_source((1, 2, 3, 4)) == [(1, 2), (3, 2), (3, 4), (1, 4)]
     width, height = upside_down.width or 0, upside_down.height or 0
     assert upside_down.on_source((0, 0, 9, 19))[0] == pytest.approx((width - 1, height - 1))
-    # The sheet of the photo lies within it: its corners are inside of the picture.
+    # The sheet does not fill the photo, so its corners lie inside the picture.
     came = Image.open(io.BytesIO(photo.image_bytes))
     for x, y in photo.on_source((0, 0, photo.width or 0, photo.height or 0)):
         assert 0 < x < came.width

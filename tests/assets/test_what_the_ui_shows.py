@@ -1,4 +1,4 @@
-"""Dagster's UI shows states of partitions, figures of shards, previews, and where things are."""
+"""Dagster's UI shows partition states, shard figures, previews and locations."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -114,5 +114,5 @@ def test_everything_is_a_job(platform: Platform):
     made = {key.to_user_string() for key in job.asset_layer.executable_asset_keys}
     assets = [asset for asset in platform.assets if isinstance(asset, dg.AssetsDefinition)]
     assert made == {asset.key.to_user_string() for asset in assets}
-    # Of a backfill of assets the scores are a run of their own, and Dagster waits half a minute between two runs.
+    # A backfill of assets puts the scores in a run of their own, and Dagster waits half a minute between runs.
     assert job.backfill_policy == dg.BackfillPolicy.single_run()

@@ -1,4 +1,4 @@
-"""People's corrections: nobody's is lost, each has its effect on its page alone, and undoing leaves no trace."""
+"""Corrections are never lost, change only their own page, and can be undone without trace."""
 
 import json
 import multiprocessing
@@ -43,7 +43,7 @@ TABLES = STANDARD[:-1]
 
 
 class Bands(LayoutDetector):
-    """Regions one above the other, each a quarter of the page; `taller` moves their edges, by pixels."""
+    """A layout of stacked regions, each a quarter of the page plus `taller` pixels high."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.bands", {1: "a double"})
 
@@ -87,7 +87,7 @@ def platform(prepared: Prepared) -> Platform:
 
 
 def region(platform: Platform, page_id: str, index: int, shard: str = "shard_00") -> dict:
-    """The fields of a correction that say which region it is of, as the page says now."""
+    """Return the fields by which a correction names a region, as the page is now."""
     layouts, readings = (
         {row["page_id"]: row for row in CorrectedTables(platform.store).read(asset, shard).to_pylist()}
         for asset in ("layout_regions", "ocr_results")
@@ -124,7 +124,7 @@ def undone(platform: Platform, correction: Correction) -> Correction:
 
 
 def files(platform: Platform) -> dict[str, bytes]:
-    """Every published table by its path, byte for byte."""
+    """Return the bytes of every published table by its path."""
     store = platform.home / "store"
     return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.glob("[a-z]*/*.parquet"))}
 
@@ -194,7 +194,7 @@ def test_undo_brings_the_tables_back_byte_for_byte(platform: Platform):
     taken_back = [undone(platform, each) for each in made]
     platform.make(*TABLES)
     assert files(platform) == before
-    # Whoever takes back that they took it back has it again.
+    # Undoing an undo restores the correction.
     undone(platform, taken_back[0])
     platform.make(*TABLES)
     assert platform.rows("parsed_texts")["a_1"]["text"].startswith("다른 제목")
@@ -299,7 +299,7 @@ def test_a_release_lists_the_corrections_where_they_are_wanted(platform: Platfor
     card = (folder / "README.md").read_text("utf-8")
     assert "Changes by people: 1, on 1 of 5 pages; pages that they marked as right: 1." in card
     assert ("Kim" in card, {path: path.read_bytes() for path in before}) == (False, before)
-    # A mark changes no table, and is in the release all the same.
+    # A mark changes no table but is still in the release.
     log.add(Correction("b_2", "shard_01", Action.CHECKED, "Kim", after="{}"))
     assert [row["page_id"] for row in released(wanted) or ()] == ["a_2", "b_1", "b_2"]
     assert released("none") is None
@@ -396,7 +396,7 @@ def test_ten_writers_that_are_killed_lose_and_double_nothing(tmp_path: Path):
     said = [line.split() for path in told if path.exists() for line in path.read_text().splitlines()]
     assert len(set(ids)) == len(ids)
     assert {tuple(line) for line in said} <= {(each.id, each.after) for each in kept}
-    # A writer that was killed has saved at most the one that it could not tell of any more.
+    # Each of the six killed writers may have saved one correction that it did not report.
     assert len(kept) - len(said) <= 6
     assert [each.at for each in kept] == sorted(each.at for each in kept)
     assert len(list((tmp_path / "store" / ".corrections").glob("*.parquet"))) <= 80
@@ -420,7 +420,7 @@ def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monke
     assert {sample.document for sample in known.samples} == {"a"}
     (of_corpus,) = known_answers(corpus, platform.store)
     assert [(each.id, each.gold) for each in of_corpus.benchmark.samples] == [(s.id, s.gold) for s in known.samples]
-    # A page that is corrected after it was checked is no known answer any more.
+    # A page that is corrected after it was checked is no longer a known answer.
     corrected(platform, "a_2", 1, "다시 고친 글")
     assert write_checked_pages(corpus, platform.store, folder) == 1
     assert [sample.id for sample in load("corrections", folder).samples] == ["a_1"]
