@@ -1,4 +1,4 @@
-"""Grounded answers: every form of a tag, every trap that real answers have, and no letter lost of any text."""
+"""Parsing of grounded answers: all forms of tags, quirks of real answers, no lost letters."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_a_page_as_the_model_writes_it():
         ("", "이어지는 문단의 끝이다."),
         ("sub_title", "## 2.1 지역별 인구"),
         ("text", "2023년 인구는 \\(5{,}132\\)만 명이다."),
-        # Printed above the table, whose tag comes first.
+        # Printed above the table, although the table's tag comes first.
         ("table_caption", "표 1. 지역별 인구"),
         ("table", "<table><tr><td>서울</td><td>-</td></tr></table>"),
         ("image", ""),
@@ -164,13 +164,13 @@ def test_a_cut_anywhere_loses_no_block_before_it(length: int):
     assert [block.label for block in cut[:-1]] == [block.label for block in whole[: max(0, len(cut) - 1)]]
 
 
-# The answers that docling's tests hold, with the documents that docling makes of them (MIT).
+# Answers from docling's tests, with the documents that docling makes of them (MIT).
 REFERENCE = Path(os.environ.get("KOPUB_TEST_EVAL_REFERENCE", "")) / "deepseek_grounded"
 ITS = {"title": "title", "section_header": "sub_title", "text": "text", "caption": "caption", "picture": "image"}
 
 
 def in_order(document: dict[str, Any]) -> list[tuple[str, str, Any]]:
-    """(label, text, box of shares) of docling's items in their order; of a table, its cells row by row."""
+    """Return (label, text, box of shares) of docling's items in order, tables as joined cells."""
     size = next(iter(document["pages"].values()))["size"]
     items = []
     for child in document["body"]["children"]:

@@ -1,4 +1,4 @@
-"""Tables of a page reader and of region readers agree, and a page ends the same in all three ways to read it."""
+"""A page reader, region readers and a text layer all end in the same tables."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ CROPPED = "읽은 글"
 
 
 class Model:
-    """Answers about whole pages with `whole`, and about crops with what a region reader would."""
+    """A model that answers pages with `whole` and crops as a region reader would."""
 
     def __init__(self) -> None:
         self.whole = [WHOLE]
@@ -44,7 +44,7 @@ class Model:
         self.pages = self.crops = 0
 
     async def reply(self, asked: SentRequest) -> web.StreamResponse:
-        # A page is as wide as it was drawn; a crop is not.
+        # Only a whole page has the width that it was drawn with.
         if asked.prompt.startswith("<|grounding|>") and asked.size[0] == 1240:
             self.pages += 1
             return says(self.whole[min(self.pages, len(self.whole)) - 1], self.finish_reason)
@@ -182,7 +182,7 @@ def test_both_engines_of_a_profile_share_one_server(tmp_path: Path, monkeypatch:
 SAID = "Every page of a document\nends in exactly one state."
 PRINTED = ((72, 400, "Every page of a document"), (72, 380, "ends in exactly one state."))
 WAYS = {"recognizer": "regions", "layout": "the page", "text_layer": "its text layer"}
-"""Who found the text, by the origin of its region."""
+"""What found the text, by the origin of its region."""
 
 
 async def reply(asked: SentRequest) -> web.StreamResponse:
@@ -192,7 +192,7 @@ async def reply(asked: SentRequest) -> web.StreamResponse:
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Return how the page ended, by who found its text, in order."""
+    """Return the outputs for the page by the origin of its text, in run order."""
     home = tmp_path_factory.mktemp("ways") / "home"
     (home / "source").mkdir(parents=True)
     (home / "source" / "a.pdf").write_bytes(text_pdf(sheet(written(*PRINTED), box="0 0 420 595")))
@@ -225,7 +225,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 
 
 def _end(platform: Platform, out: Path) -> dict[str, Any]:
-    """All that a reader of the tables, a search, a release, a lineage or an export sees of the page."""
+    """Return all that tables, search, release, lineage and exports show of the page."""
     store, release = platform.store, platform.home / "release"
     made = [name for name in platform.graph.names if store.has(name, "shard_00")]
     write_documents(store, ["shard_00"], out, ["markdown", "docling"])
@@ -263,7 +263,7 @@ def test_what_it_ends_in(ended: dict[str, dict[str, Any]]):
     assert same["text"] == SAID
     assert [page_id for page_id, _ in same["hits"]] == ["a_1"]
     assert same["release"][:2] == (SAID, [])
-    # Two lines over a whole page are none of its print, so they stay lines.
+    # A region of a whole page is far higher than two printed lines, so the line break stays.
     lines = SAID.replace("\n", "  \n")
     assert same["markdown"] == f"<!-- a.pdf: 1 page -->\n\n<!-- page 1 -->\n\n{lines}\n"
     assert same["docling"] == ("text", SAID)
@@ -272,7 +272,7 @@ def test_what_it_ends_in(ended: dict[str, dict[str, Any]]):
 @pytest.mark.parametrize("way", WAYS)
 def test_who_found_the_text_is_all_that_differs(ended: dict[str, dict[str, Any]], way: str):
     assert ended[way]["origins"] == ([way], way)
-    # Of a text layer one line is read.
+    # Even with a text layer one line is read, as a check.
     assert ended[way]["asked"] == 1
 
 

@@ -1,4 +1,4 @@
-"""Pages read whole over a server that answers what a test decides: regions, texts, retries, and what is lost."""
+"""Whole pages read through a scripted server: regions, texts, retries and losses."""
 
 import asyncio
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def one(reply: Reply, **fields: Any) -> tuple[PageLayout, list[SentRequest], dic
 
 
 def begins_with_title(image: bytes) -> bool:
-    """Return whether a half is the upper one, whose margin is wider than what a cut leaves."""
+    """Return whether a half is the upper one, whose margin is wider than a cut's."""
     pixels = cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_GRAYSCALE)
     assert pixels is not None
     return int(np.argmax((pixels < 128).any(axis=1))) < 120 and bool((pixels[700] < 128).any())
@@ -96,7 +96,7 @@ def test_a_page_is_asked_for_once_and_its_regions_have_their_texts():
     assert asked.body["temperature"] == 0
     assert asked.body["skip_special_tokens"] is False
     assert asked.body["vllm_xargs"]["whitelist_token_ids"] == [128821, 128822]
-    # 8,192 positions, 903 for A4 and 64 for what is around it.
+    # 8,192 positions less 903 for an A4 page and 64 for the prompt around it.
     assert asked.body["max_tokens"] == 8192 - 903 - 64
     assert (figures["requests"], figures["image_tokens"], figures.get("second_tries", 0)) == (1, 903, 0)
 
@@ -122,7 +122,7 @@ def test_a_page_whose_answer_is_not_good_is_read_in_halves(bad: tuple[str, str])
 
     layout, asked, figures = one(reply)
     assert len(asked) == 3
-    # Between the table and the last paragraph.
+    # The cut is between the table and the last paragraph.
     assert 1003 < cuts[0] < 1195
     assert layout.state is State.OK
     assert texts(layout) == GOOD
@@ -163,7 +163,7 @@ def test_what_is_sound_of_an_answer_is_kept_and_the_rest_is_said():
     assert len(asked) == 3
     assert layout.state is State.PARTIAL
     assert "repeats without end" in str(layout.reason)
-    # The recognizer reads from its crop what is in doubt.
+    # The recognizer reads the doubtful text from its crop.
     assert texts(layout)[:3] == [*GOOD[:2], ("text", None)]
     assert figures["texts_in_doubt"] >= 1
     layout, _, _ = one(always(upper() + tag("text", LAST) + "\n다음", "length"), halves_share=0.0)
@@ -389,7 +389,7 @@ def test_any_answer_gives_regions_inside_the_page(answer: str, finish_reason: st
 
 
 def granted(tries: RetryBudget, wanted: dict[int, bool], order: list[int]) -> set[int]:
-    """The pages that get a retry; every page that wants one is decided on once."""
+    """Return the pages that get a retry, after checking that each is decided once."""
     decided = [decision for number in order for decision in tries.note_answer(number, wanted[number])]
     assert sorted(number for number, _ in decided) == sorted(number for number in wanted if wanted[number])
     return {number for number, yes in decided if yes}
@@ -422,7 +422,7 @@ def test_a_page_waits_only_for_what_can_change_its_turn():
     tries, batch = RetryBudget(0.5), PageBatch("shard_00", 4)
     for number in range(4):
         tries.note_request(number, batch)
-    assert tries.note_answer(1, True) == [(1, True)]  # it has one of the two whatever the first page says
+    assert tries.note_answer(1, True) == [(1, True)]  # it gets one of the two retries whatever page 0 answers
     assert tries.note_answer(3, True) == []
     assert tries.note_answer(2, False) == []
     assert tries.note_answer(0, False) == [(3, True)]

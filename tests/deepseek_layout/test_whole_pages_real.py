@@ -1,6 +1,6 @@
-"""Whole pages through a real vLLM on the CPU: the request's form, its tokens, the guard and the end of the context.
+"""Whole pages through a real vLLM on the CPU: request form, tokens, guard, end of context.
 
-The text of a tiny model is random, so that no answer has places: such pages end with a reason.
+A tiny model writes random text without boxes, so every page ends with a reason.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_pages_are_asked_for_as_the_real_model_s_classes_take_them(
         assert layout.state in (State.PARTIAL, State.FAILED)
         assert layout.reason
         assert not any(EOS in (region.text or "") for region in layout.regions)
-        # A whole page of A4 and its two parts, of four and of two tiles; of another count the server would be refused.
+        # An A4 page and its two parts, of four and two tiles; with another token count the server would be refused.
         assert figures["requests"] == 3
         assert figures["image_tokens"] == 903 + 693 + 483
         assert figures.get("answers_refused", 0) == 0

@@ -1,4 +1,4 @@
-"""Page segmentation on the CPU: what is where, in which order, and what a page without regions is."""
+"""Page segmentation on the CPU: regions, reading order, and pages without regions."""
 
 from importlib.metadata import version
 
@@ -282,7 +282,7 @@ def test_uneven_light_on_the_paper_is_no_picture() -> None:
 
 
 def test_what_a_pale_box_holds_stays_together_in_uneven_light() -> None:
-    """Listings on a pale ground with what they print beside them: the order is by rows, and not by columns."""
+    """A listing and the output beside it are read by rows, not by columns."""
     sheet = Sheet()
     for top in (200, 620):
         sheet.draw.rectangle((140, top, 590, top + 300), 238)
@@ -312,13 +312,13 @@ def test_a_page_that_is_evenly_lit_is_left_as_it_is() -> None:
     sheet.paragraph(150, 320, 940, 5)
     sheet.picture(150, 900, 600, 300)
     pixels = np.array(sheet.image)
-    # A pale tint of half the page goes on from the paper almost without an edge.
+    # A pale tint of half the page has almost no edge to the paper.
     pixels[:, :620][pixels[:, :620] == 255] = 243
     assert even_light(pixels) is pixels
 
 
 def _edged(sheet: Sheet, left: int, top: int, right: int, bottom: int) -> Sheet:
-    """The sheet with dark edges of these widths, as a scanner leaves them."""
+    """Return the sheet with dark edges of these widths, as a scanner leaves them."""
     pixels = np.array(sheet.image)
     height, width = pixels.shape
     for edge in (np.s_[:, :left], np.s_[:top], np.s_[:, width - right :], np.s_[height - bottom :]):

@@ -1,4 +1,4 @@
-"""Regions that a corpus names are taken as they are, and refused in one line where they cannot be."""
+"""Regions that a corpus names are taken as they are, or refused in one line."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ WHOLE = {"label": "table", "task": "table", "bbox": None}
 
 
 def _home(folder: Path, regions: list[Any], parquet: bool = False) -> Path:
-    """A corpus of pages p_0, p_1, ... that names these regions."""
+    """Return a home with an indexed corpus of pages p_0, p_1, ... with these regions."""
     images = pa.array([{"bytes": page_image(), "path": None} for _ in regions])
     ids = pa.array([f"p_{at}" for at in range(len(regions))])
     table = pa.table({"id": ids, "image": images, "regions": pa.array(regions, TYPE)})

@@ -1,4 +1,4 @@
-"""PP-DocLayoutV3 in a process of its own, with a real one and a tiny checkpoint."""
+"""PP-DocLayoutV3 in a real process of its own, with a tiny checkpoint."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make(folder: Path) -> Iterator[Callable[..., PPDocLayout]]:
-    """The resource on the CPU; what it started is gone after a test."""
+    """Return a factory of resources on the CPU that stops their processes after the test."""
     every: list[PPDocLayout] = []
 
     def made(**changed: Any) -> PPDocLayout:
@@ -52,7 +52,7 @@ def make(folder: Path) -> Iterator[Callable[..., PPDocLayout]]:
 
 
 def workers(of: int | None = None) -> list[psutil.Process]:
-    """The processes of layout models that a process, by default this one, has started."""
+    """Return the layout model processes that a process, by default this one, has started."""
     found = []
     for child in psutil.Process(of).children(recursive=True):
         with suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
@@ -61,7 +61,7 @@ def workers(of: int | None = None) -> list[psutil.Process]:
 
 
 def counts(resource: PPDocLayout) -> dict[str, float | str]:
-    """Return the figures of its last pages without the times."""
+    """Return the resource's last report without times and speeds."""
     report = resource.report()
     return {name: value for name, value in report.items() if not name.startswith(("seconds", "pages_per_second"))}
 
@@ -80,7 +80,7 @@ def test_it_finds_what_the_model_finds_here(make: Callable[..., PPDocLayout], de
 def test_the_rules_for_regions_are_no_work_of_the_run(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The threads that decode pages would wait for its interpreter."""
+    """The rules would hold the GIL that the run's decoding threads need."""
 
     def here(*_: Any) -> Any:
         raise AssertionError("rules are applied in the run's process")
@@ -89,7 +89,7 @@ def test_the_rules_for_regions_are_no_work_of_the_run(
     resource = make()
     assert {layout.state for layout in resource.detect(some_pages(4))} == {State.OK}
     assert float(resource.report()["seconds_post"]) > 0
-    # Nor do its own threads take cores from those.
+    # The worker's own threads must not take cores from the decoding threads either.
     assert {"OPENCV_FOR_THREADS_NUM": "1", "OMP_WAIT_POLICY": "PASSIVE"}.items() <= workers()[0].environ().items()
 
 
@@ -183,9 +183,9 @@ def test_nobody_waits_for_its_end_and_one_that_does_not_end_is_killed(
 
 
 def test_it_keeps_what_it_compiles(make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without compiled files each start would compile PyTorch's sources anew."""
+    """Without .pyc files each start would compile PyTorch's sources again."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # PyTorch sets it, where it is imported here
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # importing PyTorch in this process may set it
     make().prepare()
     until(workers)
     environment = workers()[0].environ()
@@ -226,7 +226,7 @@ def test_a_package_that_cannot_be_imported_is_told_in_one_line(
 
 @pytest.fixture
 def begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Have every process that is started run some Python first."""
+    """Return a function that makes every started process run some Python first."""
 
     def begin(script: str) -> None:
         (tmp_path / "sitecustomize.py").write_text(script)
@@ -237,7 +237,7 @@ def begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 @pytest.fixture
 def forward(begins_with: Callable[[str], None]) -> Callable[[str], None]:
-    """Replace the forward pass of every process that is started."""
+    """Return a function that replaces the forward pass in every started process."""
 
     def replaced(by: str) -> None:
         begins_with(
@@ -275,7 +275,7 @@ def test_a_model_that_hangs_is_killed_and_the_next_one_works(
 ) -> None:
     resource = make()
     forward("time.sleep(600)")
-    list(resource.detect([]))  # it is loaded
+    list(resource.detect([]))  # loads the model
     monkeypatch.setattr(process, "_ANSWER_SECONDS", 1.0)
     with pytest.raises(EngineError, match="the layout model did not answer within 1 s, so its process was killed"):
         list(resource.detect(some_pages(2)))
@@ -302,7 +302,7 @@ def test_a_run_that_is_stopped_does_not_wait_for_a_batch(
     """A batch takes long when the model is compiled first."""
     forward("time.sleep(600)")
     resource = make(batch_size=1, decode_threads=1)
-    list(resource.detect([]))  # now it is loaded, so the pages before the last one are under way
+    list(resource.detect([]))  # loads the model, so the pages before the last one are in flight
     stream = resource.detect([*some_pages(2), Page("text", b"hello")])
     assert next(stream).state is State.QUARANTINED
     started = time.monotonic()

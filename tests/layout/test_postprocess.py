@@ -30,7 +30,7 @@ def detect(
     size: tuple[int, int] = PAGE,
     overlap: float | None = None,
 ) -> Detections:
-    """Post-process boxes given as (label, score, x1 y1 x2 y2 in pixels), in the reading order they are given in."""
+    """Post-process boxes (label, score, x1 y1 x2 y2 in pixels) given in reading order."""
     scores = np.zeros((len(found), len(LABELS)), np.float32)
     boxes = np.zeros((len(found), 4), np.float32)
     for query, (label, score, (x1, y1, x2, y2)) in enumerate(found):
@@ -47,7 +47,7 @@ def kept(*found: tuple[str, float, tuple[float, float, float, float]], **options
 
 @st.composite
 def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], ScalarSettings]:
-    """Raw outputs with many ties: scores, coordinates and votes come from coarse grids, one query may give two labels.
+    """Draw raw outputs with many ties from coarse grids; a query may have two labels.
 
     Hypothesis chooses the settings and a seed; numpy draws the numbers, which is far quicker.
     """

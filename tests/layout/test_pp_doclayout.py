@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 FP16 = ((3, 1.3), (11, 1.3), (30, 1.3), (31, 1.3))
 BF16 = ((9, 1.0), (12, 1.0), (9, 1.15), (14, 1.15), (39, 1.15))
-"""Seed and gain of checkpoints none of whose boxes sits on the edge of a threshold on the pages below: random
-weights put some there, where the last bit decides. bf16 rounds eight times coarser and needs calmer weights."""
+"""(seed, gain) of checkpoints that put no box at the edge of a threshold on the pages below, where the last bit
+would decide. bf16 rounds eight times coarser and needs calmer weights."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make(folder: Path) -> Callable[..., PPDocLayout]:
-    """The resource on the CPU, in fp32, eager mode and this process unless told otherwise."""
+    """Return a factory; by default resources use the CPU, fp32, eager mode and this process."""
 
     def made(**changed: Any) -> PPDocLayout:
         plain = {"device": "cpu", "dtype": "float32", "compile": False, "batch_size": 4, "decode_threads": 2}
@@ -78,7 +78,7 @@ def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[RawOutputs], RawOutputs]") -> None:
-    """Change what the network puts out."""
+    """Apply a change to the outputs of the network."""
     forward = pp_network.forward
     monkeypatch.setattr(pp_network, "forward", lambda *a, **k: change(forward(*a, **k)))
 
@@ -153,7 +153,7 @@ def test_same_regions_as_the_post_processing_of_transformers(
 
 
 def best_of_each_query(found: dict[str, Any]) -> list[int]:
-    """Rows of a page, in reading order, without the lesser labels of one box, which NMS always takes away."""
+    """Return each query's best row in reading order; NMS always removes the others."""
     rows: dict[int, int] = {}
     for row, (order, score) in enumerate(zip(found["order_seq"].tolist(), found["scores"].tolist(), strict=True)):
         if order not in rows or score > float(found["scores"][rows[order]]):
@@ -162,7 +162,7 @@ def best_of_each_query(found: dict[str, Any]) -> list[int]:
 
 
 def borrowed_processor(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The post-processing of transformers' processor, whose import wants torchvision and which itself does not."""
+    """Return the post-processing of transformers' processor, which needs torchvision only for its import."""
     import importlib.util
     import sys
     from types import ModuleType
@@ -220,7 +220,7 @@ def test_outputs_reach_the_host_in_fp32_whatever_the_precision(folder: Path) -> 
         )
         outputs = model.submit([drawing(0, 800, 800)]).result()
         assert {outputs.scores.dtype, outputs.boxes.dtype, outputs.votes.dtype} == {np.dtype(np.float32)}
-        # Cast after the last step instead of before it, boxes would sit on a grid of 2 to 6 pixels of a page.
+        # If boxes were cast after the last step and not before it, they would lie on a grid of 2 to 6 page pixels.
         assert not np.array_equal(outputs.boxes, torch.from_numpy(outputs.boxes).to(torch.float16).float().numpy())
 
 
@@ -293,7 +293,7 @@ def test_pages_are_decoded_while_the_model_runs(
 
     def counting(page: Page, gpu_jpeg: bool) -> Any:
         decoded.append(page.page_id)
-        # Two are the first batch, and one thread takes one more before anybody asks for it.
+        # Two pages are the first batch, and the one thread decodes one more ahead of demand.
         if len(decoded) > 3:
             ahead.set()
         return prepare(page, gpu_jpeg)
@@ -491,10 +491,10 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
 
 
 class UntunedModel:
-    """Models on the CPU that tune in their first pass, as on a GPU; each pass with whether it tuned and its pages."""
+    """Models on the CPU that tune in their first pass, as models on a GPU do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: int = 100) -> None:
-        self.passes: list[tuple[bool, int, bool]] = []
+        self.passes: list[tuple[bool, int, bool]] = []  # (tuned, pages, not empty)
         self._changed = threading.Condition()
         forward, made = pp_network.forward, pp_model.PageModel.__init__
 
@@ -530,7 +530,7 @@ def test_every_device_is_tuned_before_the_first_page(
     models.wait_for(devices)
     assert models.passes == [(True, 4, False)] * devices
     detect(resource, some_pages(5))
-    # Whether a pass tunes is a setting of the process: the second device may still be at it.
+    # The flag is not compared: tuning is a setting of the process, and the second device may still be tuning.
     assert sorted((pages, printed) for _, pages, printed in models.passes[devices:]) == [(1, True), (4, True)]
     assert resource.report()["seconds_model"]
 
@@ -552,7 +552,7 @@ def test_a_first_pass_that_does_not_fit_halves_the_batch_once(
 
 
 class RecordedGraph:
-    """Stands for a `CudaGraph`: runs what was recorded, and notes the shapes of its batches."""
+    """A double of `CudaGraph` that runs what it recorded and notes its batch sizes."""
 
     def __init__(self, run: Any, pixels: Any) -> None:
         self.run, self.batch, self.seen = run, len(pixels), []
@@ -629,7 +629,7 @@ def test_a_graph_gives_what_the_network_gives_on_a_gpu(folder: Path) -> None:
     graphed.first_pass().result()
     assert graphed.fallbacks == [], "it was recorded"
     batches = [[drawing(4 * number + i, 800, 800) for i in range(count)] for number, count in enumerate((4, 4, 3))]
-    # All of them first: what a later pass overwrites would be wrong.
+    # All batches run first, so that outputs which a later pass overwrites would be wrong.
     found = [graphed.submit(batch).result() for batch in batches]
     for batch, outputs in zip(batches, found, strict=True):
         expected = plain.submit(batch).result()
@@ -745,7 +745,7 @@ def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
 
 
 class SlowLoad:
-    """Loading that waits until it is told to go on."""
+    """A model loader that waits for `go_on`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
@@ -762,7 +762,7 @@ def test_pages_are_decoded_while_the_model_is_loaded_and_no_more_than_may_wait(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, prepared: bool
 ) -> None:
     batch = 2
-    # Those that may wait, and those in the hands of one thread; the last that may wait is not replaced yet.
+    # Pages that may wait plus those that one thread holds; the last waiting page is not replaced yet.
     most = detector.BATCHES_AHEAD * batch + (2 + batch) - 1
     loading, taken, decoded, all_decoded = SlowLoad(monkeypatch), [], [], threading.Event()
 
@@ -811,7 +811,7 @@ def test_a_caller_that_stops_does_not_wait_for_the_model(
 
 
 def test_two_models_are_not_read_at_the_same_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that ends leaves a model that is being loaded to itself, and the next one may want a model at once."""
+    """A step may end while its model still loads, and the next step loads another."""
     from transformers import PPDocLayoutV3ForObjectDetection
 
     read, alone = PPDocLayoutV3ForObjectDetection.from_pretrained, threading.Lock()
@@ -1027,7 +1027,7 @@ def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypa
 def laid_out(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, *found: tuple[str, Any], **fields: Any
 ) -> list[tuple[str, Task]]:
-    """(label, task) of the regions of a page on which the model finds boxes (label, (x1, y1, x2, y2) of 0 to 1)."""
+    """Return (label, task) of each region when the model finds (label, box of 0 to 1)."""
 
     def put(raw: "RawOutputs") -> "RawOutputs":
         scores, boxes = torch.zeros_like(raw.scores), raw.boxes.clone()
