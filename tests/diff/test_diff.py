@@ -35,7 +35,7 @@ TABLES = "raw_pages,layout_regions,ocr_results,parsed_texts,corpus_text_embeddin
 
 
 class DrawnLayout(LayoutDetector):
-    """The regions that it is told, as JSON by page id; a page without any is blank."""
+    """A layout of given regions, as JSON by page id; a page without any is blank."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.drawn", {1: "a double"})
     drawn: str
@@ -51,7 +51,7 @@ class DrawnLayout(LayoutDetector):
 
 
 class DrawnReader(Recognizer):
-    """The texts that it is told."""
+    """A recognizer that returns given texts, as JSON by page id."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.drawn", {1: "a double"})
     drawn: str
@@ -64,7 +64,7 @@ class DrawnReader(Recognizer):
 
 
 class TurnedEmbedder(UnitEmbedder):
-    """Vectors of texts at an angle to the first axis; the longer the text, the wider."""
+    """An embedder whose text vectors turn from the first axis by `turn` per character."""
 
     turn: float = 0.0
 
@@ -89,7 +89,7 @@ def platform(tmp_path: Path) -> Platform:
 
 @pytest.fixture
 def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """`kopub diff` on the platform's home."""
+    """Return a function that runs `kopub diff` on the platform's home."""
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
     monkeypatch.setenv("COLUMNS", "160")
     return lambda *words: CliRunner().invoke(app, ["diff", *words])
@@ -285,14 +285,14 @@ def test_a_page_that_the_source_no_longer_holds_has_no_picture(
     file = tmp_path / "diff.html"
     assert kopub("shard_00", "--html", str(file)).exit_code == 0
     assert "<image " in file.read_text("utf-8")
-    # The row of a_1 is another page now.
+    # The row of a_1 now holds another page.
     platform.reindex([[("a_2", page_image(1)), ("a_1", page_image(0))]], [query("q1", "무엇인가?", "a_1")])
     assert kopub("shard_00", "--html", str(file)).exit_code == 0
     assert "<image " not in file.read_text("utf-8")
 
 
 class Outline(HTMLParser):
-    """The elements of a page and what they load."""
+    """A parser that collects the elements of a page and what they load."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Documents as chunks and as tables of data: nothing is lost or doubled, and everything has its page and box."""
+"""Chunks and data tables of documents lose and double nothing and keep page and box."""
 
 import re
 from collections import Counter

@@ -38,7 +38,7 @@ PAGES = [
 
 
 def note(page_id: str, index: int) -> FigureNote | None:
-    """Make the notes of the image, the chart and the table."""
+    """Return the note on the image, the chart or the table of a_1."""
     said = {
         5: FigureNote("a", State.OK, None, "molecule", "그림 설명", ("벤젠", "고리"), None, "c1ccccc1"),
         7: FigureNote("a", State.OK, None, "bar_chart", "매출 추이", data_html=TABLE),

@@ -1,4 +1,4 @@
-"""A document as an editor would set it: nothing is lost, nothing is doubled, and only what is certain is changed."""
+"""Edited documents: nothing is lost or doubled, and only what is certain is changed."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ BODY = Printed("text", "본문이다.", (100, 80, 900, 900))
 
 
 def markdown(of: Document) -> str:
-    """The file without its first line."""
+    """Return the markdown of a document without its header comment."""
     return document_markdown(of, structure_document(of).blocks).split("\n", 2)[2].rstrip("\n")
 
 
@@ -111,7 +111,7 @@ def test_lines_of_print_are_one_paragraph_and_broken_words_are_whole() -> None:
 
 
 def test_joints_of_known_texts_are_right() -> None:
-    """The samples' own lines, cut anywhere as Korean print is; `Kiwi.glue` over 24 characters gets 97.2 % right."""
+    """Korean print breaks lines anywhere; `Kiwi.glue` over 24 characters gets 97.2 % right."""
     right = []
     for line in (" ".join(line.split()) for row in read_pages(SAMPLES) for line in row["text"].split("\n")):
         for at in range(8, len(line) - 7, 3):
@@ -123,7 +123,7 @@ def test_joints_of_known_texts_are_right() -> None:
 
 
 def test_lines_that_a_reader_set_stay() -> None:
-    """Two paragraphs of several lines each: the box is far higher than two lines."""
+    """The box is far higher than two lines, so the line break is the reader's own."""
     of = document([Printed("text", f"{FULL} 지원\n{FULL} 설치", (300, 100, 700, 400))])
     assert f"{FULL} 지원  \n{FULL} 설치" in markdown(of)
 

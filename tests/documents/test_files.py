@@ -1,4 +1,4 @@
-"""Documents in a folder: one file each, under a safe name, whole, and the same when they are written again."""
+"""Exported documents: one complete file each, under a safe name, identical when written again."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def page(number: int, doc_id: str | None = "a.pdf", *regions: Printed, **ended: 
 
 
 def write(out: Path, **shards: list[PageRow]) -> dict[str, str]:
-    """The markdown files of an export by name."""
+    """Write an export and return its markdown files by name."""
     write_documents(DocumentTables(**shards), list(shards), out, ["markdown"])
     return {path.name: path.read_text("utf-8") for path in sorted(out.glob("*.md"))}
 

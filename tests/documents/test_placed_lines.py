@@ -1,4 +1,4 @@
-"""Where the lines of a text are laid over its picture."""
+"""Placement of the lines of a text over its picture."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""A PDF whose pictures can be searched, as a reader of PDFs sees it."""
+"""Searchable PDFs of pictures, as PDFium reads them."""
 
 import io
 

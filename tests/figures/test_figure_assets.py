@@ -1,4 +1,4 @@
-"""The assets of figures through Dagster: made where a profile wants them, searched, released, planned, else free."""
+"""Figure assets in Dagster: made, searched, released and planned only where a profile wants them."""
 
 import json
 import re
@@ -49,9 +49,9 @@ CAPTIONS = {"a_1": "그림 1. 전력 사용량", "a_2": "그림 2. 예산", "b_1
 
 
 class FigureLayout(LayoutDetector):
-    """Every page has a chart with a caption above it, a small picture and a text; `plain` pages have the text alone.
+    """A layout with a captioned chart, a small picture and a text on every page.
 
-    `tables` adds a table to every page.
+    `plain` pages have the text alone; `tables` adds a table to every page.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.figures", {1: "a double"})
@@ -79,7 +79,7 @@ class FigureLayout(LayoutDetector):
 
 
 class CaptionReader(Recognizer):
-    """Reads a caption and the page's id, and cuts the pictures out."""
+    """A recognizer that reads captions and page ids and cuts out the pictures."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.captions", {1: "a double"})
 
@@ -91,7 +91,7 @@ class CaptionReader(Recognizer):
 
 
 class FigureEmbedder(Embedder):
-    """A vector by the letters of a text or caption; a figure whose caption holds `lose` has none."""
+    """An embedder that counts letters; figures whose caption holds `lose` fail."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.letters", {1: "a double"})
     queries_match: ClassVar[frozenset[str]] = frozenset({"image", "text", "figure"})
@@ -114,7 +114,7 @@ class FigureEmbedder(Embedder):
         return (self._made(query_id, text) for query_id, text in queries)
 
     def embed_figures(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[Embedding]:
-        # As engines on a server do: several at once, and the last one first.
+        # Results come out of order, as from engines on a server: here the last one first.
         for figure in reversed(list(figures)):
             Diary(self.diary).note(f"figure {figure.id}")
             assert figure.data.startswith(b"\xff\xd8")
@@ -132,7 +132,7 @@ class FigureEmbedder(Embedder):
 
 
 class Notes(FigureNoter):
-    """Says what `prompt` and the caption are; a figure whose caption holds `lose` gets no note."""
+    """A noter that repeats `prompt` and the caption; figures whose caption holds `lose` fail."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("notes.double", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
@@ -160,7 +160,7 @@ class Notes(FigureNoter):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Everything made of two shards, with vectors and notes of figures."""
+    """Return a platform with all assets of two shards, figure vectors and notes included."""
     home = tmp_path_factory.mktemp("figures")
     asked = [query("q1", "그림 1. 전력 사용량", "a_1"), query("q2", "그림 2. 예산", "a_2")]
     platform = Platform.of(home, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], asked)
@@ -186,7 +186,7 @@ def changed(platform: Platform, **notes: Any) -> None:
 
 
 def stale(platform: Platform) -> set[str]:
-    """Return what is certainly stale and what may be; the rest is current or was never made."""
+    """Return every asset whose standing is not current, with that standing."""
     found = survey(platform.resources(), FooterCache(platform.store)).standings
     return {f"{asset} {standing}" for asset, of in found.items() for standing in of.values() if standing != "current"}
 
@@ -203,7 +203,7 @@ def test_a_row_is_a_page_with_its_large_figures(platform: Platform) -> None:
     assert note["description"] == f"막대그래프: {CAPTIONS['a_1']} / 본문 a_1"
     assert platform.states("figure_notes", "shard_01") == {"b_1": State.OK, "b_2": State.BLANK}
     assert platform.states("figure_embeddings", "shard_01") == {"b_1": State.OK, "b_2": State.BLANK}
-    # The engine saw what counts, and nothing of the page without a figure.
+    # The engine saw only the large figures, and nothing of the page without one.
     assert platform.diary("notes").pages == ["a_1/1", "a_2/1", "b_1/1"]
 
 

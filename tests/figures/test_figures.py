@@ -1,4 +1,4 @@
-"""Figures of a page with captions and context, the notes on them, and the judgement of answers."""
+"""Figures with their captions and context, notes on them, and the validation of answers."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ Box = tuple[int, int, int, int]
 
 
 def page(*regions: tuple[str, Box, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The readings and crops of a page with these regions: (label, box, text) in reading order."""
+    """Return readings and crops of a page from (label, box, text) in reading order."""
     readings, crops = [], []
     for index, (label, box, text) in enumerate(regions):
         kind = {"image": "image", "chart": "image", "seal": "image", "table": "table"}.get(label, "text")

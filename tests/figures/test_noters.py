@@ -1,4 +1,4 @@
-"""Engines that describe figures over a server that answers as real ones do: every figure ends once, as what it is."""
+"""Figure noters over a double of a real server: every figure gets exactly one outcome."""
 
 import io
 from collections.abc import Iterable

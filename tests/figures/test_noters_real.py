@@ -1,4 +1,4 @@
-"""The request for a note on a real vLLM on the CPU, to a tiny random Qwen3-VL: its form binds, its picture counts."""
+"""Note requests through a real vLLM on the CPU with a tiny random Qwen3-VL."""
 
 import io
 import json
@@ -60,7 +60,7 @@ def test_the_form_binds_the_answer_and_the_picture_is_counted(server: tuple[VLLM
         read_answer(post(endpoint, request_body(endpoint.model, said, image, 400, {"temperature": 0.0, **form})))
         for form in ({}, {"response_format": response_format()})
     )
-    # Random weights write anything. Bound to the form they write JSON as far as they come, or blanks within it.
+    # Random weights write anything; bound to the schema they write JSON until they are cut off, or blanks in it.
     assert not free.text.lstrip().startswith("{")
     assert bound.text.lstrip().startswith("{")
     assert bound.text.lstrip()[1:].lstrip()[:7] in ("", '"kind":')
@@ -81,6 +81,6 @@ def test_every_figure_ends_as_something(server: tuple[VLLMServer, Endpoint]) -> 
     made: dict[str, FigureNote] = {note.id: note for note in noter.describe(figures, MOST)}
     assert made.keys() == {figure.id for figure in figures}
     for note in made.values():
-        # A model that knows nothing writes no Korean sentence, and is not believed.
+        # A random model writes no Korean sentence, so its notes are rejected.
         assert note.state is State.FAILED
         assert (note.attempts, bool(note.reason), note.description) == (2, True, "")
