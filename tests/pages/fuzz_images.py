@@ -1,10 +1,10 @@
-"""Damage encoded pages in forty thousand ways and see that each is a page or an `UndecodableImage`, never more.
+"""Check that each of 40,000 damaged pages decodes or raises `UndecodableImage`, and nothing else.
 
     python -m tests.pages.fuzz_images [--mutants N] [--first N] [--processes N] [--pixels N]
 
-Every mutant is inspected and decoded in a process with a limit of memory and of time, so that what
-ends the process is a finding too. Mutant N is the same in every run, on every machine with the same
-encoders. Exits with 1 when there is a finding.
+Every mutant is inspected and decoded in a process with limits of memory and time, so a crash of the
+process is a finding too. Mutant N is the same in every run, on every machine with the same encoders.
+Exits with 1 when there is a finding.
 """
 
 import argparse
@@ -27,14 +27,14 @@ import click
 
 MUTANTS = 40_000
 MEMORY = 3 << 30
-"""Bytes that a process may take beyond what it has when it is ready."""
+"""Bytes that a process may take beyond its size after warm-up."""
 SECONDS = 60
 """Longest time for one mutant."""
 PIXELS = 1 << 22
-"""Largest mutant that is decoded; with the limit of pages most time would go into empty giants."""
+"""Most pixels of a decoded mutant; with the limit of real pages most time would go into huge empty images."""
 LONGEST_REASON = 300
 CHUNK = 500
-"""Mutants that one process takes."""
+"""Mutants per process."""
 
 TAKEN, REFUSED, LATE = "taken", "refused", "refused by decode only"
 SOUND = (TAKEN, REFUSED, LATE)
@@ -43,7 +43,7 @@ SOUND = (TAKEN, REFUSED, LATE)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The outcome of a mutant; `detail` is the reason of a refusal, or what was found."""
+    """The outcome of a mutant; `detail` is the reason of a refusal, or the finding."""
 
     number: int
     seed: str
@@ -52,7 +52,7 @@ class Result:
 
 
 def fuzz(numbers: range, processes: int = 1, pixels: int = PIXELS) -> Iterator[Result]:
-    """The results of some mutants, in no order."""
+    """Yield the results of some mutants, in no particular order."""
     parts = [numbers[at : at + CHUNK] for at in range(0, len(numbers), CHUNK)]
     with ThreadPoolExecutor(processes) as threads:
         for results in threads.map(lambda part: list(_part(part, pixels)), parts):
@@ -60,7 +60,7 @@ def fuzz(numbers: range, processes: int = 1, pixels: int = PIXELS) -> Iterator[R
 
 
 def _part(numbers: range, pixels: int) -> Iterator[Result]:
-    """The results of mutants in one process, and in another one after each that ends its process."""
+    """Yield results of mutants in one process, replaced after each mutant that ends it."""
     from tests.support.sources.image_mutants import mutant
 
     while numbers:
@@ -88,13 +88,13 @@ def _work(connection: Connection, numbers: range, pixels: int) -> None:
     from resources.pages.page import decode
     from tests.support.sources.image_mutants import mutant, seeds
 
-    # What decoders write themselves goes straight to the file, past Python.
+    # Native decoders write to the file descriptor itself, past `sys.stderr`.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     warnings.simplefilter("ignore")
     for data in seeds().values():
         with suppress(Exception):
             decode(data)
-    # Pillow refuses what has more than twice as many.
+    # Pillow refuses images of more than twice this many pixels.
     Image.MAX_IMAGE_PIXELS = pixels // 2
     with open("/proc/self/statm") as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
@@ -106,7 +106,7 @@ def _work(connection: Connection, numbers: range, pixels: int) -> None:
 
 
 def look(data: bytes) -> tuple[str, str]:
-    """The outcome of a page, and its detail."""
+    """Return the outcome of a page and its detail."""
     import numpy as np
 
     from resources.pages import page as page_images
@@ -131,7 +131,7 @@ def look(data: bytes) -> tuple[str, str]:
 
 
 def _outcome(read: Callable[[bytes], Any], data: bytes) -> tuple[Any, str]:
-    """Return what a function makes of a page, or None and the reason of its refusal."""
+    """Return a function's result for a page, or None and the reason of its refusal."""
     from resources.errors import UndecodableImage
 
     try:

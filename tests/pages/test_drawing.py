@@ -12,7 +12,7 @@ from resources.pages.drawing import preview
 
 
 def page(height: int = 1400, width: int = 1000) -> np.ndarray:
-    """White paper with lines of speckle where a page has text."""
+    """Return white paper with lines of speckle where a page has text."""
     pixels = np.full((height, width, 3), 255, np.uint8)
     ink = np.random.default_rng(7).integers(0, 256, (height, width), np.uint8)
     for top in range(100, height - 100, 40):
@@ -27,7 +27,7 @@ def opened(uri: str) -> Image.Image:
 
 
 def colours(label: str) -> np.ndarray:
-    """The mean colour of the left edge of a box with `label`."""
+    """Return the mean colour of the left edge of a box with `label`."""
     blank = np.full((500, 500, 3), 255, np.uint8)
     shown = np.asarray(opened(preview(blank, [((200, 100, 400, 450), label, 0)])), float)
     return shown[200:400, 198:200].mean(axis=(0, 1))

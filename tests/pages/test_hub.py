@@ -1,4 +1,4 @@
-"""A dataset of the Hub as the source: the real clients against a double of the Hub on this machine."""
+"""A Hub dataset as the source: real clients against a local double of the Hub."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""HWP and HWPX as a source: what comes out of them, what is said of what does not, and what hostile ones cost."""
+"""HWP and HWPX sources: converted text, reported losses, and limits on hostile files."""
 
 import io
 import os
@@ -49,7 +49,7 @@ def drawn() -> bytes:
 
 
 def document(number: int) -> tuple[str, bytes, list[str]]:
-    """The name of one of twenty documents, its bytes, and all of its text."""
+    """Return the name, the bytes and all text of one of twenty documents."""
     said = SENTENCES[number : number + 5 + number]
     cells = [cell for row in CELLS for cell in row]
     faces = ["맑은 고딕", "함초롬바탕", "굴림", "HY헤드라인M", "없는 글꼴"]
@@ -172,11 +172,11 @@ def test_without_its_package_a_document_is_left_out_with_the_package_to_install(
         folder.index()
 
 
-# Hostile
+# Hostile files
 
 
 def bomb() -> bytes:
-    """Six sections that unpack to 100 MB each."""
+    """Return an HWPX with six sections that unpack to 100 MB each."""
     archive = io.BytesIO(hwpx(paragraph("본문")))
     with zipfile.ZipFile(archive, "a", zipfile.ZIP_DEFLATED) as file:
         for section in range(1, 7):
@@ -187,7 +187,7 @@ def bomb() -> bytes:
 
 
 def looped() -> bytes:
-    """A compound file whose directory lies in a circle of sectors."""
+    """Return a compound file whose directory is a cyclic chain of sectors."""
     content = bytearray(files.hwp("순환하는 문서"))
     end = b"\xfe\xff\xff\xff"
     table_of_sectors = len(content) - 512
@@ -198,7 +198,7 @@ def looped() -> bytes:
 
 
 def entities() -> bytes:
-    """XML that would unfold to a billion letters."""
+    """Return an HWPX whose XML would expand to a billion letters."""
     laughs = "".join(f'<!ENTITY l{at} "{f"&l{at - 1};" * 10}">' for at in range(1, 10))
     xml = f'<!DOCTYPE s [<!ENTITY l0 "lol">{laughs}]><s xmlns="s"><p><t>&l9;</t></p></s>'
     archive = io.BytesIO()
@@ -269,7 +269,7 @@ def test_a_conversion_that_takes_too_long_is_killed_and_said(tmp_path: Path) -> 
 def test_a_document_larger_than_the_memory_of_a_conversion_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.hwpx"
     with path.open("wb") as file:
-        file.seek(8 << 30)  # zeros that take no room on the disk; an archive may stand behind anything
+        file.seek(8 << 30)  # a sparse file; a ZIP archive may follow any bytes
         file.write(hwpx(paragraph("본문")))
     conversions = Conversions()
     try:

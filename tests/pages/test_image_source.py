@@ -1,4 +1,4 @@
-"""Images as a source, alone and beside PDFs: what becomes a page, in which order, and what is left out and why."""
+"""Image sources, alone and beside PDFs: pages, their order, and what is left out."""
 
 import io
 import os
@@ -20,7 +20,7 @@ from tests.support.sources.source_folder import SourceFolder
 
 
 def picture(format: str = "PNG", mode: str = "RGB", size: tuple[int, int] = (30, 20), **options: Any) -> bytes:
-    """White, with a dark bar in the upper left corner."""
+    """Return a white picture with a dark bar in the upper left corner."""
     pixels = np.full((size[1], size[0], 3), 255, np.uint8)
     pixels[:5, :10] = (200, 30, 0)
     encoded = io.BytesIO()
@@ -29,7 +29,7 @@ def picture(format: str = "PNG", mode: str = "RGB", size: tuple[int, int] = (30,
 
 
 def tiff(*modes: str, **options: Any) -> bytes:
-    """A TIFF of a page for each mode; the page at n is 30 + n wide."""
+    """Return a TIFF with a page for each mode, each 1 px wider than the last."""
     pages = [Image.open(io.BytesIO(picture(size=(30 + at, 20)))).convert(mode) for at, mode in enumerate(modes)]
     encoded = io.BytesIO()
     pages[0].save(encoded, "TIFF", save_all=True, append_images=pages[1:], **options)

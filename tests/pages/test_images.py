@@ -1,4 +1,4 @@
-"""Page images: what is taken, what is turned away and why, and what the pixels are."""
+"""Page images: which are accepted, which are refused and why, and their pixels."""
 
 import io
 import struct
@@ -38,7 +38,7 @@ def encoded(image: Image.Image, format: str = "PNG", **options) -> bytes:
 
 
 def png_that_declares(width: int, height: int) -> bytes:
-    """A PNG of a few bytes whose header declares a size, with no pixels behind it."""
+    """Return a small PNG whose header declares a size without pixels behind it."""
     return header(width, height) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND")
 
 
@@ -88,7 +88,7 @@ def test_cut_off_images_are_damaged(format: str, options: dict[str, Any]) -> Non
 
 
 def _photo(**options: Any) -> bytes:
-    """A JPEG whose pixels take most of its bytes."""
+    """Return a JPEG whose pixels take most of its bytes."""
     noise = np.random.default_rng(0).integers(0, 256, (256, 192, 3), np.uint8)
     return encoded(Image.fromarray(noise), "JPEG", quality=90, **options)
 
@@ -310,7 +310,7 @@ PLAIN = {
     "suggested palette": START + chunk(b"PLTE", bytes(9)) + IDAT + END,
     "upright": START + chunk(b"eXIf", b"II*\0\x08\0\0\0\x01\0\x12\1\3\0\1\0\0\0\1\0\0\0\0\0\0\0") + IDAT + END,
 }
-"""PNGs of `PIXELS` that both decoders read; OpenCV's number for a filter is a bit of a mask, 8 for the first."""
+"""PNGs of `PIXELS` that both decoders read; OpenCV numbers filters as bits of a mask, 8 being the first."""
 ODD = {
     "16 bit": header(SIDE, SIDE, depth=16)
     + chunk(b"IDAT", zlib.compress(rows((PIXELS * 256.0 + 7).astype(">u2"))))
@@ -325,7 +325,7 @@ ODD = {
     "too many rows": START + chunk(b"IDAT", zlib.compress(rows(PIXELS) + bytes(300))) + END,
     "wrong checksum of the end": START + IDAT + END[:-1] + b"?",
 }
-"""PNGs of `PIXELS` that are not Wuffs's to read, or that it refuses."""
+"""PNGs of `PIXELS` that are not given to Wuffs, or that it refuses."""
 DAMAGED = {
     "cut off": START + IDAT[: len(IDAT) // 2],
     "no pixels": START + END,
@@ -347,7 +347,7 @@ DAMAGED = {
 
 @pytest.fixture(params=["libspng", "Wuffs"])
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Decodes PNG pages through the one, and then through the other where it is installed."""
+    """Make PNG pages decode with libspng, then with Wuffs where it is installed."""
     if request.param == "libspng":
         monkeypatch.setattr(page_images, "_wuffs", lambda: None)
     else:
@@ -410,28 +410,28 @@ def test_a_changed_png_becomes_the_same_through_both(
     imported("pywuffs")
     changed = bytearray(data)
     for place, bits in changes:
-        # The signature, and the sizes, which could ask for gigabytes, stay as they are.
+        # The first 24 bytes stay: the signature, and the sizes, which could ask for gigabytes.
         changed[24 + int(place * (len(data) - 24))] ^= bits
     page = with_right_checksums(bytes(changed)) if checksums_too else bytes(changed)
     assert outcome(page) == by_libspng(page)
 
 
 def several(format: str, **options: Any) -> bytes:
-    """A file of three pictures."""
+    """Return a file of three pictures."""
     others = [Image.new("RGB", (30, 20), colour) for colour in ("red", "blue")]
     return encoded(Image.new("RGB", (30, 20), "white"), format, save_all=True, append_images=others, **options)
 
 
 def jpeg_with(kind: int) -> bytes:
-    """A JPEG of three pictures, the second of a kind by its number in the standard (CIPA DC-007)."""
+    """Return a JPEG of three pictures, the second of this kind (number of CIPA DC-007)."""
     data = several("MPO")
-    # A TIFF header of 8 bytes and a directory of three tags stand before the entries, which have 16 bytes each.
+    # A TIFF header of 8 bytes and a directory of three tags precede the entries of 16 bytes each.
     second = data.index(b"MPF\0") + 4 + 8 + (2 + 3 * 12 + 4) + 16
     return data[:second] + struct.pack("<I", kind) + data[second + 4 :]
 
 
 def tiff_with(subfile: int) -> bytes:
-    """A TIFF of two pictures, of which the second says what it is to the first."""
+    """Return a TIFF of two pictures, the second with this subfile type."""
     other = Image.new("RGB", (15, 10), "red")
     other.encoderinfo = {"tiffinfo": {254: subfile}}
     page = Image.new("RGB", (30, 20), "white")
@@ -502,7 +502,7 @@ def test_a_palette_that_is_missing() -> None:
         decode(header(SIDE, SIDE, colour=3) + chunk(b"IDAT", zlib.compress(bytes(SIDE * (SIDE + 1)))) + END)
 
 
-# A machine that cannot read a page now
+# Pages for which memory is short
 
 
 def without_memory(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Pages that moved within their shard, or changed, between raw_pages and the assets that read their bytes."""
+"""Pages that moved in their shard, or changed, between raw_pages and later assets."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ READ_BYTES = ("layout_regions", "ocr_results", "corpus_image_embeddings")
 
 
 class HashEmbedder(UnitEmbedder):
-    """A vector that tells which bytes it was made from."""
+    """An embedder whose image vectors depend on the bytes of the page."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.hash", {1: "a double"})
 
@@ -35,7 +35,7 @@ class HashEmbedder(UnitEmbedder):
 
 
 def direction(data: bytes | memoryview, dim: int = 4) -> np.ndarray:
-    """A unit vector that the bytes of a page decide."""
+    """Return a unit vector that depends on the bytes of a page."""
     vector = np.frombuffer(hashlib.sha256(data).digest()[:dim], np.uint8).astype(np.float32) + 1
     return vector / np.linalg.norm(vector)
 
@@ -46,7 +46,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def moved(shard: str, page_id: str, row: int = 0) -> str:
-    """The line that a shard fails with; `page_id` is the first page whose row holds other bytes."""
+    """Return the error of a shard whose first page with other bytes is `page_id`."""
     number = int(shard[-2:])
     return (
         f"data-{number}.arrow: row {row} does not hold the bytes that raw_pages saw of {page_id!r}: "

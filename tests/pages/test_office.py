@@ -1,4 +1,4 @@
-"""Office files as a source, by LibreOffice: their text, what is said of hostile ones, and what is killed."""
+"""Office files converted by LibreOffice: their text, errors of hostile files, killed processes."""
 
 import os
 import random
@@ -130,7 +130,7 @@ def test_files_of_old_programs_come_out_with_their_text(tmp_path: Path, conversi
         assert [line for line in SAID if "".join(line.split()) not in "".join(text.split())] == [], suffix
 
 
-# Hostile
+# Hostile files
 
 LAUGHS = "".join(f'<!ENTITY l{at} "{f"&l{at - 1};" * 10}">' for at in range(1, 10))
 SCRIPT = (

@@ -1,4 +1,4 @@
-"""PDFs as a source: what their pages come out as, and what is drawn again when a folder changes."""
+"""PDF sources: rendered pages, and which are rendered again when a folder changes."""
 
 import io
 import os
@@ -48,7 +48,7 @@ from tests.support.sources.source_folder import SourceFolder
 KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
 WHITE, RED = (255, 255, 255), (255, 0, 0)
 LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"00" * 32 + b"> /U <" + b"11" * 32 + b"> >>"
-"""A lock that no password opens, so the empty one does not."""
+"""An encryption that no password opens, not even the empty one."""
 
 
 class Folder(SourceFolder):
@@ -65,13 +65,12 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each index starts its processes: of a page or two, one will do."""
+    """Use one process: each index starts its own, and these have only a few pages."""
     monkeypatch.setattr(pool, "_MOST", 1)
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> Folder:
-    """Make shards of three pages."""
     monkeypatch.setattr(shards, "SHARD_PAGES", 3)
     return folder
 
@@ -101,7 +100,7 @@ def test_a_page_without_colour_is_grey_and_one_with_it_is_not(folder: Folder) ->
     folder.put("a.pdf", pdf(sheet(), sheet(bar(RED))))
     folder.index()
     grey, coloured = (bytes(row.data or b"") for row in folder.rows())
-    # The kind of pixel a PNG has: 0 is grey, 2 is RGB.
+    # Byte 25 of a PNG is its colour type: 0 is grey, 2 is RGB.
     assert (grey[25], coloured[25]) == (0, 2)
     assert (ink(decode(grey)), ink(decode(coloured))) == ({WHITE, BLACK}, {WHITE, RED})
 
@@ -228,7 +227,7 @@ def test_names_that_come_out_the_same_are_told_apart(folder: Folder, names: Sequ
     assert len({row.page_id for row in rows}) == 2 * len(names)
     assert len({row.doc_id for row in rows}) == len(names)
     assert [(row.problem, problem_with(row.page_id)) for row in rows] == [(None, None)] * len(rows)
-    # Whoever else is in the folder, a page keeps its id.
+    # A page keeps its id whatever else is in the folder.
     before = {row.page_id for row in rows}
     folder.put("another.pdf")
     folder.index()
@@ -246,7 +245,7 @@ def test_a_name_that_is_no_utf_8(folder: Folder) -> None:
     assert (row.problem, row.page_no) == (None, 1)
     assert (row.page_id.isprintable(), (row.doc_id or "").isprintable()) == (True, True)
     manifest = folder.index()
-    # It goes into releases and answers of the API, which are UTF-8.
+    # The name goes into releases and API responses, which are UTF-8.
     origin = origins(manifest, manifest.keys[0])(0)
     assert (origin.file, (folder.source / name).is_file()) == (row.doc_id, True)
     assert folder.made == []
@@ -263,7 +262,7 @@ def test_folders_behind_links_are_read_once(folder: Folder, tmp_path: Path) -> N
     assert [row.page_id for row in folder.rows()] == ["0_1", "a__1_1", "b__2_1"]
 
 
-# What cannot be drawn
+# Pages that cannot be drawn
 
 
 def test_what_cannot_be_drawn_is_quarantined_with_its_reason(folder: Folder) -> None:
@@ -364,7 +363,7 @@ def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:
 
 
 class Broken(Pdfs):
-    """Stumbles over every PDF in a way that nobody foresaw."""
+    """A PDF reader that raises an unexpected exception for every file."""
 
     def pages(self, path: Path) -> int:
         raise AttributeError("'tuple' object has no attribute 'tobytes'\nin a library")
@@ -541,11 +540,11 @@ def test_an_index_that_cannot_be_used_is_replaced(folder: Folder) -> None:
     assert (folder.shards(), folder.made) == ([["a_1"]], [])
 
 
-# Runs that end before their end
+# Interrupted runs
 
 
 class Stopped(BaseException):
-    """A `BaseException`, as an interrupt from the keyboard is."""
+    """A `BaseException`, like `KeyboardInterrupt`."""
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(small: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -693,7 +692,7 @@ def test_a_home_that_cannot_be_written(folder: Folder) -> None:
 
 
 def _drawing(content: bytes, kind: bytes, drawn: bytes, size: bytes) -> bytes:
-    """A PDF of one page, whose content draws an object `X` of this kind."""
+    """Return a PDF of one page, whose content draws an object `X` of this kind."""
     objects = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -706,7 +705,7 @@ def _drawing(content: bytes, kind: bytes, drawn: bytes, size: bytes) -> bytes:
 
 
 def _scan(data: bytes, filter: bytes) -> bytes:
-    """A page that is filled by a picture of 64 x 64 grey pixels."""
+    """Return a page filled with a picture of 64 x 64 grey pixels."""
     kind = b"/Subtype/Image/Width 64/Height 64/ColorSpace/DeviceGray/BitsPerComponent 8/Filter/" + filter
     return _drawing(b"q 64 0 0 64 0 0 cm /X Do Q", kind, data, b"64 64")
 
@@ -737,7 +736,7 @@ def _segment(number: int, kind: int, content: bytes) -> bytes:
 JBIG2 = _segment(0, 48, struct.pack(">IIIIBH", 64, 64, 0, 0, 0, 0)) + _segment(
     1, 38, struct.pack(">IIIIBB", 64, 64, 0, 0, 0, 1) + FAX
 )
-"""A page of JBIG2 with one region, whose pixels are those of the fax."""
+"""A JBIG2 page with one region, whose pixels are those of the fax."""
 
 
 @pytest.mark.parametrize(
@@ -833,7 +832,7 @@ def test_a_page_whose_content_is_damaged_is_quarantined_and_not_blank(
 
 
 def _with_form(data: bytes) -> bytes:
-    """A page that draws a bar of its own and a form."""
+    """Return a page that draws a bar of its own and a form."""
     return _drawing(bar() + b" /X Do", b"/Subtype/Form/BBox[0 0 60 80]" + FLATE, data, b"60 80")
 
 

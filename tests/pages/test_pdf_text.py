@@ -1,4 +1,4 @@
-"""The text layer of a PDF's page: words where they are printed, and what is known against them."""
+"""Text layers of PDF pages: words where they are printed, and their marks."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ LINES = ((72, 400, "Hello world"), (72, 380, "second line"))
 
 @pytest.fixture
 def read(tmp_path: Path):
-    """The layer of a PDF's first page at 144 dpi, and the page."""
+    """Return a function that gives a first page's text layer and pixels at 144 dpi."""
 
     def read(content: bytes) -> tuple[TextLayer | None, np.ndarray]:
         path = tmp_path / "some.pdf"
@@ -35,7 +35,7 @@ def texts(layer: TextLayer) -> list[str]:
 
 
 def printed(pixels: np.ndarray) -> list[int]:
-    """(x1, y1, x2, y2) of all ink."""
+    """Return (x1, y1, x2, y2) of all ink."""
     rows, columns = np.nonzero(pixels[..., 0] < 128)
     return [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
 
@@ -135,7 +135,7 @@ def test_a_damaged_layer_says_that_it_is_damaged(stored: str):
 
 
 PICTURE = "q 300 0 0 200 50 300 cm BI /W 2 /H 2 /BPC 8 /CS /G /F /AHx ID 00FF00FF> EI Q"
-"""Of two black and two white fields, around what `LINES` print."""
+"""Two black and two white fields, around the print of `LINES`."""
 
 
 def stencil(field: str) -> str:

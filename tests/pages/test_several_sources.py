@@ -1,4 +1,4 @@
-"""A corpus of several sources: added, replaced, taken out, renamed; nothing is computed twice, and nothing is lost."""
+"""Several sources are added, replaced, removed and renamed without loss or repeated work."""
 
 import hashlib
 import json
@@ -41,14 +41,14 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Sources:
-    """A home, and folders beside it that are indexed into it."""
+    """A home and the folders beside it that are indexed into it."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.home, self.lines = place, place / "home", list[str]()
         self.platform = Platform(self.home)
 
     def pdf(self, name: str, seed: int, count: int = 1) -> Path:
-        """A PDF whose pages no other seed has."""
+        """Write a PDF whose pages are unlike those of any other seed."""
         path = self.place / name
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn = (b"0 0 0 rg 0 %d %d 9 re f" % (at, 5 + seed % 50) for at in range(count))
@@ -69,7 +69,7 @@ class Sources:
         return remove(name, self.home, self.lines.append)
 
     def make(self) -> list[str]:
-        """Make all pages and their layouts; the pages whose layout was computed."""
+        """Make all pages and layouts, and return the pages whose layout was computed."""
         before = len(self.computed)
         self.platform.make(*MADE)
         return sorted(self.computed[before:])
@@ -195,7 +195,7 @@ def test_a_document_in_two_sources_is_one_and_said_so(sources: Sources) -> None:
     assert manifest.rows == 2
     assert sources.left_out == [["same.pdf", "the same file as a.pdf of A", "B"]]
     assert "left out: same.pdf (the same file as a.pdf of A)" in sources.lines
-    # What A has no longer is taken from B.
+    # What A no longer provides is taken from B.
     sources.remove("A")
     assert sorted(sources.rows["shard_01"] + sources.rows.get("shard_02", [])) == ["b_1", "same_1"]
     assert sources.left_out == []
@@ -234,7 +234,7 @@ def test_other_documents_of_one_name_have_other_ids_and_the_first_keeps_its_own(
     documents = {row.page_id: row.doc_id for key in sources.rows for row in Corpus(home=str(sources.home)).rows(key)}
     assert list(documents.values()) == ["보고서.pdf", "B/보고서.pdf"]
     sources.make()
-    # Ids stay, whoever is indexed again or taken out.
+    # Ids stay the same whichever source is indexed again or removed.
     for name in "AB":
         sources.index(name)
         assert [*sources.rows.values()] == [first, second]
@@ -375,14 +375,14 @@ def test_pages_that_only_have_the_ids_of_others_are_priced(sources: Sources) -> 
 
 
 def _rows_that_the_plan_prices(sources: Sources) -> int:
-    """The pages to be read of a run of everything."""
+    """Return how many pages the plan of a full run expects to be read."""
     settings = sources.platform.settings
     forecast = forecast_of_everything(settings, survey(settings.resources, FooterCache(settings.store)))
     return forecast.stages["ocr_results"].rows
 
 
 def _rows_of_all(sources: Sources) -> dict[str, dict[str, Any]]:
-    """The rows of the tables of the corpus by id, without the place of a page."""
+    """Return the rows of the corpus tables by id, without the place of a page."""
     keys = Manifest.load(sources.home).keys
     store, place = sources.platform.store, {"page_idx", "source"}
     return {
@@ -465,11 +465,11 @@ def test_whatever_becomes_of_sources_no_page_is_computed_twice(sources: Sources,
     assert {page for ids in sources.rows.values() for page in ids} == there == set(sources.computed)
 
 
-# What may pass is tried again
+# Transient failures are retried
 
 
 def only(good: str) -> Any:
-    """Pages of one document are made; those of all others fail as on a disk that is gone."""
+    """Return a `render` that fails for all documents but one, as on a lost disk."""
     render = DocumentPool.render
 
     def rendered(self: DocumentPool, asked: Any, dpi: int) -> Any:
@@ -730,7 +730,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# The manifest of the format before
+# Manifests of the previous format
 
 
 def test_a_manifest_of_the_format_before_is_one_source(sources: Sources) -> None:

@@ -1,4 +1,4 @@
-"""Sources: what is indexed, what is refused, and what the assets then see of good and of bad files."""
+"""Sources: what is indexed or refused, and what assets see of good and bad files."""
 
 import errno
 import hashlib
@@ -41,7 +41,7 @@ def sha256(data: bytes | memoryview | None) -> str:
 
 
 def indexed(tmp_path: Path, *shards: list, **options) -> Path:
-    """A home with an index of `shards`, whose files lie in tmp_path/source/corpus."""
+    """Return a home with an index of `shards`, whose files are in tmp_path/source/corpus."""
     index(str(write_corpus(tmp_path / "source", shards, **options)), tmp_path / "home")
     return tmp_path / "home"
 
@@ -51,7 +51,7 @@ def shard_file(tmp_path: Path, at: int = 0) -> Path:
 
 
 def write_as_indexed(home: Path, file: Path, content: pa.Table | bytes) -> None:
-    """Change a file of an index in such a way that neither its size nor its time tells."""
+    """Change an indexed file and its manifest so that size and time still match."""
     if isinstance(content, bytes):
         file.write_bytes(content)
     elif file.suffix == ".parquet":
@@ -504,7 +504,7 @@ def test_bytes_that_were_proven_stay_what_they_are(tmp_path: Path) -> None:
 
 
 def refused(source: Path, tmp_path: Path) -> str:
-    """The one line that `index` refuses a source with; nothing is left behind."""
+    """Return the one line that `index` refuses a source with, leaving nothing behind."""
     with pytest.raises(SourceError) as caught:
         index(str(source), tmp_path / "home")
     assert not (tmp_path / "home").exists()

@@ -1,4 +1,4 @@
-"""Sample pages that are skewed, turned and photographed are set upright; those that are upright stay as they are."""
+"""Skewed, turned and photographed sample pages are set upright; upright pages stay unchanged."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ Pixels = NDArray[np.uint8]
 
 @pytest.fixture(scope="module")
 def samples() -> dict[str, Pixels]:
-    """The sample pages at half their resolution: 150 dpi."""
+    """Return the sample pages at half their resolution: 150 dpi."""
     read = {sample.id: sample.picture.read() for sample in load_texts(SAMPLES).samples if sample.picture}
     return {id: _half(decode(data)) for id, data in read.items()}
 
@@ -39,7 +39,6 @@ def rng() -> np.random.Generator:
 
 
 def found(pixels: Pixels) -> PageTransform:
-    """The transform of a page that needs one."""
     transform = find_transform(pixels)
     assert transform is not None
     return transform
@@ -50,7 +49,7 @@ def test_upright_pages_are_left_as_they_are(samples: dict[str, Pixels]):
 
 
 def test_upright_pages_of_a_folder_are_left_as_they_are():
-    """At their full size; `KOPUB_TEST_PAGES` names a folder of shards to take all pages of instead of the samples."""
+    """Use full-size samples, or all pages of the shards in the folder `KOPUB_TEST_PAGES`."""
     pages = load_texts(Path(os.environ.get("KOPUB_TEST_PAGES", SAMPLES))).samples
     read = ((page.id, page.picture.read()) for page in pages if page.picture)
     assert {id: str(made) for id, data in read if (made := find_transform(decode(data)))} == {}
@@ -87,7 +86,7 @@ def test_a_page_that_lies_on_its_side_and_is_skewed_is_set_upright(page: Pixels)
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.startswith("photo")])
 def test_a_box_on_a_straightened_photo_lies_on_its_words_in_the_photo(samples: dict[str, Pixels], form: str):
-    """Where the photo shows the corners of a line of print is known: the page is marked there before it is taken."""
+    """Dots drawn on the page before it is photographed mark the true places."""
     page = samples["install.ko_19"].copy()
     marks = [(300, 400), (900, 430), (340, 1200), (880, 1300)]
     for x, y in marks:
@@ -102,14 +101,14 @@ def test_a_box_on_a_straightened_photo_lies_on_its_words_in_the_photo(samples: d
     back = np.array(transform.to_original(upright.tolist()))
     distance = np.linalg.norm(back[:, None] - taken[None], axis=2).min(axis=1)
     assert distance.max() < 2
-    # The upright page is a rectangle again: the marks lie as they did, but for its size.
+    # The upright page is a rectangle again, so the marks lie where they did, up to its scale.
     scale = np.array([transform.width, transform.height]) / page.shape[1::-1]
     placed = np.linalg.norm(np.array(marks)[:, None] * scale - upright[None], axis=2).min(axis=1)
     assert placed.max() < 0.01 * transform.height
 
 
 def _red(pixels: Pixels) -> NDArray[np.float64]:
-    """The centres of the red dots."""
+    """Return the centres of the red dots."""
     red = (pixels[..., 0].astype(int) - pixels[..., 1:].max(axis=2) > 60).astype(np.uint8)
     count, _, stats, centres = cv2.connectedComponentsWithStats(red)
     return np.array([centres[at] for at in range(1, count) if stats[at, cv2.CC_STAT_AREA] > 60])
@@ -125,7 +124,7 @@ def test_a_picture_with_a_frame_and_a_page_with_a_dark_edge_are_no_sheets_of_pap
 
 
 def a_slide() -> Pixels:
-    """A light panel on a dark ground, on which the title stands."""
+    """Return a slide with its title on the dark ground above a light panel."""
     slide = np.full((1240, 1754, 3), (20, 40, 90), np.uint8)
     slide[200:1180, 60:1694] = 250
     cv2.putText(slide, "The title of this slide", (80, 130), cv2.FONT_HERSHEY_SIMPLEX, 2.5, (255, 255, 255), 5)
@@ -135,7 +134,7 @@ def a_slide() -> Pixels:
 
 
 def test_the_panel_of_a_slide_is_no_sheet_of_paper():
-    """Text around the panel would be lost."""
+    """Cropping to the panel would lose the text around it."""
     assert find_transform(a_slide()) is None
 
 

@@ -1,4 +1,4 @@
-"""Sources on object storage: fetched once, mapped as local files, and never taken half."""
+"""Sources on object storage are fetched once, mapped as local files, and never read incomplete."""
 
 import errno
 import multiprocessing
@@ -29,14 +29,14 @@ from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder of its own."""
+    """Return a folder of its own, whose faults are retried for 3 s."""
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 3.0)
     yield f"{s3_root}/{uuid.uuid4().hex[:8]}"
     s3.before = s3.after = lambda method, path: None
 
 
 def node(tmp_path: Path, name: str, url: str, gb: float = 1.0) -> Corpus:
-    """A node of its own home, with the index at a URL."""
+    """Return a node with a home of its own and the index at a URL."""
     return Corpus(home=str(tmp_path / name), url=f"{url}/index", cache_gb=gb)
 
 
@@ -64,7 +64,7 @@ def test_arrow_shards_and_queries_are_indexed_where_they_lie_and_another_node_se
     for corpus in (here, there, there):
         assert rows(corpus) == {page_id: data for shard in content for page_id, data in shard}
         assert [each.query_id for each in corpus.queries("shard_01")] == ["q1"]
-    # The node that indexed them has them; the other fetched each once.
+    # The node that indexed the files has them; the other fetched each once.
     assert [gets(s3, f"data-{at}.arrow") for at in (0, 1)] == [1, 1]
     assert not (tmp_path / "here" / "shards.json").exists()
 
@@ -97,7 +97,7 @@ def test_documents_are_drawn_once_and_their_pages_lie_beside_the_shared_index(ur
     assert here.manifest.shards[0].file.startswith("rendered/pages-")
     assert list(rows(there)) == ["minutes_1", "minutes_2", "사진__a b#1_1"]
     assert "left out: notes.txt (neither a PDF nor an image)" in said
-    # A second node finds what is drawn, and draws what changed alone.
+    # A second node reuses the pages that are drawn and draws only what changed.
     fs, path = fsspec.core.url_to_fs(url)
     fs.pipe_file(f"{path}/source/사진/z.png", page_image(5))
     said.clear()

@@ -1,4 +1,4 @@
-"""Text layers: whether one is believed, its text of a region, its distance from a reading."""
+"""Text layers: soundness, the text of a region, and the distance from a reading."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ENGLISH = (
 
 
 def line(text: str, x: int = 100, y: int = 100, size: int = 20, marks: Mark = NO_MARK) -> list[Word]:
-    """Words of a line as PDFium gives them; a character is half as wide as it is high."""
+    """Return a line's words as PDFium gives them, characters half as wide as high."""
     words, at = [], x
     for first, word in enumerate(text.split()):
         end = at + len(word) * size // 2

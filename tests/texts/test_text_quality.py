@@ -1,4 +1,4 @@
-"""Bad texts of Korean pages are doubted and say why; good ones are not."""
+"""Bad texts of Korean pages are doubted with a reason; good ones are not."""
 
 import json
 import random
@@ -90,7 +90,7 @@ def test_a_part_is_enough(text: str, kind: str):
 
 
 def test_korean_whose_sentences_lack_their_marks_is_doubted():
-    """Print out of focus loses its smallest marks first; its letters may look like words still."""
+    """Blurred print loses its smallest marks first, while its letters may still look like words."""
     said = (
         "설치 프로그램을 시작합니다",
         "언어를 선택하십시오",
@@ -105,7 +105,7 @@ def test_korean_whose_sentences_lack_their_marks_is_doubted():
     # The lines of a slide and the cells of a table may end without one.
     for ends in (". ", ".\n", "\n", "\t", "; ", "”고 합니다. "):
         assert kinds("".join(sentence + ends for sentence in said)) == set(), ends
-    # They are no style where commas have become full stops, too.
+    # Missing marks are no matter of style where commas have become full stops, too.
     lines = "\n".join(said)
     assert kinds(f"{lines}\n사과. 배. 감. 귤. 밤. 대추") == {"marks"}
     assert kinds(f"{lines}\n사과, 배, 감, 귤, 밤, 대추") == set()
