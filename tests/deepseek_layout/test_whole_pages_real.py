@@ -1,4 +1,4 @@
-"""Whole pages through a real vLLM on the CPU: request form, tokens, guard, end of context.
+"""Whole pages through real vLLM on the CPU: request form, tokens, guard, end of context.
 
 A tiny model writes random text without boxes, so every page ends with a reason.
 """

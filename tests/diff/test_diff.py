@@ -35,7 +35,7 @@ TABLES = "raw_pages,layout_regions,ocr_results,parsed_texts,corpus_text_embeddin
 
 
 class DrawnLayout(LayoutDetector):
-    """A layout of given regions, as JSON by page id; a page without any is blank."""
+    """A layout of given regions, JSON by page id; a page without any is blank."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.drawn", {1: "a double"})
     drawn: str
@@ -103,7 +103,6 @@ def make(
     turn: float = 0.0,
     dim: int = 4,
 ) -> None:
-    """Make the tables of two pages with these regions."""
     told = json.dumps({"a_1": a_1, "a_2": a_2})
     platform.engines |= {
         "layout": DrawnLayout(drawn=told),

@@ -123,7 +123,7 @@ def test_joints_of_known_texts_are_right() -> None:
 
 
 def test_lines_that_a_reader_set_stay() -> None:
-    """The box is far higher than two lines, so the line break is the reader's own."""
+    """The box is far higher than two lines, so the break is the reader's own."""
     of = document([Printed("text", f"{FULL} 지원\n{FULL} 설치", (300, 100, 700, 400))])
     assert f"{FULL} 지원  \n{FULL} 설치" in markdown(of)
 

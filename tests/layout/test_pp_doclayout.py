@@ -78,7 +78,6 @@ def detect(resource: PPDocLayout, pages: list[Page]) -> dict[str, PageLayout]:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change: "Callable[[RawOutputs], RawOutputs]") -> None:
-    """Apply a change to the outputs of the network."""
     forward = pp_network.forward
     monkeypatch.setattr(pp_network, "forward", lambda *a, **k: change(forward(*a, **k)))
 
@@ -491,7 +490,7 @@ def test_tuning_keeps_to_its_memory_and_leaves_no_trace(
 
 
 class UntunedModel:
-    """Models on the CPU that tune in their first pass, as models on a GPU do."""
+    """CPU models that tune in their first pass, as models on a GPU do."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, fits: int = 100) -> None:
         self.passes: list[tuple[bool, int, bool]] = []  # (tuned, pages, not empty)
@@ -580,7 +579,7 @@ def recorded(
 
 
 def labels(layouts: dict[str, PageLayout]) -> dict[str, list[str]]:
-    """Return the labels of each page; the last bit of a box depends on the size of the batch."""
+    """Return each page's labels only; the last bit of a box depends on the batch size."""
     return {page_id: [region.label for region in layout.regions] for page_id, layout in layouts.items()}
 
 
@@ -1027,7 +1026,7 @@ def test_relu_that_is_refused_when_it_runs_is_taken_apart(folder: Path, monkeypa
 def laid_out(
     make: Callable[..., PPDocLayout], monkeypatch: pytest.MonkeyPatch, *found: tuple[str, Any], **fields: Any
 ) -> list[tuple[str, Task]]:
-    """Return (label, task) of each region when the model finds (label, box of 0 to 1)."""
+    """Return (label, task) of regions when the model finds (label, box of 0 to 1)."""
 
     def put(raw: "RawOutputs") -> "RawOutputs":
         scores, boxes = torch.zeros_like(raw.scores), raw.boxes.clone()

@@ -12,7 +12,7 @@ from tests.support.servers.ceph import ceph
 
 @pytest.fixture(scope="module", params=["double", "ceph"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The variables that name the server: of the double, and of a real one."""
+    """Yield the environment variables of a server: of the double, and of a real Ceph."""
     if request.param == "double":
         with S3Double() as double:
             yield double.environment
@@ -23,6 +23,5 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def url(server: dict[str, str]) -> Iterator[str]:
-    """A new bucket of the server."""
     with bucket(server, f"{BUCKET}-{uuid.uuid4().hex[:8]}") as url:
         yield url

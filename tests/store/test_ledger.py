@@ -43,7 +43,7 @@ def test_entries_are_added_and_the_newest_of_a_row_wins(store: ShardStore):
 
 
 def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_path: Path):
-    """One that lets go of the bytes while Python ends aborts the process, as it did after one status in fifty."""
+    """A thread that frees the bytes at interpreter exit aborted one `kopub status` in fifty."""
     store = ShardStore(url=str(tmp_path))
     ledger.append(store, "raw_pages", "shard_00", made("run-1", *(f"p_{at}" for at in range(100))))
     program = """

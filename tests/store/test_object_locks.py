@@ -1,4 +1,4 @@
-"""One writer of a table on object storage, whatever becomes of the others."""
+"""Locks allow one writer of a table on object storage, whatever happens to the others."""
 
 import threading
 import time
@@ -19,13 +19,13 @@ from tests.doubles.s3 import CUT, S3Double
 
 LIVES = 1.5
 LONG = 60.0
-"""For what must not be lost while a loaded machine keeps it waiting."""
+"""Lifetime of a lock that must not expire while a loaded machine delays its holder."""
 TABLE = pa.table({"page_id": ["a"]})
 
 
 @pytest.fixture
 def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A store of its own for each test, whose locks live and whose faults are waited for about a second."""
+    """Yield a new store's URL, with leases and retries of about a second."""
     monkeypatch.setattr(object_locks, "LEASE_TTL_S", LIVES)
     monkeypatch.setattr(object_locks, "_CONFIRMED", 0.0)
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 1.0)
@@ -35,13 +35,13 @@ def url(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def lock(url: str, lives: float | None = None) -> ObjectLock:
-    """Return a lock as another process has one: none knows of the others."""
+    """Return a lock that shares no state with others, as in another process."""
     objects, root = Objects.at(url)
     return ObjectLock(objects, f"{root}/.locks/ocr_results.shard_00", "ocr_results of shard_00", lives)
 
 
 def silent(held: ObjectLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a holder write no more beats, as one that is stopped."""
+    """Stop the heartbeat of a holder, as if its process were suspended."""
     held._released.set()
     held._heart.join()
 
@@ -204,7 +204,7 @@ def test_who_was_taken_over_from_unawares_finds_it_out_before_it_publishes(url: 
         assert isinstance(held, ObjectLock)
         silent(held, monkeypatch)
         other.acquire(wait=True)
-        # As one whose clock stood still with it.
+        # The holder's clock stood still with it, so it does not know that it is late.
         monkeypatch.setattr(held, "_is_late", lambda: False)
         with pytest.raises(LockLost):
             store.write("ocr_results", "shard_00", TABLE, {})

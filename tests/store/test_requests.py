@@ -1,4 +1,4 @@
-"""Requests to object storage are few, and no more for more shards where tables are only looked at."""
+"""Requests to object storage are few, and looking costs no more for more shards."""
 
 import random
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.support.processes.two_writers import OnObjects
 from tests.support.sources.corpora import pages
 
 FIRST, AGAIN, LOOK = 410, 165, 100
-"""Most requests of a first run of the samples, of one that changes nothing, and of a look at all tables."""
+"""Most requests of a first run of the samples, a run that changes nothing, and a look at all tables."""
 TABLES_OF_ROWS = tuple(table.name for table in TABLES)
 TABLE = pa.table({"page_id": ["a"] * 10})
 
@@ -116,7 +116,7 @@ def test_the_demo_asks_half_of_what_it_did(s3_root: str, s3: S3Double, tmp_path:
     asked(s3)
     counts = []
     for _ in range(2):
-        # As a process that starts now.
+        # As in a process that has just started.
         monkeypatch.setattr(table_source, "_seen", {})
         run_assets(samples.settings, [], "", Console(quiet=True))
         counts.append(len(asked(s3)))
@@ -137,17 +137,16 @@ def test_a_run_with_nothing_changed_asks_less_than_fifteen_times_a_shard(
         keys = made.settings.corpus.manifest.keys
         assert made.run(first=keys[0], last=keys[-1]).success
         asked(s3)
-        # As a process that starts now.
+        # As in a process that has just started.
         monkeypatch.setattr(table_source, "_seen", {})
         assert made.run(first=keys[0], last=keys[-1]).success
-        # Nobody takes the lock of a table that stays as it is.
+        # No lock is taken for a table that stays as it is.
         assert not [path for method, path in s3.asked if method in ("PUT", "DELETE") and ".shard_" in path]
         counts.append(len(asked(s3)))
     assert (counts[1] - counts[0]) / 6 < 15, counts
 
 
 def scored(home: Path, store: TableStore) -> Measurement:
-    """The retrieval scores of all shards."""
     settings = Platform(home).settings
     keys, dim = settings.corpus.manifest.keys, settings.embedding.dim
     corpus = SearchedCorpus(store, keys, {"image", "text"}, dim, measured=HISTORY.measured(store))
@@ -166,7 +165,7 @@ def test_a_look_at_all_tables_asks_no_more_for_more_shards(s3_root: str, s3: S3D
         objects.fs.put(f"{made.home}/store/", f"{folder}/", recursive=True)
         on_objects = OnObjects(made.home, url=there)
         asked(s3)
-        # Nobody has looked at these tables yet.
+        # The first look may read every table once.
         survey(on_objects.resources(), FooterCache(on_objects.store))
         assert len(asked(s3)) <= shards * len(TABLES_OF_ROWS) + LOOK
         plan_values(on_objects.settings)
@@ -176,6 +175,6 @@ def test_a_look_at_all_tables_asks_no_more_for_more_shards(s3_root: str, s3: S3D
         assert not scored(made.home, on_objects.store).computed
         looks.append((plan, status, len(asked(s3))))
         assert {each["made"] for each in shown["assets"]} == {0, shards}
-    # Of two threads that look for a table at once, each asks.
+    # Two threads that look for the same table at once each send a request.
     assert all(more <= few + 2 for few, more in zip(*looks, strict=True)), looks
     assert max(looks[0]) < LOOK

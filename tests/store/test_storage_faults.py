@@ -1,4 +1,4 @@
-"""Faults of object storage: those that pass cost time, the others are one line, and nothing is ever half there."""
+"""Storage faults: transient ones are retried, others are one line, nothing is left half written."""
 
 import threading
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from tests.support.sources.corpora import pages
 
 TABLE = pa.table({"page_id": ["a", "b"]})
 PATIENCE = faults.RETRY_TIMEOUT_S
-"""As it is outside of these tests."""
+"""The real timeout, which these tests shorten."""
 
 
 @pytest.fixture
 def store(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStore]:
-    """A store with a table of recipe `before`, which no fault may change."""
+    """Yield a store with a table of recipe `before`, which no fault may change."""
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 5.0)
     store = TableStore(f"{s3_root}/{tmp_path.name}", keep_versions=0)
     store.write("ocr_results", "shard_00", TABLE, {"recipe": "before"})
@@ -34,7 +34,7 @@ def store(s3_root: str, s3: S3Double, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def first(count: int, status: int, of: str = "PUT") -> Fault:
-    """The first requests of a method end so."""
+    """Return a fault that answers the first requests of a method with `status`."""
     left = iter([status] * count)
     return lambda method, path: next(left, None) if method == of else None
 

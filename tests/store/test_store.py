@@ -1,4 +1,4 @@
-"""The store keeps the old table or the new one, and tells in one line what it cannot do."""
+"""The store keeps the old table or the new and reports errors in one line."""
 
 import errno
 import multiprocessing
@@ -65,11 +65,11 @@ def test_no_flipped_bit_of_a_table_comes_back_as_content(tmp_path: Path, columns
     for at in range(4, len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
         with suppress(DamagedTable):
-            # A table that says nothing of its making is made again.
+            # A table without metadata is made again.
             assert store.metadata("ocr_results", "shard_00") in (says, {}), at
         with suppress(DamagedTable):
             stored = store.read("ocr_results", "shard_00", columns)
-            # A flip in the footer may be in nothing that matters, or give a column another name or type.
+            # A flip in the footer may be harmless, or give a column another name or type.
             assert not stored.schema.equals(SCHEMA) or stored.equals(table(1, 50)), at
             continue
         damaged += 1
@@ -77,7 +77,7 @@ def test_no_flipped_bit_of_a_table_comes_back_as_content(tmp_path: Path, columns
 
 
 def test_whoever_makes_a_table_and_whoever_reads_it_agree_on_a_flipped_bit(tmp_path: Path):
-    """A table that its own asset keeps as sound must not be refused by the next."""
+    """A table that its own asset keeps must not be refused by the next asset."""
     store = ShardStore(url=str(tmp_path))
     store.write("ocr_results", "shard_00", table(1, 5), {"recipe": "abc", "content": "d" * 16})
     path = tmp_path / "ocr_results" / "shard_00.parquet"
@@ -201,7 +201,7 @@ def test_a_failed_write_leaves_the_old_table_and_no_litter(tmp_path: Path, monke
 
 
 def test_a_temporary_file_that_its_writer_is_done_with_stops_nobody_else(tmp_path: Path):
-    # A name that is listed and leads nowhere, as one that is renamed between the two.
+    # A name that leads nowhere, like a file that is renamed after it was listed.
     (tmp_path / "raw_pages").mkdir()
     (tmp_path / "raw_pages" / ".shard_00.parquet.0a1b2c3d.tmp").symlink_to("gone")
     store = ShardStore(url=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Two runs of the same shard on object storage: one makes it, and pages are read once."""
+"""Two runs of a shard on object storage: one makes it, and pages are read once."""
 
 import os
 import signal
