@@ -1,4 +1,4 @@
-"""Hashed vectors: texts find their questions, pages their look-alikes, and nothing has a zero vector."""
+"""Hashed vectors match questions to texts and pages to similar pages; none is zero."""
 
 import io
 import itertools
@@ -40,7 +40,7 @@ def vector(text: str, embedder: HashedEmbedder = EMBEDDER) -> np.ndarray:
 
 
 def drawn(seed: int) -> np.ndarray:
-    """A page of its own layout: a heading, paragraphs, and a coloured figure."""
+    """Return a page with a random layout of lines and a coloured figure."""
     random = np.random.default_rng(seed)
     pixels = np.full((700, 500, 3), 255, np.uint8)
     y = 40

@@ -1,4 +1,4 @@
-"""Embedding as steps of a run: processes and servers that come up ahead, take turns, and end."""
+"""Embedding steps of a run: processes and servers start ahead, take turns and end."""
 
 import asyncio
 import json
@@ -48,13 +48,13 @@ SOON = 20.0
 
 
 def corpus(*numbers: int) -> list[tuple[str, bytes]]:
-    """Pages that go to the server as they are."""
+    """Return pages that go to the server unchanged."""
     return [(f"p_{place}", page_image(number, (320, 320))) for place, number in enumerate(numbers)]
 
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
-    """Everything is made that comes before the vectors."""
+    """Return a platform with everything made that comes before the vectors."""
     built = Platform.of(tmp_path, [corpus(0, 1)])
     built.make(*BEFORE.split(","))
     return built
@@ -62,7 +62,7 @@ def platform(tmp_path: Path) -> Platform:
 
 @pytest.fixture
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes for pages import no more than those for texts: PyTorch takes two seconds."""
+    """Let processes for pages import no more than those for texts: PyTorch takes two seconds."""
     monkeypatch.setattr(Qwen3VLEmbedder, "worker_modules", (HANDLERS,))
 
 
@@ -73,7 +73,7 @@ def served(platform: Platform, url: str) -> None:
 
 
 def clients() -> list[psutil.Process]:
-    """The client processes that are up."""
+    """Return the running client processes."""
     found: list[psutil.Process] = []
     for process in psutil.Process().children():
         with suppress(psutil.Error):  # it has ended
@@ -82,11 +82,11 @@ def clients() -> list[psutil.Process]:
 
 
 class LastPages:
-    """Answers a page when the processes of both steps are up, or `SOON`, and a text at once; does `then` before."""
+    """A reply that holds pages until both steps' processes run or `SOON`, then calls `then`."""
 
     def __init__(self, then: Callable[[Request], object] = lambda _: None) -> None:
         self.up: set[int] = set()
-        """Client processes that were up when a page was answered."""
+        """Numbers of running client processes, counted while pages waited for their answers."""
         self._then = then
 
     async def __call__(self, asked: Request) -> web.Response:
@@ -116,7 +116,7 @@ def test_the_text_step_finds_its_processes_up_without_what_only_pages_need(
 
     def look(asked: Request) -> None:
         if "input" in asked.body:
-            # One of the step before may still be on its way out.
+            # A process of the step before may still be exiting.
             of_texts = {_pid(each) for each in booted[PROCESSES:]}
             with_torch.extend(_maps(process, "libtorch") for process in clients() if process.pid in of_texts)
 
@@ -215,7 +215,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def fields(tmp_path: Path) -> dict[str, Any]:
-    """What both servers have in common; the double dies of memory when two run on a GPU that is not shared."""
+    """Return common fields of both servers; two doubles at once run out of GPU memory."""
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     tokenizer = qwen_tokenizer()
@@ -234,7 +234,7 @@ def fields(tmp_path: Path) -> dict[str, Any]:
 
 
 def run(home: Path, fields: dict[str, Any]) -> Any:
-    """Every asset of a corpus of two shards, in one run."""
+    """Make every asset of a corpus of two shards in one run."""
     queries = [corpora.query("q1", "질문", "a_1"), corpora.query("q2", "물음", "b_1")]
     platform = Platform.of(home, [corpora.pages("a_1", "a_2"), corpora.pages("b_1")], queries)
     common: dict[str, Any] = {"processes": 1, "in_flight": 4}

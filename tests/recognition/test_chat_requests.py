@@ -1,4 +1,4 @@
-"""Requests to a model server: prompts are counted, and answers to the same region are reused."""
+"""Requests to a model server: token counts of prompts, and reuse of earlier answers."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ from tests.recognition.test_glm_ocr import TEXT, page_of, recognizer
 
 
 def counting(patch: int) -> Reply:
-    """A server that sees a picture in patches of `patch` pixels."""
+    """Return a reply that counts one token for each square of `patch` pixels."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         width, height = asked.size

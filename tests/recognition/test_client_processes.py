@@ -1,4 +1,4 @@
-"""The code that client processes of the model server load: it imports no Dagster, torch or vLLM."""
+"""Client processes of the model server import no Dagster, torch or vLLM."""
 
 import pickle
 import subprocess

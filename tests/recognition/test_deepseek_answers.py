@@ -1,4 +1,4 @@
-"""Answers of DeepSeek-OCR lose what it adds to the print, and nothing that is printed."""
+"""Cleaning DeepSeek-OCR's answers removes what it adds to the print and nothing else."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,7 @@ def table(*cells: str) -> str:
     ("written", "printed"),
     [
         (table("서울", "None", "N/A", "null", "NA", "12"), table("서울", "", "", "", "", "12")),
-        # What Korean statistics print for none, zero and not known.
+        # Korean statistics print these for none, zero and unknown.
         (table("서울", "-", "·", "…", "–"), table("서울", "-", "·", "…", "–")),
         # The page has Latin letters, so it may have printed the words too.
         (table("Field", "None"), table("Field", "None")),

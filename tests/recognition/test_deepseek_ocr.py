@@ -1,4 +1,4 @@
-"""DeepSeek-OCR over a server that answers what a test decides: what it is asked, and what becomes of what it writes."""
+"""DeepSeek-OCR against a scripted server: its requests, and what becomes of its answers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ def recognizer(double: HttpDouble, **fields: Any) -> DeepSeekOcrRecognizer:
 
 
 def read(reply: Reply, tasks: Sequence[Task] = (Task.TEXT,), **fields: Any) -> tuple[PageReading, list[SentRequest]]:
-    """One page of regions, read with `reply`."""
+    """Read one page with regions of `tasks`; the server answers with `reply`."""
     with HttpDouble(reply) as double:
         (reading,) = recognizer(double, **fields).read([page_of("p_1", tasks)])
         return reading, double.asked
@@ -105,7 +105,7 @@ def test_the_model_gets_the_page_s_own_pixels() -> None:
         ((2480, 3508), (2, 3), 273 + 21 * 30),
         ((4000, 500), (6, 1), 273 + 61 * 10),
         ((500, 4000), (1, 6), OCR.most_tokens),
-        # As near to two tiles as to three: a crop that fills half of three takes three.
+        # The ratio is as near to two tiles as to three: a crop that fills half of three tiles takes three.
         ((700, 280), (2, 1), 273 + 21 * 10),
         ((2500, 1000), (3, 1), 273 + 31 * 10),
     ],
@@ -145,7 +145,7 @@ def test_any_crop_becomes_a_picture_of_a_shape_that_tiles_have(shape: tuple[int,
     pixels = decoded(made.data)
     assert pixels.shape[:2] == (made.height, made.width)
     if size[0] == shape[1]:
-        # What was added is paper.
+        # The padding has the colour of the paper.
         assert np.all(np.abs(pixels[shape[0] :].astype(int) - 230) < 4)
 
 
@@ -214,7 +214,7 @@ def test_a_loop_is_led_out_of_by_another_size_and_what_came_before_it_is_kept() 
 def test_an_answer_that_was_cut_off_gets_all_the_room_and_then_is_asked_for_in_parts() -> None:
     reading, asked = read(in_turn(("가나", "length"), ("가나다라", "stop")))
     assert only(reading).content == "가나다라"
-    # 8,192 positions, 273 for the picture and 64 for what is around it.
+    # Of 8,192 positions, the picture takes 273 and the prompt around it 64.
     assert asked[0].body["max_tokens"] < asked[1].body["max_tokens"] == 8192 - 273 - 64
 
     async def whole_is_too_long(asked: SentRequest) -> web.StreamResponse:
@@ -231,7 +231,7 @@ def test_an_answer_that_was_cut_off_gets_all_the_room_and_then_is_asked_for_in_p
 
 
 def test_the_room_of_an_answer_is_what_can_be_printed_on_the_crop() -> None:
-    # Every small crop takes 273 image tokens, but a line of print holds no page.
+    # Both crops take 273 image tokens, but a line of print holds less text than a page.
     _, (small,) = read(always("가"))
     with HttpDouble(always("가")) as double:
         list(recognizer(double).read([page_of("p_1", [Task.TEXT], (600, 600))]))

@@ -1,4 +1,4 @@
-"""DeepSeek-OCR read through a real vLLM on the CPU: its own classes and processor with small towers, real pages."""
+"""DeepSeek-OCR through a real vLLM on the CPU: own classes, small towers, real pages."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def server_of(folder: Path) -> VLLMServer:
     return VLLMServer(
         **{
             **fields,
-            # The environment of this vLLM has not the project itself, whose guard it loads.
+            # This vLLM's environment lacks the project, whose loop guard it loads.
             "env": {**fields["env"], **RUNNER, "PYTHONPATH": str(ROOT)},
             "command": [str(vllm.with_name("python")), str(serve), "serve"],
             "extra_flags": [*fields["extra_flags"], *own],
@@ -77,21 +77,21 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
         list(reader.read(work))
         assert reader.report().get("regions_reused", 0.0) == good
 
-        # The prompt is <BOS><image>\nFree OCR. and the picture takes the tokens that it is said to.
+        # The prompt is <BOS><image>\nFree OCR. and the picture takes as many tokens as computed.
         noise = np.random.default_rng(0)
         pictures = [tiled_image(noise.integers(0, 256, shape, np.uint8)) for shape in SHAPES]
         for picture in pictures:
             answer = asked(endpoint, picture, max_tokens=1)
             assert answer["usage"]["prompt_tokens"] == picture.tokens + len("<\nFree OCR.")
 
-        # The logits processor is there, and a request sets it.
+        # The logits processor is loaded, and a request configures it.
         free = asked(endpoint, pictures[0], ignore_eos=True, return_token_ids=True)
         guarded = {"ngram_size": 2, "window_size": 200, "whitelist_token_ids": []}
         never_twice = asked(endpoint, pictures[0], ignore_eos=True, return_token_ids=True, vllm_xargs=guarded)
         assert max(pairs(free).values()) > 1
         assert max(pairs(never_twice).values()) == 1
 
-        # One token pushed before all others is a loop, which the setting of every request ends.
+        # A bias towards one token makes a loop, which the settings of every request end.
         (token, *_) = free["choices"][0]["token_ids"]
         pushed = {"ignore_eos": True, "return_token_ids": True, "logit_bias": {str(token): 100}}
         assert longest_run(asked(endpoint, pictures[0], **pushed)) == 200

@@ -1,4 +1,4 @@
-"""GLM-OCR's own markup, from its answer to the page as markdown and as plain text: understood, and no letter lost.
+"""GLM-OCR's markup becomes a page's markdown and plain text without losing a letter.
 
 Answers marked as official are regions of the example results of zai-org/GLM-OCR (`examples/result`, Apache-2.0).
 """
@@ -18,7 +18,7 @@ LABELS = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "display_formula
 
 
 def shown(answer: str, task: Task = Task.TEXT, label: str | None = None) -> tuple[str, str]:
-    """(markdown, plain text) of a page of one region with an answer."""
+    """Return the markdown and the plain text of a page whose only region has `answer`."""
     region = RegionText(0, label or LABELS[task], tidy(clean(answer, task), task))
     return page_markdown([region], ()), page_text([region])
 

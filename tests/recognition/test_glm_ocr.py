@@ -1,4 +1,4 @@
-"""GLM-OCR over a server that answers what a test decides: every region of every page ends once, as what it is."""
+"""GLM-OCR against a scripted server: every region ends once, in the right state."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ SIDE = 280
 
 
 def page_of(page_id: str, tasks: Sequence[Task], size: tuple[int, int] = (SIDE, 56)) -> tuple[Page, list[Region]]:
-    """A page of regions (width, height) one below the other, no two alike."""
+    """Return a page of distinct regions of `size` (width, height), one below the other."""
     width, height = size
     rng = np.random.default_rng(crc32(page_id.encode()))
     image = np.full((len(tasks) * height, width, 3), 255, np.uint8)
@@ -73,7 +73,7 @@ def recognizer(double: HttpDouble, **fields: Any) -> GlmOcrRecognizer:
 
 
 def read(reply: Reply, tasks: Sequence[Task] = (Task.TEXT,), **fields: Any) -> tuple[PageReading, list[SentRequest]]:
-    """One page of regions, read with `reply`."""
+    """Read one page with regions of `tasks`; the server answers with `reply`."""
     with HttpDouble(reply) as double:
         (reading,) = recognizer(double, **fields).read([page_of("p_1", tasks)])
         return reading, double.asked
@@ -92,7 +92,7 @@ def always(text: str, finish_reason: str = "stop") -> Reply:
 
 
 def in_turn(*responses: tuple[str, str]) -> Reply:
-    """The answers in the order of the requests; the last one for ever."""
+    """Return a reply that gives the responses in order and then repeats the last one."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         return says(*responses[min(asked.number, len(responses) - 1)])
@@ -284,7 +284,7 @@ def test_an_expected_script_is_read_once() -> None:
 
 
 def refusing(prompt: str) -> Reply:
-    """A server that refuses one task for good."""
+    """Return a reply that refuses every request with this prompt and answers the others."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         return error(400, "unknown field") if asked.prompt == prompt else says(f"글 {asked.prompt}")
@@ -505,7 +505,7 @@ class TestAnswerCache:
         for page in (pages[0], pages[1], pages[0], pages[2]):
             asked_for(page)
             today += 1
-        # The second was used before the first, which was found again.
+        # The second page was evicted, since the first was used again after it.
         assert asked_for(pages[0]) == 0
         assert asked_for(pages[1]) == 1
 
@@ -734,7 +734,7 @@ def test_formulas_lose_their_delimiters() -> None:
 
 
 def test_what_each_step_takes_is_kept_where_somebody_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The client processes keep it, as those of a run under `kopub profile`."""
+    """The client processes record it, as they do in a run under `kopub profile`."""
     monkeypatch.setenv(FILE, str(tmp_path / "steps"))
     tasks = [Task.TEXT, Task.SKIP, Task.TABLE]
     reading, _ = read(always("<table><tr><td>하나</td></tr></table>"), tasks, processes=2)

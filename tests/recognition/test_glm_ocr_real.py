@@ -1,4 +1,4 @@
-"""GLM-OCR read through a real vLLM on the CPU: a tiny random checkpoint, real pages, the managed server."""
+"""GLM-OCR through a real, managed vLLM on the CPU: a tiny random checkpoint, real pages."""
 
 from pathlib import Path
 

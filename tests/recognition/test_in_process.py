@@ -1,4 +1,4 @@
-"""Models read in this process by transformers: the same words as a real vLLM's of the same tiny checkpoint."""
+"""Reading in process with transformers gives a real vLLM's words from one tiny checkpoint."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_batch_reads_what_single_regions_read(tmp_path: Path) -> None:
     ("name", "save", "served", "signs"),
     [
         ("glm_ocr", save_glm_ocr, GlmOcrRecognizer, None),
-        # Later tokens of its tiny checkpoint are near ties, which the kernels of the server decide otherwise.
+        # Later tokens of its tiny checkpoint are near ties, which the server's kernels may break differently.
         ("paddleocr_vl", save_paddleocr_vl, PaddleOcrVlRecognizer, 1),
     ],
 )

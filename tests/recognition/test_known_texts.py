@@ -1,4 +1,4 @@
-"""Texts that are known are taken, the others are asked for, and every region is there once."""
+"""Known texts are taken, the others are read, and every region comes out once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -27,7 +27,7 @@ def page(page_id: str, *regions: Region, reread: Sequence[Task] = ()) -> PageToR
 
 
 class Reader:
-    """Reads every region as its index, cuts pictures, and answers two pages late; `lost` pages fail."""
+    """A recognizer that cuts pictures and answers two pages late; `lost` pages fail."""
 
     def __init__(self, *lost: str) -> None:
         self.asked: SentRequest = []

@@ -1,4 +1,4 @@
-"""PaddleOCR-VL over a double that reads drawn lines: sizes, parts, retries, doubts and damaged answers."""
+"""PaddleOCR-VL against a double that reads drawn lines: sizes, parts, retries, doubts, damaged answers."""
 
 import json
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def only(reading: PageReading) -> RegionText:
 
 
 def dense() -> np.ndarray:
-    """60 lines of 30 pixels that fill a page of 300 dpi: seven times what the model sees."""
+    """Return a page at 300 dpi full of 30-pixel lines, seven times the model's limit."""
     return drawn_lines(NUMBERS, 2000, 30, 46)
 
 
@@ -156,7 +156,7 @@ class TestParts:
         assert parts_needed(drawn_lines(NUMBERS[:30], 2000, 60, 92), least_line=24) == 1
         assert parts_needed(drawn_lines(NUMBERS[:30], 2000, 60, 92), least_line=40) == 3
         assert parts_needed(small(), least_line=24) == 1
-        # Lines that cannot be told are taken for print of 10 points.
+        # Where no lines are found, print of 10 points is assumed.
         assert parts_needed(np.full((3508, 2480), 200, np.uint8), least_line=24) == 3
         assert parts_needed(np.full((3508, 2480), 200, np.uint8)) == 1
 
@@ -168,11 +168,11 @@ class TestParts:
         reading, asked = read(model, dense())
         assert only(reading).state is State.OK
         assert only(reading).content == text_of([str(number) for number in NUMBERS])
-        # One of the four has 11 lines; the others are read at another size, warm, and in two.
+        # One of the four has 11 lines; the others are read at another size, at a temperature, and in two parts.
         assert len(asked) == 4 + 3 * (1 + 1 + 2)
 
     def test_a_part_that_is_empty_twice_leaves_the_others(self) -> None:
-        # A strip of a rule or a stain: there is ink and nothing to read.
+        # Such a strip holds a rule or a stain: there is ink but nothing to read.
         model = PaddleReader(lambda asked, lines: "" if str(NUMBERS[-1]) in lines else well(asked, lines))
         reading, asked = read(model, dense())
         text = only(reading)
@@ -358,7 +358,7 @@ class TestDoubts:
 
 
 class TestDamagedAnswers:
-    """Every kind of damage ends in a state, with a reason where it is not ok, and keeps what was read."""
+    """A damaged answer keeps its text and has a state, with a reason unless OK."""
 
     @pytest.mark.parametrize(
         ("answer", "content"),

@@ -1,4 +1,4 @@
-"""PaddleOCR-VL's own markup, from its answer to a region's content: OTSL, charts, formulas; no letter lost."""
+"""PaddleOCR-VL's markup (OTSL, charts, formulas) becomes a region's content without losing a letter."""
 
 from html.parser import HTMLParser
 
@@ -32,9 +32,9 @@ def table(answer: str) -> str:
             "<fcel>a<fcel>b<nl><ucel><fcel>c<nl><ucel><fcel>d<nl>",
             '<tr><td rowspan="3">a</td><td>b</td></tr><tr><td>c</td></tr><tr><td>d</td></tr>',
         ),
-        # The empty cell of a corner spans too.
+        # An empty corner cell can span too.
         ("<ecel><fcel>a<nl><ucel><fcel>b<nl>", '<tr><td rowspan="2"></td><td>a</td></tr><tr><td>b</td></tr>'),
-        # A row that others span altogether.
+        # A row without cells of its own: cells above span all of it.
         (
             "<fcel>a<fcel>b<nl><ucel><ucel><nl><fcel>c<fcel>d<nl>",
             "<tr><td>a</td><td>b</td></tr><tr><td>c</td><td>d</td></tr>",
@@ -43,22 +43,22 @@ def table(answer: str) -> str:
             "<fcel>a<fcel>b<nl><ucel><ucel><nl><ucel><fcel>d<nl>",
             '<tr><td rowspan="2">a</td><td>b</td></tr><tr><td>d</td></tr>',
         ),
-        # Rows of different lengths: none is cut, the shorter is filled.
+        # Rows of different lengths: none is cut, the shorter one is padded.
         (
             "<fcel>a<fcel>b<fcel>c<nl><fcel>1<nl>",
             "<tr><td>a</td><td>b</td><td>c</td></tr>" + "<tr><td>1</td><td></td><td></td></tr>",
         ),
         ("<fcel>a<fcel>b<ecel><ecel><nl>", "<tr><td>a</td><td>b</td><td></td><td></td></tr>"),
-        # Nothing to span, or no rectangle: cells of their own.
+        # A span that has nothing to extend or is no rectangle becomes cells of its own.
         ("<lcel><fcel>a<nl><xcel><ucel><nl>", '<tr><td></td><td rowspan="2">a</td></tr><tr><td></td></tr>'),
         ("<fcel>a<lcel><nl><ucel><fcel>b<nl>", '<tr><td colspan="2">a</td></tr><tr><td></td><td>b</td></tr>'),
-        # Text where a tag says there is none.
+        # Text after a tag that takes none.
         ("<fcel>a<lcel>b<nl>", "<tr><td>a</td><td>b</td></tr>"),
         ("<fcel>a<nl>b<fcel>c<nl>", "<tr><td>a</td><td></td></tr><tr><td>b</td><td>c</td></tr>"),
         # Cut off within a row, and two tags without text between them.
         ("<fcel>a<fcel>b<nl><fcel>c", "<tr><td>a</td><td>b</td></tr><tr><td>c</td><td></td></tr>"),
         ("<fcel><fcel>a<nl>", "<tr><td></td><td>a</td></tr>"),
-        # What is printed is no markup.
+        # Printed signs are text, not markup.
         ("<fcel>a < b & <b>c</b><nl>", "<tr><td>a &lt; b &amp; &lt;b&gt;c&lt;/b&gt;</td></tr>"),
         ("<fcel>서울\n 부산<nl>", "<tr><td>서울<br>부산</td></tr>"),
         ("<fcel>\\( x^2 \\)<nl>", "<tr><td>$x^2$</td></tr>"),
@@ -139,7 +139,7 @@ def test_a_formula_has_no_delimiters(answer: str) -> None:
 
 
 class Grid(HTMLParser):
-    """Follows a table: its cells must be closed, and no two may cover the same place."""
+    """A parser that asserts that cells are closed and that no two overlap."""
 
     def __init__(self) -> None:
         super().__init__()

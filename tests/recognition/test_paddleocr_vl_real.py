@@ -1,4 +1,4 @@
-"""PaddleOCR-VL read through a real vLLM on the CPU: its own classes and processor, real pages, the managed server."""
+"""PaddleOCR-VL through a real, managed vLLM on the CPU: own classes and processor, real pages."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
     )
     work = sample_work(2)
     with server.lease() as endpoint:
-        # The guard counts the tokens of every prompt; a picture that the server resized would be a failed region.
+        # The guard counts the tokens of every prompt: a picture resized by the server would fail its region.
         texts = assert_whole(work, list(reader.read(work)))
         assert any(text.content.startswith("<table>") for text in texts)
         good = sum(text.state is not State.FAILED and text.finish_reason == "stop" for text in texts)
@@ -62,17 +62,17 @@ def test_pages_are_read_by_the_real_model_s_classes(tmp_path: Path, monkeypatch:
             picture = sized_image(crop)
             assert picture.tokens == tokens
             assert asked(endpoint, picture)["usage"]["prompt_tokens"] == tokens + AROUND
-            # What the preprocessor would make of the crop itself is what is sent.
+            # The picture has the size that the preprocessor would choose for the crop itself.
             whole = PaddleImage(*encode_image(crop), width, height)
             assert asked(endpoint, whole)["usage"]["prompt_tokens"] == tokens + AROUND
 
-        # PaddleX's own client sends sizes with every request, which this server takes from nobody.
+        # PaddleX's own client sends sizes with every request; this server refuses them.
         square = sized_image(noise.integers(0, 256, (400, 400), np.uint8))
         with pytest.raises(HTTPError) as error:
             asked(endpoint, square, mm_processor_kwargs={"max_pixels": 1_605_632})
         assert "mm_processor_kwargs" in error.value.read().decode()
 
-        # A prompt longer than the context is a failed region with the server's words.
+        # A prompt longer than the context fails its region with the server's message.
         long = PaddleOcrVlRecognizer(server=server, processes=1, tries=2, prompts={"text": "O" * 9000})
         page, regions = work[0]
         (reading,) = long.read([(Page(page.page_id, page.data), regions)])

@@ -1,4 +1,4 @@
-"""Images of regions: no larger than their lines need, and without what lies outside of an outline."""
+"""Region images are no larger than their lines need and are masked by outlines."""
 
 from typing import Any
 
@@ -26,14 +26,14 @@ from tests.support.sources.drawn import Sheet
 
 
 def prose(size: int, lines: int = 4, width: int = 1000, paper: int = 255) -> np.ndarray:
-    """Lines of Latin prose in type of `size` pixels, as a grey crop."""
+    """Return a grey crop with lines of Latin prose in type of `size` pixels."""
     sheet = Sheet(width + 40, round(1.5 * size) * lines + 20, paper)
     sheet.paragraph(20, 10, width, lines, size)
     return np.asarray(sheet.image)
 
 
 def letters(size: int) -> float:
-    """Pixels from the top of the highest letter to the foot of the lowest in type of `size` pixels."""
+    """Return the pixels from the highest ascender to the lowest descender in this type size."""
     _, top, _, foot = ImageFont.load_default(size).getbbox("Ebdhlgpqy")
     return foot - top
 
@@ -161,7 +161,7 @@ def test_tiles_are_left_out_where_lines_are_high_enough_without() -> None:
 
 
 def read(reply: Reply, **fields: Any) -> tuple[RegionText, list[SentRequest], dict[str, Any]]:
-    """A region of four lines of 60 pixels, read with `reply`."""
+    """Read a region of four 60-pixel lines; the server answers with `reply`."""
     crop = prose(60, 4)
     page = Page("p_1", cv2.imencode(".png", crop)[1].tobytes())
     height, width = crop.shape

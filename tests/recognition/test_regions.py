@@ -1,4 +1,4 @@
-"""The regions of a page: joined with their readings by index, and the state that these give the page."""
+"""Regions of a page are joined with readings by index and determine its state."""
 
 from typing import Any
 

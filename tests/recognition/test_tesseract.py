@@ -1,4 +1,4 @@
-"""Reading regions with Tesseract: words of two languages, tables by cells, and what happens when a region fails."""
+"""Reading with Tesseract: words of two languages, tables by cells, and regions that fail."""
 
 import io
 import unicodedata
@@ -49,7 +49,7 @@ def read(sheet: Sheet, *regions: Region) -> PageReading:
 
 
 def words(*parts: tuple[str, float]) -> list[OcrWord]:
-    """Words of a line, 40 pixels a letter; a leading blank is the white space before."""
+    """Return a line's words, 40 pixels a letter; a leading blank means space before."""
     line: list[OcrWord] = []
     x = 0
     for text, confidence in parts:
@@ -119,7 +119,7 @@ def sample(page_id: str) -> dict:
 
 @needs_data
 def test_a_word_does_not_reach_into_other_lines() -> None:
-    """What is read again in English would be two lines otherwise, of which Tesseract reads none."""
+    """Otherwise the crop read again in English holds two lines, and Tesseract reads neither."""
     page = np.asarray(Image.open(io.BytesIO(sample("lshort-ko_57")["image"]["bytes"])).convert("L"))
     paragraph = page[2960:3086, 354:1890]
     (korean, _) = data_files().values()
@@ -386,7 +386,7 @@ def read_in(sheet: Sheet, *languages: str) -> str:
 @needs_data
 @pytest.mark.parametrize("printed", ["OS", "info", "2026", "512", "19.8"])
 def test_a_latin_word_is_read_where_the_korean_model_is_sure_of_a_number(printed: str):
-    """It reads the first two as 05 and 1010, with more confidence than real numbers have."""
+    """It reads OS as 05 and info as 1010, with more confidence than real numbers."""
     sheet = Sheet()
     sheet.text(100, 120, printed, 40)
     assert read_in(sheet, "kor", "eng") == printed
