@@ -1,4 +1,4 @@
-"""The reranker's requests and its faults, against a server whose every answer a test decides."""
+"""The reranker's requests and faults, against a scripted server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ Reply = Callable[[dict[str, Any]], Awaitable[web.Response]]
 
 
 def tokens_of(body: dict[str, Any]) -> int:
-    """Tokens that a server with the model's template reads of a pair without a picture."""
+    """Return how many tokens the model's template makes of a pair without a picture."""
     turns = "".join(
         f"<|im_start|>{message['role']}\n{''.join(part['text'] for part in message['content'])}<|im_end|>\n"
         for message in body["messages"]
@@ -49,7 +49,7 @@ async def sound(body: dict[str, Any]) -> web.Response:
 
 @dataclass
 class ScoreDouble(HttpDouble):
-    """A server of Qwen3-VL-Reranker; a probe is answered unless `is_dumb`."""
+    """A Qwen3-VL-Reranker server, which leaves probes unanswered if `is_dumb`."""
 
     scores: Reply = sound
     is_dumb: bool = False
@@ -92,7 +92,7 @@ def test_each_pair_is_a_request_in_the_words_of_the_authors(tokenizer: Path):
     assert said.startswith(
         "<Instruct>: Given a search query, retrieve relevant candidates that answer the query.<Query>:"
     )
-    # A question cannot end its turn.
+    # A question cannot end its chat turn.
     assert "<|im_end|>" not in said
     assert said.endswith("\n<Document>:첫 줄\n둘째 줄")
     assert (body["add_generation_prompt"], body["add_special_tokens"]) == (True, False)
@@ -139,7 +139,7 @@ def test_a_refused_pair_has_a_reason_and_the_others_scores(tokenizer: Path):
 
 
 class Given:
-    """Pages that are texts."""
+    """Pages whose text is the second part of their key."""
 
     def keys(self, asked: Any) -> dict[Any, str]:
         return {page: page[1] for page in asked}
@@ -177,7 +177,7 @@ def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
         return found
 
     def wait_for_clients(expected: int) -> None:
-        # One of an earlier test may end meanwhile.
+        # A process of an earlier test may end meanwhile.
         until(lambda: len(clients() - before) == expected)
 
     before = clients()
@@ -185,9 +185,9 @@ def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
         engine = reranker(double, tokenizer, processes=2)
         asked = Reranking(engine, Given())  # type: ignore[arg-type]
         asked.reordered("합계는?", [("s", "글"), ("s", "그림")])
-        wait_for_clients(0)  # a command asks once
+        wait_for_clients(0)  # a command asks only once, so none are kept
         asked.reordered("평균은?", [("s", "글"), ("s", "그림")])
-        with asked._busy:  # new clients are started after the answer, while those that made it end
+        with asked._busy:  # new clients start after the answer, while the old ones end
             pass
         wait_for_clients(2)
         engine.release()

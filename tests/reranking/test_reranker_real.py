@@ -1,4 +1,4 @@
-"""Scores of a tiny random Qwen3-VL-Reranker on a real vLLM on the CPU, against transformers' own."""
+"""Scores of a tiny random Qwen3-VL-Reranker on a CPU vLLM, compared with transformers'."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def reranker(server: VLLMServer, **fields: Any) -> Qwen3VLReranker:
 
 
 def pairs(sees: str) -> list[Pair]:
-    """Fifty pages, each with a picture that the server takes as it is and a text, asked one question or the other."""
+    """Return fifty pages with texts and unscaled pictures, paired alternately with two questions."""
     import cv2
 
     rng = np.random.default_rng(5)
@@ -89,7 +89,7 @@ def test_scores_and_order_are_those_of_transformers_in_any_batch(
     asked = pairs(sees)
     engine = reranker(server, sees=sees)
     expected = reference(checkpoint, tmp_path, asked, engine.instruction)
-    assert expected.std() > 0.01  # they differ, so that there is an order
+    assert expected.std() > 0.01  # scores differ, so there is an order to compare
     for at_once in (1, 7, 50):
         made = scores(engine.model_copy(update={"in_flight": at_once}), asked)
         assert np.abs(made - expected).max() < 1e-2
@@ -103,7 +103,7 @@ def test_another_template_is_one_line(server: VLLMServer, tmp_path: Path) -> Non
         patch.setenv("KEY_OF_TEST", endpoint.api_key)
         same: dict[str, Any] = {"mode": "external", "urls": list(endpoint.urls), "api_key_env": "KEY_OF_TEST"}
         believed = VLLMServer(model=server.model, runner="pooling", convert="classify", max_image_tokens=1280, **same)
-        # The tokenizer of another model counts otherwise, as another template would.
+        # Another model's tokenizer gives other token counts, as another template would.
         other = tmp_path / "tokenizer.json"
         own = (Path(server.model) / "tokenizer.json").read_text("utf-8")
         other.write_text(own.replace('"<|im_start|>"', '"<|im_begin|>"'), "utf-8")

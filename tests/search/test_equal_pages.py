@@ -1,4 +1,4 @@
-"""Pages with the same picture, byte for byte: through every door they are one hit that names all places."""
+"""Pages with byte-identical pictures are one hit naming all places, in every interface."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ ALIKE = {"a_1": ["b_1"], "a_2": ["b_2"]}
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    """Two documents whose pages have the same pictures."""
+    """Return a platform with two documents whose pages have the same pictures."""
     platform = Platform.of(tmp_path_factory.mktemp("equal"), [pages("a_1", "a_2"), pages("b_1", "b_2")], [])
     platform.engines = {"embedding": HashedEmbedder(), "recognition": Typist(texts=TEXTS)}
     platform.make(*SEARCHED.split(","))

@@ -1,4 +1,4 @@
-"""The ranking of pages, the filter of what is searched, and the floor of a good match."""
+"""The ranking of pages, the search filter, and the floor of a good match."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ SEARCHED = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpu
 
 
 class Kinds(LayoutDetector):
-    """One region a page, of the label that it is told."""
+    """A detector of one region a page, with the label given for the page."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.kinds", {1: "a double"})
     labels: dict[str, str]
@@ -170,7 +170,7 @@ def test_a_question_of_another_topic_matches_nothing_well(platform: Platform):
 
 
 def test_vectors_that_know_more_than_words_are_judged_by_the_corpus_own_questions(tmp_path: Path):
-    """Twenty questions that meet their pages: one whose vector is far from every page has no answer."""
+    """Twenty questions that match their pages set the floor: a distant question has no answer."""
     asked = [query(f"q{at}", TEXTS["a_1"], "a_1") for at in range(20)]
     platform = Platform.of(tmp_path, [pages("a_1", "a_2"), pages("b_1", "b_2", first=2)], asked)
     knowing = type("Knowing", (TwoWayEmbedder,), {"is_lexical": False})(says=TEXTS)
@@ -212,7 +212,7 @@ def test_the_command_shows_pages_and_passages_and_no_scores(platform: Platform):
 
 
 class Deaf(HashedEmbedder):
-    """Refuses every question."""
+    """An embedder that fails when it is asked to embed a question."""
 
     def embed_queries(self, queries: Iterable[tuple[str, str]]) -> Iterator[Embedding]:
         raise AssertionError("the engine was asked")

@@ -1,4 +1,4 @@
-"""Search in the order of a reranker: what it changes, what is measured, and what is said when it is gone."""
+"""Search with a reranker: what it changes, what is measured, and searching without it."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ HANG_SECONDS = 30.0
 
 
 class Favourite(Reranker):
-    """Likes pages with a word, and counts what it is asked."""
+    """A reranker that prefers pages with `word` and records the pairs it scores."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("reranking.favourite", {1: "a double"})
     asked: ClassVar[list[Pair]] = []
@@ -46,14 +46,14 @@ class Favourite(Reranker):
 
 
 class Wordless(Favourite):
-    """No pair has a score."""
+    """A reranker that scores no pair."""
 
     def score(self, pairs: Iterable[Pair]) -> Iterator[Relevance]:
         return (Relevance(pair.id, None, "the server read 3 tokens where 4 were sent") for pair in pairs)
 
 
 class Broken(Favourite):
-    """Fails in a way that no engine should."""
+    """A reranker that raises an error that no engine should."""
 
     error: Any = None
 
@@ -101,7 +101,7 @@ def test_the_first_pages_are_in_the_order_of_the_reranker(platform: Platform):
     assert (answer.mode, answer.hits[0].page.page_id) == (Mode.RERANKED, "b_1")
     assert answer.hits[0].score == pytest.approx(0.9)
     assert {hit.page.page_id for hit in answer.hits} == {hit.page.page_id for hit in fused.hits}
-    # Pages that score the same stay as they were found, and a second question asks nothing again.
+    # Pages with equal scores keep their order, and repeating the question scores nothing again.
     rest = [hit.page.page_id for hit in fused.hits if hit.page.page_id != "b_1"]
     assert [hit.page.page_id for hit in answer.hits[1:]] == rest
     before = len(Favourite.asked)
@@ -160,7 +160,7 @@ def test_a_search_takes_it_where_it_measured_better(platform: Platform):
     ):
         search = searched(platform, engine, scores=lambda scores=scores: ModeScores(scores, 9))
         assert search.search(QUESTION).mode is best
-    # Off, it is not even a choice.
+    # Without a reranker, the mode is not offered.
     assert Mode.RERANKED not in searched(platform, NoReranking()).choices
 
 
@@ -176,13 +176,13 @@ def test_it_is_measured_with_and_without_and_never_twice(platform: Platform):
     rows = [row for row in measured.scores.to_pylist() if row["retriever"] == "reranked"]
     assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
     pairs = len(Favourite.asked)
-    # Other tables of scores, as after another release of a library: no pair is scored again.
+    # After another release of a library, scores are computed again, but no pair is scored again.
     HISTORY.write_scores(platform.store, RETRIEVAL_SCORES.empty_table(), "other", "", {})
     again = measure(platform.store, corpus, reranking=reranking(platform, engine))
     assert again.computed
     assert again.scores.equals(measured.scores)
     assert len(Favourite.asked) == pairs
-    # Another engine is another measurement, none is that of before there was one.
+    # Measurements with each engine and without one have different inputs.
     other = Favourite(sees="text", word="덮개")
     assert len({inputs_of(corpus), *(inputs_of(corpus, reranking(platform, each)) for each in (engine, other))}) == 3
     measure(platform.store, corpus, reranking=reranking(platform, other))

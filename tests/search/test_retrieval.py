@@ -32,7 +32,7 @@ def test_the_best_pages_are_the_same_however_they_are_portioned(scores: list[flo
     for start in range(0, len(scores), portion):
         best.add(pages[start : start + portion], np.array([scores[start : start + portion]]))
     by_score_then_id = sorted(zip(scores, pages.tolist(), strict=True), reverse=True)
-    # Python's sort keeps -0.0 and 0.0 equal, as it must be here.
+    # Python's sort treats -0.0 and 0.0 as equal, as the ranking must.
     assert best.ranking()[0].tolist() == [page for _, page in by_score_then_id][:depth]
 
 

@@ -1,7 +1,7 @@
-"""The scores are those of mteb, whose task takes vectors, queries and judgements from the released folder.
+"""The scores equal those of mteb, computed from released vectors, queries and judgements.
 
-On the samples, or on the corpus that `KOPUB_TEST_CORPUS` names: a folder with `corpus/` in Arrow
-files, with the text of the pages, and `qa.parquet`.
+It uses the samples, or the corpus in the folder `KOPUB_TEST_CORPUS`: `corpus/` in Arrow files with
+the text of the pages, and `qa.parquet`.
 """
 
 import os
@@ -36,7 +36,7 @@ ROUNDED = 5.1e-6
 
 
 class SourceText(Recognizer):
-    """Reads the text layer that the source has of each page."""
+    """A recognizer that returns the source's text layer of each page."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.source_text", {1: "a double"})
 
@@ -79,7 +79,7 @@ def test_the_scores_are_those_of_mteb(platform: Platform, convention: str):
 
 
 def _score_by_mteb(release: Path, convention: str) -> dict[str, float]:
-    """The scores that the task SDSKoPubVDRT2IRetrieval computes, over vectors instead of pictures."""
+    """Return the scores of the task SDSKoPubVDRT2IRetrieval over vectors instead of pictures."""
     from datasets import Dataset, load_dataset
     from mteb.tasks.retrieval.kor.sds_kopub_vdr_t2i_retrieval import SDSKoPubVDRT2IRetrieval
 
@@ -108,7 +108,7 @@ def _score_by_mteb(release: Path, convention: str) -> dict[str, float]:
 
 
 class _Vectors:
-    """An encoder as mteb wants it, that knows each text by the vector it has already."""
+    """An encoder for mteb that looks up the stored vector of each text."""
 
     mteb_model_meta = None
 

@@ -30,7 +30,7 @@ QUERIES = [query(f"q{number}", f"find {page_id}", page_id) for number, page_id i
 
 
 class NamingEmbedder(Embedder):
-    """An axis for each page that is named at the end of a text; the queries from `lost` on miss theirs."""
+    """An embedder with one axis per page; queries from `lost` on miss their pages."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.naming", {1: "a double"})
     dim: int = 16
@@ -78,7 +78,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture
 def measured(prepared: Prepared) -> Platform:
-    """Retrieval was measured on both shards."""
+    """Return a platform on which retrieval was measured on both shards."""
     return prepared.renewed()
 
 
@@ -158,7 +158,7 @@ def test_a_second_run_computes_nothing_and_keeps_the_comparison(measured: Platfo
     result = measured.run("retrieval_scores", first=None)
     assert _metadata(result)["computed"] == 0
     assert _scores(measured).equals(before)
-    # Two that find theirs, and the one whose page comes first where all pages tie.
+    # Two queries find their page, and a third's page comes first among pages that all tie.
     assert _values(measured)["text"] == pytest.approx(3 / 12)
     assert not _check(result).passed
 
@@ -199,7 +199,7 @@ def test_rows_that_are_not_ok_are_left_out(platform: Platform):
     platform.engines["embedding"] = NamingEmbedder(silent="q3")
     metadata = _metadata(platform.run(UPSTREAM, last="shard_01"))
     assert (metadata["pages"], metadata["queries"], metadata["queries_left_out"]) == (12, 11, 1)
-    # The page that could not be read is still one that had to be found: by its picture, not by its text.
+    # The unread page still counts as relevant: it is found by its picture, not by its text.
     assert _values(platform, "recall@20") == {"image": 1.0, "fusion": 1.0} | dict.fromkeys(["text", "bm25"], 10 / 11)
 
 

@@ -1,4 +1,4 @@
-"""Search through its front doors: what is found, what is said when nothing can be, and that no answer is stale."""
+"""Search through its interfaces: hits, errors, and answers that are never stale."""
 
 import json
 import os
@@ -40,7 +40,7 @@ TEXTS = {
 
 
 class Typist(Recognizer):
-    """Reads from each page what it is told."""
+    """A recognizer that reads the given text from each page."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.typist", {1: "a double"})
     texts: dict[str, str]
@@ -52,7 +52,7 @@ class Typist(Recognizer):
 
 
 class TwoWayEmbedder(HashedEmbedder):
-    """Its image vectors are those of texts, so that queries match both kinds."""
+    """An embedder whose image vectors come from texts, so that queries match both."""
 
     queries_match: ClassVar[frozenset[str]] = frozenset({"text", "image"})
     says: dict[str, str]

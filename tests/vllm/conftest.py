@@ -1,4 +1,4 @@
-"""A managed server of a test's own: where its state lies, and the keys of its section."""
+"""Fixtures for a test's own managed server: its runtime folder, model and profile keys."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.support.waiting import SOON, until
 
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A runtime folder of the test's own, and none of its processes left after it."""
+    """Return a runtime folder, and end all its processes after the test."""
     folder = tmp_path / "run"
     monkeypatch.setenv("KOPUB_RUNTIME", str(folder))
     monkeypatch.setenv("no_proxy", "127.0.0.1")  # the tests' own requests
@@ -31,7 +31,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """The model of the double; its path marks every process that belongs to this test."""
+    """Return the double's model folder, whose path marks all processes of this test."""
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -40,7 +40,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fields(checkpoint: Path, tmp_path: Path) -> dict[str, Any]:
-    """Keys of a profile's `server` section."""
+    """Return the keys of a profile's `server` section."""
     return {
         "model": str(checkpoint),
         "command": STUB,

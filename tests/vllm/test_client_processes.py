@@ -1,4 +1,4 @@
-"""The client processes of a model server as the system sees them: what they import, and how they end."""
+"""Client processes of a model server: what they import and how they end."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ READY_MODULES = 700
 
 @pytest.mark.parametrize("engine", [DeepSeekOcrLayout, GlmOcrRecognizer, Qwen3VLEmbedder, ChatNoter, DeepSeekNoter])
 def test_what_a_client_process_imports_while_it_waits_is_there(engine: type[ServedEngine]):
-    """One that is not would be imported with the first page instead."""
+    """The import of a missing module fails silently while the process waits."""
     own = [name for name in engine.worker_modules if name.startswith("resources.")]
     assert [name for name in own if find_spec(name) is None] == []
 
@@ -69,7 +69,7 @@ def test_an_embedder_s_client_process_is_light_until_it_resizes_a_page(tmp_path:
 
 @pytest.fixture
 def pool_process(tmp_path: Path) -> Any:
-    """A process with a pool of two workers, in a process group of its own as a shell starts it."""
+    """Start a pool of two workers in its own process group, as a shell does."""
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(tmp_path)],
         cwd=ROOT,
@@ -192,7 +192,7 @@ def test_a_handler_that_a_process_cannot_import_is_one_line(
 
 
 class ClosingPipe:
-    """A pipe with one job in it, which this process closes while it waits for the next."""
+    """A pipe with one job, which is closed while the worker waits for the next."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
@@ -216,11 +216,11 @@ class ClosingPipe:
         if self._jobs:
             return self._jobs.pop()
         self._ended.wait()
-        raise TypeError("'NoneType' object cannot be interpreted as an integer")  # as Connection.recv does then
+        raise TypeError("'NoneType' object cannot be interpreted as an integer")  # as Connection.recv does
 
 
 class Refusing:
-    """A handler that ends the run with its first job."""
+    """A handler that ends the run on its first job."""
 
     def prepare(self, job: Any) -> Any:
         raise EngineError("it cannot run here")

@@ -47,7 +47,7 @@ def test_a_failed_start_says_why_and_leaves_nothing(fields: dict[str, Any], tmp_
 
 
 def test_of_several_replicas_the_log_of_the_failed_one_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
-    fields["env"]["STUB_GPU"] = str(tmp_path / "gpu")  # has room for one
+    fields["env"]["STUB_GPU"] = str(tmp_path / "gpu")  # the GPU has room for one server
     with pytest.raises(EngineError, match="memory does not suffice") as caught:
         VLLMServer(**{**fields, "replicas": 2}).lease().__enter__()
     log = Path(str(caught.value).rpartition("its log is ")[2])
@@ -171,7 +171,7 @@ def test_an_unknown_cause_is_the_last_error_without_its_prefixes() -> None:
 
 def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, Any], monkeypatch: Any) -> None:
     with VLLMServer(**fields).lease() as managed:
-        monkeypatch.setenv("OUR_KEY", f"{managed.api_key}\n")  # as from a file
+        monkeypatch.setenv("OUR_KEY", f"{managed.api_key}\n")  # with a newline, as read from a file
         external = {"mode": "external", "model": managed.model, "api_key_env": "OUR_KEY", "hang_seconds": 1.0}
         urls = [managed.urls[0], f"http://127.0.0.1:{free_port()}"]
         with VLLMServer(**external, urls=urls).lease() as endpoint:
@@ -290,7 +290,7 @@ def test_a_run_is_told_its_share_of_the_counters() -> None:
     figures = summarize_metrics(parse_metrics(BEFORE), parse_metrics(AFTER), 10)
     assert figures["prompt_tokens"] == 300
     assert figures["prompt_tokens_per_second"] == 30
-    assert figures["generated_tokens"] == 20  # the server was started anew in between
+    assert figures["generated_tokens"] == 20  # the server was restarted in between
     assert figures["finished_stop"] == 6
     assert "finished_length" not in figures
     assert figures["mean_in_server"] == 4
@@ -354,7 +354,7 @@ def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, An
     with VLLMServer(**fields).lease():
         (server,) = list_servers()
     until(lambda: not psutil.pid_exists(server.state.supervisor))
-    stop_server(server, force=True)  # a user of then is none now
+    stop_server(server, force=True)  # its listed user has left since
     assert not processes(tmp_path)
 
 

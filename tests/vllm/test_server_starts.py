@@ -1,4 +1,4 @@
-"""Servers that start early, side by side on one card, and as replicas under NVIDIA's Multi-Process Service."""
+"""Servers that start early, side by side, or as replicas under NVIDIA's Multi-Process Service."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_a_failed_early_start_is_told_by_the_first_use_once(fields: dict[str, An
     until(lambda: (state := state_of(server, runtime)) and state.phase is Phase.FAILED)
     with pytest.raises(EngineError, match="does not know a flag"):
         server.lease().__enter__()
-    assert boot_of(server, runtime) == 1  # nothing was tried again before the error was told
+    assert boot_of(server, runtime) == 1  # nothing was retried before the error was reported
     with pytest.raises(EngineError, match="does not know a flag"):
         server.lease().__enter__()
     assert boot_of(server, runtime) == 2
@@ -144,7 +144,7 @@ def test_two_cold_starts_that_spoil_each_others_measurement_both_come_up(
             assert len(set(pool.map(use, pair))) == 2
         until(lambda: not processes(tmp_path))
     assert all(state.boot == times for server in pair if (state := state_of(server, runtime)))
-    assert any((runtime / server.key / "server-0.log.1").exists() for server in pair)  # one of them did fail
+    assert any((runtime / server.key / "server-0.log.1").exists() for server in pair)  # one start did fail
 
 
 def test_replicas_that_spoil_each_others_measurement_come_up(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_server_may_keep_compiled_files(
 
 @pytest.fixture
 def four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with four of them, as NVML tells."""
+    """Let NVML report four GPUs."""
     NvmlDouble([CardDouble() for _ in range(4)]).install(monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -236,7 +236,7 @@ def test_all_are_those_that_the_environment_shows(
 def test_all_gpus_where_nobody_tells_which_is_one_line(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     NvmlDouble(driver=False).install(monkeypatch)
     server = VLLMServer(**{**fields, "gpus": "all"})
-    assert server.gpus_held == 1  # a plan is made on a machine without any
+    assert server.gpus_held == 1  # plans are made on machines without GPUs too
     with pytest.raises(EngineError, match=r"are all, and no GPU answers here: .* list their indexes"):
         server.lease().__enter__()
 
@@ -283,7 +283,7 @@ read -r told && echo "$told" >> "$CUDA_MPS_LOG_DIRECTORY/told"
 
 @pytest.fixture
 def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install the double of the control daemon, which does `words` before it listens."""
+    """Return an installer of the control daemon's double, which runs `words` before it listens."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -327,7 +327,7 @@ def test_replicas_are_clients_of_one_daemon_which_ends_with_them(
         assert endpoint.alive(SOON)
         assert pipes(tmp_path) == {str(folder / "mps")}
         assert len(daemons(tmp_path)) == 1
-        # A daemon that sees some GPUs numbers them anew for its clients.
+        # A daemon that sees only some GPUs renumbers them for its clients.
         assert (folder / "mps.log").read_text() == "devices all\n"
     until(lambda: not processes(tmp_path))
     assert (folder / "mps" / "told").read_text() == "quit\n"
@@ -363,7 +363,7 @@ def test_a_daemon_that_died_is_started_with_the_replicas_that_it_took_along(
         old.kill()
         for leader, _ in state_of(pair, runtime).sessions[:2]:
             os.kill(leader, signal.SIGKILL)
-        # One after the other, where the supervisor looks between the two deaths.
+        # The restarts are separate if the supervisor looks between the two deaths.
         until(lambda: pair.restart(endpoint).alive(SOON))
         (new,) = daemons(tmp_path)
         assert new.pid != old.pid

@@ -1,4 +1,4 @@
-"""The client and its worker pool against a server that misbehaves: every job ends once, whatever happens."""
+"""The client and its worker pool against a misbehaving server: every job ends once."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ SOON = 60.0
 
 @dataclass
 class Servers:
-    """The `ModelServer` protocol over doubles: each restart goes to the next one, and nobody restarts replicas."""
+    """A `ModelServer` over doubles: each restart moves to the next; replicas are not restarted."""
 
     doubles: list[HttpDouble]
     leases: int = 0
@@ -59,7 +59,7 @@ class Servers:
 
 
 class Pair(Servers):
-    """The first two as replicas of one server."""
+    """Servers whose first two doubles are replicas of one server."""
 
     @contextmanager
     def lease(self) -> Iterator[Endpoint]:
@@ -67,7 +67,7 @@ class Pair(Servers):
 
 
 class Moving(Pair):
-    """The first comes back at another URL once it is reported."""
+    """A pair whose first replica moves to another URL once it is reported."""
 
     def restart_replica(self, endpoint: Endpoint, url: str, reason: str) -> Endpoint:
         super().restart_replica(endpoint, url, reason)
@@ -75,7 +75,7 @@ class Moving(Pair):
 
 
 class Fixed:
-    """A source of servers that nobody restarts."""
+    """A source of servers that are never restarted."""
 
     def __init__(self, *urls: str) -> None:
         self._endpoint = Endpoint(urls, "secret", "glm", images=False)
@@ -219,7 +219,7 @@ def test_another_replica_answers_for_one_that_is_gone() -> None:
 
 
 def hanging(well: threading.Event) -> Callable[[SentRequest], Awaitable[web.StreamResponse]]:
-    """Answers nothing until it is well, and then, too late for many, what it was asked."""
+    """Return a reply that hangs until `well` is set, too late for many requests."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         while not well.is_set():
@@ -231,7 +231,7 @@ def hanging(well: threading.Event) -> Callable[[SentRequest], Awaitable[web.Stre
 
 def test_a_replica_that_hangs_is_reported_and_used_again_once_it_answers() -> None:
     well = threading.Event()
-    once = RetryPolicy(seconds=0.5, attempts=2, wait=0.001)  # its hang is all that a request bears
+    once = RetryPolicy(seconds=0.5, attempts=2, wait=0.001)  # a request survives one hang and nothing more
 
     async def run(bad: HttpDouble, good: HttpDouble) -> None:
         source = Fixed(bad.url, good.url)
@@ -326,7 +326,7 @@ def test_what_is_under_way_is_bounded() -> None:
 
 
 def served(slots: int, asks: list[tuple[str, float]]) -> list[str]:
-    """The flows in the order of their queue, when all ask at once and each turn takes one step of the loop."""
+    """Return flows in the order served, when all ask at once for one loop step."""
 
     async def run() -> list[str]:
         queue, order = FairQueue(slots), []
@@ -426,7 +426,7 @@ def test_jobs_are_taken_as_the_server_answers() -> None:
     with HttpDouble(parrot) as double:
         results = pool(Servers([double]), slots=2).run(stream())
         next(results)
-        # Two under way, two waiting, and a job for each thread that prepares.
+        # Two jobs are under way, two wait, and each preparing thread holds one.
         assert len(taken) <= 8
         assert len(list(results)) == 199
 

@@ -1,4 +1,4 @@
-"""vLLM itself, on the CPU with tiny random checkpoints, through `VLLMServer`. Three or four starts of half a minute."""
+"""vLLM on the CPU with tiny random checkpoints: 3 or 4 half-minute starts through `VLLMServer`."""
 
 import base64
 import dataclasses
@@ -37,7 +37,7 @@ AT_ONCE = 256
 
 
 class Warm:
-    """One server for all tests that leave a living one behind."""
+    """A server shared by all tests that leave it running."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self.fields = fields
@@ -66,7 +66,7 @@ class Warm:
         self._endpoint = None
 
     def processes(self) -> list[psutil.Process]:
-        """The guard and everything below it."""
+        """Return the guard and its descendants."""
         guard = psutil.Process(self.state.sessions[0][0])
         return [guard, *guard.children(recursive=True)]
 
@@ -93,7 +93,7 @@ def living(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def picture(seed: int) -> str:
-    """A unique PNG of 140 x 56 pixels."""
+    """Return a unique PNG of 140 x 56 pixels as a data URL."""
     import cv2
     import numpy as np
 
@@ -102,7 +102,7 @@ def picture(seed: int) -> str:
 
 
 def ask(endpoint: Endpoint, path: str, body: dict[str, Any]) -> Any:
-    """The server's answer to a POST; raises as urllib does."""
+    """Return the server's answer to a POST; raise as urllib does."""
     data = json.dumps({"model": endpoint.model, **body}).encode()
     headers = {"Authorization": f"Bearer {endpoint.api_key}", "Content-Type": "application/json"}
     with urllib.request.urlopen(urllib.request.Request(endpoint.urls[0] + path, data, headers), timeout=SOON) as answer:
@@ -110,7 +110,7 @@ def ask(endpoint: Endpoint, path: str, body: dict[str, Any]) -> Any:
 
 
 def read(endpoint: Endpoint, seed: int, tokens: int = 16, to_the_last: bool = False) -> dict[str, Any]:
-    """The answer to one picture; `to_the_last` token even when the model would end earlier."""
+    """Return the answer to one picture; `to_the_last` ignores the model's end token."""
     content = [
         {"type": "image_url", "image_url": {"url": picture(seed)}},
         {"type": "text", "text": "Text Recognition:"},
@@ -145,7 +145,7 @@ def test_256_pictures_at_once_are_all_read_and_told_in_the_figures(warm: Warm) -
         answers = list(pool.map(lambda seed: read(endpoint, seed), range(AT_ONCE)))
     texts = [answer["message"]["content"] for answer in answers]
     assert all(texts)
-    assert len(set(texts)) > AT_ONCE / 2  # each its own
+    assert len(set(texts)) > AT_ONCE / 2  # most pictures have an answer of their own
     figures = meter.report(endpoint)
     finished = sum(float(value) for name, value in figures.items() if name.startswith("finished_"))
     assert finished == AT_ONCE
@@ -212,7 +212,7 @@ def test_a_killed_client_was_its_last_user_and_it_stops(warm: Warm) -> None:
 
 def test_embeddings_are_served_and_a_killed_supervisor_takes_all_along(tmp_path: Path) -> None:
     fields = cpu_server(save_qwen3_vl(tmp_path / "qwen3-vl"), runner="pooling")
-    # The attention of bfloat16 is computed by AMX, which a virtual machine may show and not permit.
+    # bfloat16 attention uses AMX, which a virtual machine may advertise but not permit.
     embedding = Warm({**fields, "extra_flags": [*fields["extra_flags"], "--dtype", "float32"]})
     endpoint = embedding.endpoint
     warm_up(endpoint.targets[0], FirstRequests((8 * 32, 12 * 32), 300, 2), SOON)

@@ -1,4 +1,4 @@
-"""The plugin in vLLM: encoders and the guard against loops, off unless asked for, equal to vLLM's own."""
+"""The vLLM plugin's encoders and loop guard: off by default, equal to vLLM's own."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def test_it_is_found_and_does_nothing_unless_asked_for(switch: str, monkeypatch:
     ((name, value),) = entries["vllm.general_plugins"].items()
     monkeypatch.delenv(GLM_OCR, raising=False)
     monkeypatch.delenv(PADDLEOCR_VL, raising=False)
-    # Would be the vLLM that it changes.
+    # With vLLM unimportable, only a plugin that is switched on fails.
     monkeypatch.setitem(sys.modules, "vllm", None)
     register = EntryPoint(name, value, "vllm.general_plugins").load()
     register()
@@ -82,7 +82,7 @@ def test_its_encoder_computes_what_vllm_s_does(
     found = json.loads(answer.stdout.strip().splitlines()[-1])
     assert found["encoder"] == f"resources.vllm.plugin.{module}"
     assert found["size"] > 0
-    # Float32; the order of additions differs.
+    # Both are float32 but add in different orders.
     assert found["difference"] < 1e-5
     assert found["same_embeddings"]
 
@@ -128,7 +128,7 @@ def found() -> dict[str, Any]:
 def test_what_is_loaded_has_the_interface_of_the_runner_that_its_engine_asks_for(found: dict[str, Any]) -> None:
     for name in (LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR):
         assert found[f"{name} {RUNNER['VLLM_USE_V2_MODEL_RUNNER']}"] == ""
-        # Where the newer runner takes it, the engine need not ask for the older one any more.
+        # Once the newer runner accepts it, the engine need not ask for the older one.
         assert "is not a subclass" in found[f"{name} 1"]
     assert found["plugin"] == [True, True, True]
 
@@ -146,14 +146,14 @@ def test_the_plugin_s_guard_bans_and_refuses_what_vllm_s_own_does(found: dict[st
 
 
 def plainly(tokens: list[int], size: int, window: int, allowed: set[int]) -> set[int]:
-    """Every n-gram that begins in the window and has a token after what the last tokens are equal to."""
+    """Return the tokens that would repeat an n-gram which begins in the window."""
     starts = range(max(0, len(tokens) - window), len(tokens) - size + 1)
     before = tuple(tokens[-(size - 1) :])
     ngrams = [tuple(tokens[start : start + size]) for start in starts]
     return {ngram[-1] for ngram in ngrams if ngram[:-1] == before} - allowed
 
 
-# A few tokens, among them the -1 that stands for one not yet known, repeat often.
+# With few distinct tokens, repeats are frequent; -1 stands for a token not yet known.
 FEW = st.lists(st.integers(-1, 3), max_size=60)
 LOOPS = st.builds(lambda start, part, times: start + part * times, FEW, FEW, st.integers(1, 6))
 

@@ -1,4 +1,4 @@
-"""The managed server's life, with a double of `vllm serve`; with vLLM itself in test_vllm_cpu.py."""
+"""The managed server's life cycle with a double of `vllm serve`; test_vllm_cpu.py uses vLLM itself."""
 
 import dataclasses
 import itertools
@@ -256,7 +256,7 @@ def test_restarts_are_bounded(fields: dict[str, Any], tmp_path: Path) -> None:
         with pytest.raises(EngineError, match="restarted 1 times within the hour"):
             server.restart(second)
     until(lambda: not processes(tmp_path))
-    with server.lease() as fresh:  # a new user begins anew
+    with server.lease() as fresh:  # a new user starts with no restarts counted
         generate(fresh)
 
 
@@ -273,7 +273,7 @@ def ready(server: VLLMServer, runtime: Path, boot: int) -> Callable[[], bool]:
 
 
 class OneRequest:
-    """A handler whose job is the text of one request."""
+    """A handler that sends its job as the text of one request."""
 
     def prepare(self, job: str) -> str:
         return job
@@ -298,7 +298,7 @@ def test_a_replica_that_hangs_is_restarted_by_itself_while_a_run_goes_on(fields:
         def used_again() -> bool:
             if not ready(server, runtime, endpoint.boot + 1)():
                 return False
-            # Its readiness and a look at it are two.
+            # The readiness check and a probe alone generate two.
             return dataclasses.replace(endpoint, urls=endpoint.urls[1:]).samples()["vllm:generation_tokens_total"] > 9
 
         def stream() -> Iterator[str]:
@@ -325,7 +325,7 @@ def test_only_the_reported_replica_is_probed(pair: VLLMServer, runtime: Path) ->
     with pair.lease() as endpoint:
         before = [get(endpoint, "/processes", replica) for replica in (0, 1)]
         for _, engine in before:
-            os.kill(engine, signal.SIGSTOP)  # the first is as one that works on something long
+            os.kill(engine, signal.SIGSTOP)  # the first looks like a replica with a long request
         assert pair.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint
         until(ready(pair, runtime, endpoint.boot + 1))
         os.kill(before[0][1], signal.SIGCONT)
@@ -343,8 +343,8 @@ def test_a_replica_reported_without_reason_or_too_late_lives_on(pair: VLLMServer
         until(ready(pair, runtime, endpoint.boot + 1))
         healed = get(endpoint, "/processes", 1)
         assert healed != before
-        ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # of who asked for the old one
-        now = pair.restart_replica(endpoint, endpoint.urls[1], "it hung")  # of who has not heard of it
+        ServerFolder(runtime / pair.key).restart_request(endpoint.boot, 1).touch()  # a request about the old one
+        now = pair.restart_replica(endpoint, endpoint.urls[1], "it hung")  # from a client unaware of the restart
         assert (now.boot, now.urls) == (endpoint.boot + 1, endpoint.urls)
         until(ready(pair, runtime, endpoint.boot + 2))
         assert get(endpoint, "/processes", 1) == healed
@@ -363,7 +363,7 @@ def test_who_comes_while_a_replica_is_restarted_waits_for_it(
         os.kill(get(endpoint, "/processes", 1)[1], signal.SIGSTOP)
         server.restart_replica(endpoint, endpoint.urls[1], "it hangs")
         until(lambda: state_of(server, runtime).phase is Phase.STARTING)
-        assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # at once
+        assert server.restart_replica(endpoint, endpoint.urls[1], "it hangs") == endpoint  # returns at once
         assert "starting, 1 restart" in CliRunner().invoke(app, ["status"], env={"COLUMNS": "300"}).output
         generate(endpoint)
         other = LeaseClient(fields, 0)
@@ -420,7 +420,7 @@ def test_a_waiting_server_gets_the_gpu_of_one_that_nobody_uses(fields: dict[str,
     with VLLMServer(**ocr).lease() as endpoint:
         other = LeaseClient(embedding, 0)
         until(lambda: any(server.state.phase is Phase.WAITING for server in list_servers()))
-        generate(endpoint)  # undisturbed as long as it is used
+        generate(endpoint)  # it is not disturbed while in use
         pids = {process.pid for process in processes(tmp_path)}
     assert other.said
     assert other.wait(SOON) == 0

@@ -1,8 +1,8 @@
-"""Lets vLLM run beside a torchvision whose compiled operators need CUDA libraries that a CPU machine lacks.
+"""Let vLLM run with a torchvision whose compiled operators need missing CUDA libraries.
 
 torchvision's Python part registers fakes for operators of its C++ part and cannot be imported when
-that part does not load. Declaring them is enough: vLLM's image processors use the Python part only.
-Imported at start-up by the `.pth` file beside it.
+that part does not load, as on a CPU machine. Declaring them is enough: vLLM's image processors use
+the Python part only. Imported at start-up by the `.pth` file beside it.
 """
 
 import importlib.abc
@@ -17,7 +17,7 @@ _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
-_libraries: list[Any] = []  # an operator is forgotten with the library object that declared it
+_libraries: list[Any] = []  # operators vanish with the library object that declared them
 
 
 class _BeforeTorchvision(importlib.abc.MetaPathFinder):
