@@ -1,4 +1,4 @@
-"""Folders of benchmarks are read in every form; what is no sample is left out and named."""
+"""Benchmark folders of every format are read; non-samples are left out and named."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ trailer<</Root 1 0 R>>
 
 
 def put(folder: Path, **files: object) -> Path:
-    """Files by name, `/` as `__`: bytes as they are, text as UTF-8, all else as JSON."""
+    """Write files, `__` for `/`: bytes unchanged, text as UTF-8, all else as JSON."""
     for name, content in files.items():
         path = folder / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -323,7 +323,7 @@ class TestFacts:
         ]
         golds = [sample.gold for sample in found.samples]
         groups = [[(fact.type, fact.group) for fact in gold.facts] for gold in golds if isinstance(gold, FactList)]
-        # In the order of the files, and without a `baseline` that its authors do not have.
+        # The order is that of the files, without a `baseline`, which the authors do not have.
         assert groups == [[("table", "tables"), ("present", "text_present")], [("absent", "header_footer_tests")]]
         assert (found.licence, left_out(found)) == ("CC-BY-4.0", [])
 

@@ -1,4 +1,4 @@
-"""A benchmark is read by the assets in a home of its own, and scored: nothing is lost, nothing is read twice."""
+"""A benchmark is read in its own home and scored; nothing is lost or reread."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def answers(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def platform(tmp_path: Path, answers: Path) -> Platform:
-    """A home whose own corpus is another one."""
+    """Return a platform whose own corpus is not the benchmark's."""
     platform = Platform.of(tmp_path / "home", [pages("own_1")])
     platform.engines["recognition"] = reader(platform, answers)
     return platform
@@ -295,7 +295,7 @@ def test_the_page_of_1355_samples_is_light():
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command line in a home with the cpu profile."""
+    """Return a function that runs `kopub evaluate` in a home with the cpu profile."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "cli"))
     return lambda *arguments: CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
 

@@ -1,4 +1,4 @@
-"""The scorers give the numbers that the authors of the benchmarks give, digit by digit."""
+"""The scorers reproduce the numbers of the benchmarks' authors to the last digit."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_omnidocbench_s_text():
     assert _whole([edits for _, edits in found]) == pytest.approx(wanted["edit_whole"], abs=1e-12)
     shares = [edits.share for _, edits in found if edits.size]
     assert sum(shares) / len(shares) == pytest.approx(wanted["edit_sample_avg"])
-    # A prediction that is a formula is normalised as one, also where the gold is text.
+    # A predicted formula is normalised as one, even where the gold is text.
     rules = {characters.normalized_text, characters.normalized_formula}
     for pair in pairs:
         assert characters.normalized_text(pair["gt"]) == pair["norm_gt"]
@@ -126,7 +126,7 @@ def test_omnidocbench_s_reading_order():
 
 @needs_omnidocbench
 def test_omnidocbench_s_mean_average_precision():
-    """The classes and their names are those of its configuration; categories that it does not name keep theirs."""
+    """OmniDocBench's configuration names the classes; categories it does not name keep theirs."""
     imported("pycocotools")
     classes = {"title", "text", "abandon", "figure", "figure_caption", "table", "table_caption", "table_footnote"}
     classes |= {"isolate_formula", "formula_caption"}
@@ -162,7 +162,7 @@ def test_omnidocbench_s_mean_average_precision():
 
 
 def _page_mean(pairs: Iterable[tuple[str, characters.Edits]]) -> float:
-    """`ALL_page_avg` of OmniDocBench: the mean over pages of their edits by their lengths."""
+    """Return OmniDocBench's `ALL_page_avg`: the mean over pages of edits divided by length."""
     pages: defaultdict[str, list[characters.Edits]] = defaultdict(list)
     for page, each in pairs:
         pages[page].append(each)
@@ -171,5 +171,5 @@ def _page_mean(pairs: Iterable[tuple[str, characters.Edits]]) -> float:
 
 
 def _whole(pairs: Sequence[characters.Edits]) -> float:
-    """`edit_whole` of OmniDocBench: all edits by all lengths."""
+    """Return OmniDocBench's `edit_whole`: all edits divided by all lengths."""
     return sum(each.count for each in pairs) / sum(each.size for each in pairs)

@@ -1,4 +1,4 @@
-"""The asset `ocr_scores`: it is there where pages have known answers, and compares a run with the one before."""
+"""The asset `ocr_scores` exists where answers are known and compares consecutive runs."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ COUNT = 8
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Two shards of pages whose texts are known, read without a mistake and scored."""
+    """Return two shards of pages with known texts, read without a mistake and scored."""
     home = tmp_path_factory.mktemp("scored") / "home"
     answers = write_pages(home / "answers", COUNT)
     rows = [(f"p_{at}", (answers / f"p_{at}.png").read_bytes()) for at in range(COUNT)]
@@ -140,7 +140,7 @@ def test_other_gold_is_not_compared(platform: Platform):
 
 
 def checked(platform: Platform, page_id: str, text: str, shard: str = "shard_00") -> None:
-    """Let a person correct the text of a page, and say that it is right then."""
+    """Record that a person corrected a page's text and then marked it as right."""
     corrected(platform, page_id, 0, text, shard=shard)
     tables = CorrectedTables(platform.store)
     page = correct_page(*tables.pages(shard, {page_id})[page_id], tables.changes()[page_id])
@@ -154,7 +154,7 @@ def test_pages_that_a_person_checked_are_known_answers_by_which_the_reader_is_ju
     assert "ocr_scores" in {asset.key.path[-1] for asset in platform.assets}
     found = metadata(platform.run(UPSTREAM, last="shard_01"))
     assert (found["samples"], row(platform)["benchmark"], row(platform)["lost"]) == (1, "corrections", 0)
-    # The tables say what the person wrote, and the reader has not read it.
+    # The tables hold the person's text, but the reader is judged by what it read.
     assert platform.rows("parsed_texts")["p_1"]["text"] == f"{TEXT} 하나"
     assert 0 < row(platform)["value"] == found["corrections_cer"]
     assert metadata(platform.run("ocr_scores", first=None))["computed"] == 0
@@ -183,7 +183,7 @@ def test_a_page_that_was_checked_meanwhile_hides_no_drop(platform: Platform):
     rows = [each for each in platform.store.read("ocr_scores", "all").to_pylist() if each["slice"] == "all"]
     dropped = {each["benchmark"] for each in rows if each["dropped"]}
     assert dropped == {"texts"}
-    # One page is new, and another one has a new answer: they are compared with nothing.
+    # A new page and a page with a new answer are not compared.
     changed = next(each for each in rows if (each["benchmark"], each["metric"]) == ("corrections", "cer"))
     assert (changed["samples"], metadata(result)["compared"][:8]) == (8, "compared")
     assert changed["previous"] == pytest.approx(1 / len(f"{TEXT} 0.".replace(" ", "")), rel=0.01)
@@ -210,7 +210,7 @@ def test_the_samples_have_gold_for_every_page():
 
 
 def test_every_fact_holds_in_the_gold_text_and_tables_have_their_own():
-    """A fact that does not hold of what is printed would punish a reader that is right."""
+    """A fact that contradicts the print would penalise a correct reader."""
     for line in (SAMPLES / "gold" / "facts.jsonl").read_text("utf-8").splitlines():
         fact = json.loads(line)
         text = (SAMPLES / "gold" / f"{fact['pdf'].removesuffix('.pdf')}_{fact['page']}.txt").read_text("utf-8")

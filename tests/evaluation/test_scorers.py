@@ -1,4 +1,4 @@
-"""Scorers at the edges: nothing to read, nothing read, other forms of the same, and too much."""
+"""Scorers in edge cases: empty gold, empty readings, equivalent forms, oversized input."""
 
 import sys
 import unicodedata
@@ -67,7 +67,7 @@ class TestTeds:
 
     def test_inline_tags_are_tokens_of_a_cell_and_elements_of_its_table(self):
         bold = TABLE.replace("가", "<b>가</b>")
-        # Two of three tokens, and seven elements instead of six.
+        # Two of three tokens differ, and there are seven elements instead of six.
         assert teds(TABLE, bold) == pytest.approx(1 - (2 / 3) / 7)
         assert teds(TABLE, bold, structure=True) == 1.0
 
@@ -116,7 +116,7 @@ class TestLayout:
         assert find([small], [Block("title", (0, 0, 10, 10))]).f1 == 0.0
 
     def test_as_many_pairs_as_there_can_be(self):
-        """The first region lies nearest to both blocks; the second fits one of them."""
+        """The first region is nearest to both blocks; the second fits only one."""
         gold = [Block("text", (0, 0, 10, 10)), Block("text", (0, 2, 10, 12))]
         regions = [Block("text", (0, 1, 10, 11)), Block("text", (0, 5, 10, 15))]
         assert find(gold, regions).same == 2
@@ -199,7 +199,7 @@ class TestCdm:
         )
 
     def test_the_script_of_the_container_speaks_the_command_s_language(self, tmp_path: Path):
-        """The official code is a double: it boxes every letter, prints, and draws nothing of what starts with `!`."""
+        """The official code's double prints, boxes each letter, and draws nothing for a leading `!`."""
         (tmp_path / "metrics").mkdir()
         (tmp_path / "metrics/__init__.py").touch()
         (tmp_path / "metrics/cdm_metric.py").write_text(OFFICIAL, "utf-8")

@@ -1,4 +1,4 @@
-"""Scores of samples by benchmark: readings of all kinds, lost ones, and the means over them."""
+"""Scores of all kinds of readings and of lost ones, by benchmark, and their means."""
 
 import sys
 from dataclasses import replace
@@ -141,7 +141,7 @@ class TestTables:
     def test_other_text_and_spans_are(self):
         html = "<table><tr><td>지역<td>10<sup>2</sup><tr><td>서울 특별시<td>1</table>"
         score = scored("pubtabnet", reading(region(html, "table")), self.GOLD)["teds"]
-        # One of five tokens, a cell of another span; seven elements with the `sup`.
+        # One of five tokens and the span of one cell differ; with the `sup` there are seven elements.
         assert score.value == pytest.approx(1 - (1 / 5 + 1) / 7)
         assert score.notes == ("table 1: 0.829",)
 
@@ -256,7 +256,7 @@ class TestMeans:
         assert (change.samples, change.documents) == (8, 4)
         assert change.previous == pytest.approx(0.1)
         assert change.change == pytest.approx(0.2)
-        assert not change.worse  # four documents are too few to be sure of
+        assert not change.worse  # four documents are too few for certainty
 
     def test_a_change_to_the_worse_that_is_sure_and_large_enough(self):
         before = self.scores(*[0.1] * 16)

@@ -1,4 +1,4 @@
-"""Figures of the cards by NVML, and their way into the metadata of a shard."""
+"""Figures of GPUs, read through NVML and recorded in the metadata of a shard."""
 
 import inspect
 import sys

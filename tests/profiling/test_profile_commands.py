@@ -1,4 +1,4 @@
-"""`kopub profile` and the benchmark of the whole graph, as real commands on the cpu profile, and a watched server."""
+"""`kopub profile` and the whole-graph benchmark as commands (cpu profile), and a watched server."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_kopub_profile(tmp_path: Path, source: Path):
     page = (home / "profile" / "profile.html").read_text("utf-8")
     assert "<svg" in page
     assert "ocr_results" in page
-    # No table of the corpus was made, wherever the profile has them, and those of the run are gone.
+    # No table was made at the profile's store, and the run's own tables are gone.
     assert not (tmp_path / "mine").exists()
     assert sorted(path.name for path in home.iterdir()) == sorted([*before, "profile"])
     assert [path.name for path in (home / "profile").iterdir()] == ["profile.html"]

@@ -1,4 +1,4 @@
-"""A run's time: observed cores and cards, the split of stages, their limits, and the report."""
+"""A run's time: observed cores and GPUs, stages and their limits, and the report."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ STEP = 0.1
 
 
 def busy(*parts: tuple[float, float]) -> list[Activity]:
-    """(seconds, busy share) one after the other from time 0, sampled as a run is."""
+    """Return sampled activities for consecutive (seconds, busy share) parts from time 0."""
     samples, at = [(0.0, 0.0)], 0.0
     for seconds, share in parts:
         for _ in range(round(seconds / STEP)):
@@ -104,7 +104,10 @@ def test_the_steady_rate_leaves_out_the_ends():
 
 
 def observed() -> Observations:
-    """A run of 20 s: a server that starts for 4 s and answers 80 requests from 6 to 14 s, with the cores busy then."""
+    """Return a run of 20 s.
+
+    A server starts for 4 s and answers 80 requests from 6 to 14 s, with the cores busy then.
+    """
     cores = [(at * STEP, 1.0 if 6 < at * STEP <= 14 else 0.0) for at in range(201)]
     requests = [(4.0 + at * 0.5, max(0.0, min(80.0, 10 * (at * 0.5 - 2)))) for at in range(33)]
     server = ServerHistory("org/model", starts=[Span(0.0, 4.0)], requests=requests)
@@ -139,7 +142,7 @@ def test_it_is_told_when_the_host_had_other_work_for_the_cores():
 
 
 def test_an_answer_counts_for_one_of_two_stages_however_late_the_server_tells_its_count():
-    # Ten a second from 0 to 8 s, then thirty; nothing is told from 6 to 10 s, while the second stage begins.
+    # Ten a second until 8 s, then thirty; no count is reported from 6 to 10 s, when the second stage begins.
     looks = [(0.0, 0.0), *((float(at), 10.0 * at) for at in range(1, 7)), (10.0, 140.0), (12.0, 200.0), (13.0, 200.0)]
     seen = Observations(servers={"key": ServerHistory("org/model", requests=looks)})
     stages = [RunStage("slow", Span(0.0, 8.0), computed=80), RunStage("fast", Span(8.0, 12.0), computed=120)]
@@ -154,7 +157,7 @@ def test_stages_side_by_side_are_counted_once_between_them():
 
 
 def test_between_stages_counts_none_that_went_on_beside_another():
-    """As texts are parsed beside vectors of pages."""
+    """For example, texts are parsed beside vectors of pages."""
     seen = Observations(cores=[(at * STEP, 1.0 if at * STEP <= 8 or at * STEP > 10 else 0.0) for at in range(121)])
     stages = [RunStage("a", Span(0.0, 8.0)), RunStage("b", Span(1.0, 4.0)), RunStage("c", Span(8.0, 12.0))]
     found = report(Span(0.0, 12.0), stages, seen).idle_between

@@ -1,4 +1,4 @@
-"""A release that nodes make together: whole wherever a run of it ends, and published whole or not at all."""
+"""A release made by several nodes is whole wherever a run ends and published atomically."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ SHARDS = ("shard_00", "shard_01")
 
 @pytest.fixture(scope="module")
 def made(s3_root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The URL of a corpus of two shards whose tables are made, and nothing released."""
+    """Return the URL of a corpus of two shards with tables but no release."""
     folder, url = tmp_path_factory.mktemp("made"), f"{s3_root}/made"
     node = Node(folder / "home", url)
     source = write_corpus(folder / "source", [pages("a_1"), pages("b_1")], [query("q1", "무엇인가?", "a_1")])
@@ -45,7 +45,7 @@ def made(s3_root: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def url(s3_root: str, made: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A copy of it for one test."""
+    """Return the URL of a copy of that corpus for one test."""
     monkeypatch.setattr(faults, "RETRY_TIMEOUT_S", 3.0)
     url = f"{s3_root}/{uuid.uuid4().hex[:8]}"
     fs, path = fsspec.core.url_to_fs(made)
@@ -87,7 +87,7 @@ def test_a_release_at_a_url_is_published_when_it_is_whole_and_opens_and_verifies
     assert contents(downloaded) == contents(there.release.root)
     s3.asked.clear()
     here.released("shard_00")
-    # The same release is not sent again.
+    # An unchanged release is not sent again.
     assert PublishedRelease.at(target) == first
     assert not [path for method, path in s3.asked if method == "PUT" and "/release/versions" in path]
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "reader"))
@@ -135,7 +135,7 @@ def test_a_publication_that_fails_leaves_the_release_before_and_the_next_one_goe
     publish_to(target, tmp_path / "new", lambda line: None)
     PublishedRelease.at(target).download(tmp_path / "now")
     assert contents(tmp_path / "now") == contents(tmp_path / "new")
-    # Shards that are as they were are copied by the storage; a reader of the old release reads on.
+    # The storage copies unchanged shards, and the old release can still be read.
     sent = [path for method, path in s3.asked if method == "PUT" and path.endswith("pages/shard_00.parquet")]
     assert len(sent) == (at == "data")
     old.download(tmp_path / "still")

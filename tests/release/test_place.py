@@ -1,4 +1,4 @@
-"""A release overwrites and deletes nothing of a person's, and refuses in one line."""
+"""A release neither overwrites nor deletes a user's files; it refuses in one line."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.support.released import about, contents, page_tables, release_of
 
 
 def replace(release: LocalRelease, *shards: str) -> None:
-    """Put a release of made-up shards in place, as a run does."""
+    """Replace the release by one of made-up shards, as a run does."""
     for at, shard in enumerate(shards):
         release.staged.publish(shard, page_tables(at))
     with release.staged.settled() as staged:
@@ -29,7 +29,7 @@ def replace(release: LocalRelease, *shards: str) -> None:
 
 
 def placed(folder: Path, tmp_path: Path) -> None:
-    """Ask whether a release may be written into `folder` of a home without a corpus of its own."""
+    """Require that a release may be written to `folder`, given a home without a corpus."""
     home = tmp_path / "home"
     require_place(LocalRelease(folder=str(folder)), Corpus(home=str(home)), str(home / "store"))
 
@@ -129,7 +129,7 @@ def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.M
 
 
 def refusal(tmp_path: Path, folder: Path | str, **environment: str) -> str:
-    """Return what reading the settings says of a release in `folder`; the home is `h`."""
+    """Return the error of reading settings with a release in `folder` and home `h`."""
     with pytest.raises(ConfigError) as raised:
         read_settings({"KOPUB_HOME": str(tmp_path / "h"), "KOPUB_RELEASE__FOLDER": str(folder), **environment})
     return str(raised.value)

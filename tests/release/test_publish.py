@@ -1,4 +1,4 @@
-"""A release on its way to the Hub: the real client against a double that fails in the ways the Hub does."""
+"""Pushing a release: the real client against a double that fails as the Hub does."""
 
 import json
 import os
@@ -32,7 +32,7 @@ TEXTS = {"README.md", "SHA256SUMS", "manifest.json", "ATTRIBUTION.md"}
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that somebody wanted to sleep, and did not."""
+    """Return the seconds of all sleeps, which are recorded and skipped."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     return pauses
@@ -47,13 +47,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def corpus(prepared: Path, tmp_path: Path) -> ReleasedCorpus:
-    """Two shards of three pages, one page of each lost: more than the gate lets pass in earnest."""
+    """Return two shards of three pages, one page of each lost: above the default gate."""
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     return ReleasedCorpus(tmp_path)
 
 
 def only_once(hub: WritableHub) -> bool:
-    """No file was sent or committed twice, and none is missing."""
+    """Return whether each file was uploaded once and committed once per commit."""
     return set(hub.uploads.values()) <= {1} and all(len(set(c.sent)) == len(c.sent) for c in hub.commits)
 
 
@@ -129,7 +129,7 @@ def test_the_hub_is_left_alone_for_as_long_as_it_asks(
 ):
     hub.faults.append(fault)
     pushed = corpus.push(REPO)
-    assert [pause for pause in slept if pause in (7, 8)]  # The client adds a second to be sure.
+    assert [pause for pause in slept if pause in (7, 8)]  # the client adds a second to be sure
     assert len(hub.commits) == 2
     assert hub.tags == {pushed.tag: hub.head.oid}
     assert only_once(hub)
@@ -212,7 +212,7 @@ def test_killed_and_run_again_it_goes_on_where_it_was(
     ]
     assert child.wait() == -signal.SIGKILL
     assert not hub.tags
-    # The client sends five files at once, so when the eighth begins some are there.
+    # The client sends five files at once, so some are complete when the eighth begins.
     assert hub.uploads
     pushed = corpus.push(REPO)
     assert set(hub.uploads.values()) == {1}

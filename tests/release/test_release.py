@@ -1,4 +1,4 @@
-"""The release folder and the export: they load, hold everything, and are whole at every moment."""
+"""The release folder and the export load, hold everything, and are whole at every moment."""
 
 import hashlib
 import json
@@ -71,7 +71,6 @@ def test_every_config_loads_with_its_features(tmp_path: Path):
 
 
 def listed_features(folder: Path, config: str) -> datasets.Features:
-    """The features in the files of a config."""
     stored = pq.read_schema(next((folder / "data" / config).glob("*.parquet")))
     return datasets.Features.from_arrow_schema(stored)
 
@@ -130,7 +129,7 @@ def test_a_lost_page_says_where_and_why(tmp_path: Path):
 
 
 def partly_read(made: ReleaseInput) -> ReleaseInput:
-    """The tables of a shard of which the text region of page 1 could not be read."""
+    """Return a shard's tables in which the first page's text region failed."""
     regions = made.ocr_results["regions"].to_pylist()
     regions[0][1] |= {"content": "", "state": "failed", "reason": "the answer repeats itself"}
     tables = {}
@@ -597,7 +596,7 @@ def test_an_export_has_the_pictures_of_whole_pages_when_they_are_asked_for(tmp_p
 
 
 def told(made: ReleaseInput) -> ReleaseInput:
-    """The tables of a shard that name folders of a machine, and link to what is no page of the web."""
+    """Return a shard's tables with local paths and with links that are not web pages."""
     regions, reasons = made.ocr_results["regions"].to_pylist(), made.ocr_results["reason"].to_pylist()
     why = "Command '['/opt/me/bin/tesseract', '/tmp/kopub-x1/page 1.png']' timed out"
     regions[0][1] |= {"content": "", "state": "failed", "reason": why}

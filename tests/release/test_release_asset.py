@@ -1,4 +1,4 @@
-"""`hf_release` as a run makes it: checked, with its lineage, and on the Hub only when the run asks for it."""
+"""`hf_release` in a run: checked, with lineage, and pushed only if the run asks."""
 
 import os
 import shutil
@@ -46,7 +46,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture
 def built(prepared: Prepared) -> Platform:
-    """All was made and released into a folder, and not pushed."""
+    """Return a platform with everything made and released to a folder, but not pushed."""
     return prepared.renewed()
 
 
@@ -57,9 +57,9 @@ def run(
     selection: list[str] | None = None,
     **resources: Any,
 ) -> dg.ExecuteInProcessResult:
-    """All assets, or a selection, over both shards in one run, with a repository configured."""
+    """Run all assets, or a selection, over both shards, with a repository configured."""
     release = LocalRelease(folder=str(platform.home / "release"), license="cc-by-4.0")
-    # The engines of the tests read a line from a whole page, which is rightly doubted.
+    # The test engines read one line per page, which the gate would rightly doubt.
     chosen = {"hub": HubTarget(repo=REPO), "release": release, "gates": Gates(max_doubtful_share=1), **resources}
     return dg.materialize(
         platform.assets,
@@ -73,7 +73,7 @@ def run(
 
 
 def released(platform: Platform) -> dict[str, Any]:
-    """The metadata of the newest materialization of a shard."""
+    """Return the metadata of the newest materialization of a shard."""
     event = platform.instance.fetch_materializations(dg.AssetKey("hf_release"), limit=1).records[0]
     assert event.asset_materialization
     return {name: value.value for name, value in event.asset_materialization.metadata.items()}

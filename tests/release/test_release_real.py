@@ -1,6 +1,6 @@
-"""Real pages released, one of them changed, and released again: a third of two pages of the samples.
+"""Real pages are released, one of them changes, and they are released again.
 
-KOPUB_TEST_PAGES names a folder of shards to take all pages of instead.
+They are a third of two pages of the samples, or all pages of the shards in the folder KOPUB_TEST_PAGES.
 """
 
 import io
@@ -29,7 +29,6 @@ PAGES = os.environ.get("KOPUB_TEST_PAGES")
 
 
 def real_pages(home: Path) -> list[list[Page]]:
-    """Two shards of pages."""
     if PAGES:
         index(PAGES, home)
     corpus = Corpus(home=str(home if PAGES else SAMPLES))

@@ -1,4 +1,4 @@
-"""`kopub verify`: a sound release has no problem, and each thing that can be wrong with one is a line."""
+"""`kopub verify` finds nothing in a sound release, and reports each problem in a line."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def folder(prepared: Path, tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], shard: str = "shard_01") -> None:
-    """Replace a file by what `change` makes of it, and describe the release as it then is."""
+    """Apply `change` to a file, and describe the release anew."""
     path = folder / "data" / config / f"{shard}.parquet"
     table = pq.read_table(path)
     pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
@@ -58,7 +58,7 @@ def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], s
 
 
 def write_card(folder: Path, text: str) -> None:
-    """Replace the card, and its hash."""
+    """Replace the card and its hash."""
     (folder / "README.md").write_text(text, "utf-8")
     sums = folder / "SHA256SUMS"
     others = [line for line in sums.read_text().splitlines(True) if not line.endswith("  README.md\n")]
@@ -106,7 +106,7 @@ def test_a_release_that_is_being_made_may_ask_about_pages_to_come(tmp_path: Path
 
 
 def _renamed(column: str) -> Callable[[pa.Table], pa.Table]:
-    """The first id of a column is one that nobody knows, and holds what a terminal would act upon."""
+    """Return a change of a column's first id to an unknown one with terminal escapes."""
 
     def change(table: pa.Table) -> pa.Table:
         at = table.schema.get_field_index(column)
@@ -214,7 +214,7 @@ def test_a_release_of_two_vector_widths_is_not_sound(folder: Path):
         "text_embeddings loads 2 of 4 rows: shard_01",
         "queries loads 1 of 2 rows: shard_01",
     ]
-    # The run of a shard is right, whatever the others are.
+    # A shard's own run is sound, whatever the other shards are.
     assert list(verify(folder, ["shard_01"])) == []
 
 
@@ -231,14 +231,14 @@ def test_a_process_is_judged_by_its_answer_and_not_by_its_death(
 
 
 def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """A run writes a shard while the release is verified: nothing fits for a while, and then everything does."""
+    """A run writes a shard during verification, so files do not match for a while."""
     half, verified = Event(), Event()
 
     def slow(table: pa.Table, path: Path, images: object) -> None:
         write_parquet(table, path)
         if "regions" in path.parts:
             half.set()
-            # As long as it takes the other to see what does not fit.
+            # Gives the verification time to see the mismatch.
             verified.wait(1)
 
     monkeypatch.setattr(local, "write_parquet", slow)

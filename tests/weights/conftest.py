@@ -1,4 +1,4 @@
-"""A Hub with one model, and a profile that pins it."""
+"""A double of the Hub with one model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ CONTENT = np.random.default_rng(11).bytes(300_000)
 
 @pytest.fixture
 def model_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ModelHub]:
-    """The only Hub that this process's client knows, with a cache of the test."""
+    """Serve the only Hub that this process's client knows, with an empty cache."""
     from huggingface_hub import constants
 
     files = {"config.json": b"{}", "model.safetensors": CONTENT, "README.md": b"# A model", "picture.png": CONTENT}

@@ -1,4 +1,4 @@
-"""`kopub pull`, and what the doctor says of weights: the real client against a double of the Hub."""
+"""`kopub pull` and the doctor's check of weights: the real client, a Hub double."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ Pull = Callable[..., Result]
 
 @pytest.fixture
 def pull(tmp_path: Path) -> Pull:
-    """`kopub pull` with a profile that pins one model."""
+    """Return a function that runs `kopub pull` with a profile that pins one model."""
 
     def run(repo: str = PIN.repo, revision: str = COMMIT) -> Result:
         profile = tmp_path / "mine.yaml"
@@ -114,7 +114,7 @@ def test_without_a_list_the_cache_says_what_it_holds(
     model_hub: ModelHub, pull: Pull, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pull()
-    # As it is when transformers and vLLM filled the cache; the client remembers lists by their folder.
+    # Caches filled by transformers and vLLM have no list; the client remembers lists by folder, hence the move.
     shutil.rmtree(snapshot_folder(PIN).parents[1] / "trees")
     (tmp_path / "hf").rename(tmp_path / "elsewhere")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "elsewhere"))
