@@ -1,4 +1,4 @@
-"""Where servers work side by side, the next one begins when the one before has been given its last row."""
+"""With servers side by side, an engine starts once the previous has its last row."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ class ServedReader(SlowReader):
         return True
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
-        """Answer once all is given, and vectors are begun."""
+        """Answer once all pages are given."""
         taken = list(pages)
         Diary(self.diary).note("given")
         yield from super().read(taken)
@@ -78,7 +78,7 @@ class ServedEmbedder(UnitEmbedder):
         return self._alone(super().embed_texts(texts))
 
     def _alone(self, made: Iterator[Embedding]) -> Iterator[Embedding]:
-        """Yield each vector after `seconds`; note where another call goes on meanwhile."""
+        """Yield each vector after `seconds`, and note if another call is at work meanwhile."""
         if not self._at_work.acquire(blocking=False):
             Diary(self.diary).note("two at once")
             yield from made
@@ -100,7 +100,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def made_after(what: str, platform: Platform, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
-    """Have `parsed_texts` wait until an engine has noted something; with `fails`, it then fails."""
+    """Make `parsed_texts` wait until an engine has noted `what`, and fail if `fails`."""
     make = ParsedTexts.make
 
     def waiting(asset: ParsedTexts, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
@@ -113,7 +113,7 @@ def made_after(what: str, platform: Platform, monkeypatch: pytest.MonkeyPatch, f
 
 
 def told(platform: Platform, result: dg.ExecuteInProcessResult) -> dict[str, list[str]]:
-    """The shards of each asset as Dagster was told of them, each once."""
+    """Return the distinct shards of each asset that were reported to Dagster."""
     shards: dict[str, set[str]] = {}
     for event in result.all_events:
         if event.is_step_materialization:
@@ -173,7 +173,7 @@ def test_an_engine_that_dies_ahead_of_its_step_fails_in_it(platform: Platform, m
 def test_an_engine_at_work_ahead_is_left_to_a_step_that_comes_first(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever order Dagster chooses, no two steps use an engine at once, and what was stopped is made in its step."""
+    """In any order, no steps share an engine; stopped work is made in its step."""
     urgency = dagster_assets.priority
 
     def texts_first(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A backfill over all shards, launched and run the way the UI does it: webserver, daemon, runs of their own."""
+"""A backfill over all shards, launched through the web server and run by the daemon."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_backfill_over_all_shards(ui: Ui, home: Path):
     for shard, count in zip(SHARDS, (1, 2, 1), strict=True):
         assert store.rows("corpus_text_embeddings", shard) == count
         assert store.has("hf_release", shard)
-    # The one asset without partitions is made once, of all shards, between the vectors and the release.
+    # The one asset without partitions is made once, from all shards, between the vectors and the release.
     scores = store.read("retrieval_scores", "all").to_pylist()
     assert {row["queries"] for row in scores} == {1}
     runs = ui.ask(RUNS, id=launched["backfillId"])["runsOrError"]["results"]

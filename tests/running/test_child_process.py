@@ -14,7 +14,7 @@ def main(connection, *descriptors):
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a module that answers, found by this process."""
+    """Return a folder with a module that answers, importable by this process."""
     folder = tmp_path / "modules"
     folder.mkdir()
     (folder / "answering.py").write_text(ANSWERING)
@@ -39,7 +39,7 @@ def test_a_child_finds_the_modules_and_has_the_descriptors(modules: Path, tmp_pa
 
 
 def test_a_package_that_is_imported_meanwhile_hides_no_module(modules: Path, monkeypatch: pytest.MonkeyPatch):
-    """OpenCV puts its own folder, with a `typing`, on the path while it is imported."""
+    """While it is imported, OpenCV puts its own folder, with a `typing`, on the path."""
     package = modules / "package"
     package.mkdir()
     (package / "__init__.py").touch()

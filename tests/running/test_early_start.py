@@ -1,4 +1,4 @@
-"""Engines of a run are prepared before their steps, where they have rows to make, and keep what a later step needs."""
+"""Engines with rows to make are prepared before their steps and kept while needed."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -48,7 +48,7 @@ class NotedReader(SlowReader):
 
 
 class NotedEmbedder(UnitEmbedder):
-    """Takes all that it is given before it answers."""
+    """An embedder that takes all its input before it answers."""
 
     needs_server: ClassVar[bool] = True
     spans_shards: ClassVar[bool] = True
@@ -98,7 +98,7 @@ def everything(platform: Platform) -> list[str]:
 
 
 def noted(platform: Platform) -> list[str]:
-    """`everything` but what they were asked to give back or answered, each thing once in a row."""
+    """Return `everything` without releases and answers, and without repeats in a row."""
     lines = [line for line in everything(platform) if not line.startswith(("release", "answer"))]
     return [line for line, _ in groupby(lines)]
 

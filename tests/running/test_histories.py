@@ -1,6 +1,6 @@
-"""Whatever happened to a home, no table ever holds what was not made from its page, and one full run mends it all.
+"""After any history, rows are those of their pages, and one full run repairs everything.
 
-Hypothesis makes the histories up. KOPUB_TEST_HISTORIES sets how many, KOPUB_TEST_STEPS how long at most.
+Hypothesis generates the histories: KOPUB_TEST_HISTORIES of them, with at most KOPUB_TEST_STEPS steps.
 """
 
 import os
@@ -26,14 +26,14 @@ _corpora: strategies.SearchStrategy[Corpus] = strategies.lists(_files, min_size=
 _assets = strategies.one_of(
     strategies.just(TABLES),
     strategies.lists(strategies.sampled_from(TABLES), min_size=1, max_size=3, unique=True),
-    # Everything below a cut, and everything above it.
+    # Everything after a cut, or everything before it.
     strategies.integers(1, len(TABLES) - 1).map(lambda at: TABLES[at:]),
     strategies.integers(1, len(TABLES) - 1).map(lambda at: TABLES[:at]),
 )
 
 
 class Histories(RuleBasedStateMachine):
-    """The rules write and index files, change engines, run, die; the invariant reads every table after each."""
+    """Rules change files and engines, run or die; the invariant reads all tables after each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(data=strategies.data(), cut=strategies.integers(1, len(TABLES) - 1), upgrade=strategies.booleans())
     def source_changes_in_the_middle_of_a_run(self, data: strategies.DataObject, cut: int, upgrade: bool) -> None:
-        """Its first assets saw other files than those after them; an upgrade makes rows of all."""
+        """Run assets before and after the source changes; an upgrade makes all rows anew."""
         if upgrade:
             self._upgrade(data)
         self.history.materialize(TABLES[:cut])
@@ -73,7 +73,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(which=strategies.sampled_from(["", "lose", "layout", "recognition", "embedding"]), page_id=_ids)
     def engines_fail_or_are_repaired(self, which: str, page_id: str) -> None:
-        """A page of an engine fails, or a region of one, until they are repaired."""
+        """Let an engine fail on a page, or lose a region of it, until repaired."""
         if which:
             engine = "recognition" if which == "lose" else which
             getattr(self.history, engine)["lose" if which == "lose" else "fail_on"] = page_id
@@ -94,7 +94,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(assets=_assets, die_on=_ids, engine=strategies.sampled_from(["layout", "recognition", "embedding"]))
     def engine_breaks_down(self, assets: Sequence[str], die_on: str, engine: str) -> None:
-        """Let an engine break down in the middle of a run, after some pages."""
         fields: dict[str, Any] = getattr(self.history, engine)
         fields["die_on"] = die_on
         try:
@@ -109,7 +108,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(assets=_assets, opened=strategies.integers(0, 6))
     def drive_drops(self, assets: Sequence[str], opened: int) -> None:
-        """Let the drive drop in the middle of a run; it is back for the next one."""
+        """Let the drive drop in the middle of a run and return for the next."""
         with self.history.drive_dropped_after(opened):
             self.history.materialize(assets)
 
@@ -120,7 +119,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(assets=_assets)
     def file_is_replaced_by_one_of_its_length(self, assets: Sequence[str]) -> None:
-        """Nobody has indexed it, and no page of it may be read."""
+        """The new file is not indexed, so none of its pages may be read."""
         self.history.replace_file()
         self.history.materialize(assets)
 
@@ -173,7 +172,7 @@ class Histories(RuleBasedStateMachine):
             self.history.index()
 
     def _other(self, data: strategies.DataObject) -> Corpus:
-        """The pages in another order, one with other bytes, a file less, more, divided or joined, or another corpus."""
+        """Return the corpus with other order, bytes, or file count, joined, split, or another one."""
         corpus, kind = (
             self.history.corpus,
             data.draw(strategies.sampled_from(["order", "bytes", "bytes", "fewer", "front", "joined", "another"])),
@@ -195,7 +194,7 @@ class Histories(RuleBasedStateMachine):
         return list(data.draw(_corpora))
 
     def _upgrade(self, data: strategies.DataObject) -> None:
-        """Another revision of an engine, or the one it had before."""
+        """Draw new settings for every engine, which may be those it had before."""
         self.history.layout["revision"] = data.draw(strategies.sampled_from(REVISIONS))
         self.history.recognition["prompt"] = data.draw(strategies.sampled_from(["read", "look"]))
         self.history.embedding["revision"] = data.draw(strategies.sampled_from(REVISIONS))
@@ -248,6 +247,6 @@ def test_the_release_after_a_history_is_that_of_a_fresh_home(tmp_path: Path):
             {row["path"]: row for row in each.platform.store.read("hf_release", shard).to_pylist()}
             for each in (history, fresh)
         )
-        # That file tells which run made what.
+        # The lineage file names the runs, so only its number of rows is compared.
         assert released.pop(part_path("lineage", shard))["rows"] == wanted.pop(part_path("lineage", shard))["rows"]
         assert released == wanted

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment costs what was in flight, and nothing else."""
+"""A run that is killed at any moment loses only what was in flight."""
 
 import os
 import random
@@ -31,7 +31,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
     platform = Platform.of(tmp_path / "killed", [pages(*shard) for shard in ids], queries)
     untouched = Platform.of(tmp_path / "untouched", [pages(*shard) for shard in ids], queries)
 
-    # The server of the processes imports the platform, which is no part of a run.
+    # The fork server imports the platform, whose time is no part of a run.
     warm_up = CONTEXT.Process(target=time.monotonic)
     warm_up.start()
     warm_up.join()
@@ -64,7 +64,7 @@ def test_killed_at_twenty_random_moments_nothing_is_lost_doubled_or_redone(tmp_p
 
 
 def _content(platform: Platform, asset: str, shard: str) -> pa.Table:
-    """A table, without the released file that tells which of the runs made what."""
+    """Return a table without the row of the lineage file, which names the runs."""
     table = platform.store.read(asset, shard)
     return table.filter(pc.field("path") != part_path("lineage", shard)) if asset == "hf_release" else table
 
@@ -77,7 +77,7 @@ def _run_to_the_end(platform: Platform) -> None:
 
 
 def _finished(platform: Platform) -> set[str]:
-    """Pages whose reading is on the disk, in the table or in the journal."""
+    """Return the pages whose reading is on disk, in the table or in the journal."""
     found: set[str] = set()
     for shard in SHARDS:
         if platform.store.has("ocr_results", shard):

@@ -10,7 +10,7 @@ from resources.processes import beside_program, lasting_caches
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a package without compiled files, where nobody may write."""
+    """Return the folder of a package without compiled files and without write access."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     package = tmp_path / "site-packages" / "package"

@@ -1,4 +1,4 @@
-"""A run of Dagster's own commands says on which machine its process is, as one of `kopub run` does."""
+"""A run of Dagster's own commands records its machine, as `kopub run` does."""
 
 import platform
 from pathlib import Path

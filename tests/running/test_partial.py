@@ -1,4 +1,4 @@
-"""A page that was read but for a region: what was read flows on, and what is missing is counted everywhere."""
+"""A page with an unread region: the rest is used, the loss counted everywhere."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ READ = ("ocr_results", "parsed_texts", "corpus_text_embeddings")
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Platform:
-    """Two regions a page; the second one of a_2 cannot be read."""
+    """Return a platform with two regions a page, where the second of a_2 is unreadable."""
     platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3"), pages("b_1")])
     platform.engines["layout"] = OneRegionLayout(diary=str(tmp_path / "layout.diary"), regions=2)
     platform.engines["recognition"] = reader(platform, lose="a_2")

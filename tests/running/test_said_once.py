@@ -1,4 +1,4 @@
-"""A run says the same failure once."""
+"""A run reports the same failure once."""
 
 from kopub_assets.running.execution import join_failures
 

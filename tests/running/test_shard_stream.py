@@ -1,4 +1,4 @@
-"""Shards of one run that an engine makes in one call: they overlap, and each stands and falls by itself."""
+"""Shards that an engine makes in one call overlap, and each succeeds or fails alone."""
 
 import asyncio
 import gc
@@ -50,7 +50,7 @@ GONE = "a client process died while it worked on nothing else"
 
 
 def width(page_id: str) -> int:
-    """No two pages are equally wide, so that a request tells which page it is of."""
+    """Return a width that no other page has, so that requests identify their page."""
     return 280 + 28 * [each for shard in IDS for each in shard].index(page_id)
 
 
@@ -67,13 +67,13 @@ def pages_of(*doubles: HttpDouble) -> list[str]:
 
 
 def reader(*urls: str, **fields: Any) -> GlmOcrRecognizer:
-    """Return a reader with so few requests that some pages are more than its pool takes at once."""
+    """Return a reader with too few requests to take all pages at once."""
     server = VLLMServer(model="glm", revision="r1", mode="external", urls=list(urls), images_per_prompt=0)
     return GlmOcrRecognizer(**{"server": server, "processes": 1, "in_flight": 2, "retry_seconds": 0.001, **fields})
 
 
 def laid_out(home: Path, shards: int = 2) -> Platform:
-    """All that comes before the recognition is made."""
+    """Return a platform with everything made that comes before the recognition."""
     platform = Platform.of(home, [drawn(*ids) for ids in IDS[:shards]])
     assert platform.run(BEFORE, last=f"shard_0{shards - 1}").success
     return platform
@@ -84,7 +84,7 @@ def recognize(platform: Platform, shards: int = 2) -> dg.ExecuteInProcessResult:
 
 
 def told(result: dg.ExecuteInProcessResult, asset: str = "ocr_results") -> dict[str | None, dict[str, Any]]:
-    """The figures of the shards that were made."""
+    """Return the metadata of the shards that were made."""
     return {
         made.partition: {name: value.value for name, value in made.metadata.items()}
         for made in result.asset_materializations_for_node(asset)
@@ -93,7 +93,7 @@ def told(result: dg.ExecuteInProcessResult, asset: str = "ocr_results") -> dict[
 
 
 def answers(**held: Callable[[], Any]) -> Reply:
-    """Reads its id from every page; that of a `held` one not before its condition is true."""
+    """Return a reply with the id of each page; `held` pages wait for their condition."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         page_id = page_of(asked)
@@ -136,7 +136,7 @@ def test_a_shard_is_published_as_soon_as_it_is_complete(tmp_path: Path, last: st
 
 
 def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Here every look at the clock is a second after the one before, so a flush is due 100 s after the last."""
+    """The clock advances a second per reading, so a flush is due after 100 readings."""
     seconds = 0
 
     def clock() -> int:
@@ -152,7 +152,7 @@ def test_rows_are_journalled_while_the_last_of_their_shard_is_awaited(tmp_path: 
         return platform.store.journal("ocr_results", "shard_00", OCR_RESULTS).rows().num_rows
 
     def later() -> bool:
-        """The first row is written, the second has had half a second to come, and an hour has gone by."""
+        """Return whether 50 looks (0.5 s) saw the first row; then an hour passes."""
         nonlocal seconds
         looks.append(written() > 0)
         if sum(looks) == 50:
@@ -179,7 +179,7 @@ def test_client_processes_are_started_once_for_all_shards(tmp_path: Path, monkey
 
 
 def sender(asked: SentRequest) -> psutil.Process:
-    """The client process that a request comes from."""
+    """Return the client process that sent a request."""
     assert asked.request.transport is not None
     port = asked.request.transport.get_extra_info("peername")[1]
     for process in psutil.Process().children():
@@ -192,7 +192,7 @@ def sender(asked: SentRequest) -> psutil.Process:
 @pytest.mark.services
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_killed_client_process_costs_nothing_and_a_page_that_kills_them_only_itself(tmp_path: Path, deaths: int):
-    """The shard of that page is published before the last one is read: nothing waits for the end of the run."""
+    """The page's shard is published before the last shard is read, not after the run."""
     platform = laid_out(tmp_path, shards=3)
     killed: list[int] = []
 
@@ -230,7 +230,7 @@ def test_a_replica_that_hangs_costs_no_shard(tmp_path: Path):
 
 
 def alive_once(double: HttpDouble) -> Reply:
-    """Answers the first probe and no other: one that hangs from the beginning would be left out."""
+    """Answer only the first probe: a replica that hangs from the start is left out."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         if double.probes > 1:
@@ -258,7 +258,7 @@ def test_a_full_disk_under_one_shard_leaves_the_next(tmp_path: Path, monkeypatch
 def test_a_shard_that_cannot_be_read_leaves_the_next_and_keeps_what_was_read(tmp_path: Path):
     platform = laid_out(tmp_path)
     with HttpDouble() as double:
-        # The first page is still being read when the second turns out to be another one.
+        # The first page is still being read when the second is found to have changed.
         double.reply = answers(a_1=lambda: "b_1" in pages_of(double))
         platform.engines["recognition"] = reader(double.url)
         changed = [drawn("a_1"), drawn("b_1", "b_2")]
@@ -355,7 +355,7 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
 
     def counting(model: ModelProcess, answer: Any) -> None:
         take(model, answer)
-        # Batches that are under way together come in any order.
+        # Concurrent batches are answered in any order.
         for found in answer.found:
             if found.layout.page_id in IDS[0]:
                 answered.release()
@@ -363,7 +363,7 @@ def test_a_layout_model_that_is_killed_costs_what_was_in_flight(tmp_path: Path, 
     def deadly(page: Any, gpu_jpeg: bool) -> Any:
         assert loaded.wait(SOON)
         if page.page_id == "b_2":
-            # Both pages of the first shard are through the model.
+            # The model has processed both pages of the first shard.
             assert all(answered.acquire(timeout=SOON) for _ in IDS[0])
             for child in psutil.Process().children():
                 # A child of another test may have ended without being waited for.
@@ -502,7 +502,7 @@ def test_a_shard_that_another_run_makes_is_waited_for_once_the_others_are_publis
 
 
 def recognize_at(home: str, url: str) -> None:
-    """The run that is killed."""
+    """Run the recognition in a process that the test kills."""
     recognize(Platform(Path(home), {"recognition": reader(url, in_flight=4)}))
 
 

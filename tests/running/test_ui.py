@@ -1,4 +1,4 @@
-"""`kopub ui` answers its own page, and nothing that a page of another site can make a browser send."""
+"""`kopub ui` serves its own page and rejects requests from pages of other sites."""
 
 import json
 import socket

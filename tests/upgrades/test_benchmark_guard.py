@@ -1,4 +1,4 @@
-"""A benchmark guards the corpus: an upgrade that reads it worse is not made at night, and one as good is."""
+"""A night upgrades the corpus only if its benchmark is read as well as before."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.support.harness import Platform, Prepared
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """One shard of all assets, whose reader was evaluated on eight documents."""
+    """Return one shard of all assets, whose reader was evaluated on eight documents."""
     home = tmp_path_factory.mktemp("guard") / "home"
     answers = write_pages(home / "answers", 8)
     platform = Platform.of(home, [[("p_0", (answers / "p_0.png").read_bytes())]])
@@ -39,7 +39,7 @@ def upgrade(platform: Platform, **fields: Any) -> None:
 
 
 def night(platform: Platform) -> list[set[str]]:
-    """What the ticks of a night request, one after the other, when each is made at once."""
+    """Return what a night's ticks request in turn, when each request is made at once."""
     nights, requested = Nights(platform), []
     assert nights.tick(0) == {}
     for step in range(8):

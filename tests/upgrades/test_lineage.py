@@ -1,4 +1,4 @@
-"""The lineage of a page or vector: the bytes, boxes, models and runs that made it."""
+"""The lineage of a page or vector: the bytes, boxes, models and runs behind it."""
 
 import hashlib
 import json
@@ -30,8 +30,6 @@ Kopub = Callable[..., Result]
 
 
 class PinnedReader(SlowReader):
-    """A reader with a model behind it."""
-
     revision: str = "r1"
 
     def weights(self) -> dict[str, str]:
@@ -48,14 +46,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 
 @pytest.fixture
 def platform(built: Platform, tmp_path: Path) -> Platform:
-    """A copy of what was built, for a test to change."""
+    """Return a copy of the built platform for a test to change."""
     shutil.copytree(built.home, tmp_path / "home")
     return Platform(tmp_path / "home", recorded=built.instance)
 
 
 @pytest.fixture
 def kopub(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Kopub:
-    """The command line on the platform's home."""
+    """Return the command line, set to the platform's home."""
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
     monkeypatch.setenv("COLUMNS", "200")
     return lambda *words: CliRunner().invoke(app, words)

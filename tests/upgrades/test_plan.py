@@ -37,8 +37,6 @@ READING = ["ocr_results", "parsed_texts", "corpus_text_embeddings"]
 
 
 class TwoGpuReader(SlowReader):
-    """A reader that says it holds two GPUs."""
-
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.two_gpu_reader", {1: "a double"})
 
     @property
@@ -48,7 +46,7 @@ class TwoGpuReader(SlowReader):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """All but the release, of two shards."""
+    """Return two shards with everything made but the release."""
     home = tmp_path_factory.mktemp("plan") / "home"
     platform = Platform.of(home, [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2")], [query("q1", "무엇?", "a_2")])
     reads(platform, "read")
@@ -75,7 +73,7 @@ def plans(platform: Platform) -> dict[str, AssetPlan]:
 
 
 def touched(platform: Platform) -> dict[str, tuple[int, int]]:
-    """Rows to be made and rows at most, where there are any."""
+    """Return each planned asset's rows to be made and the most that may be."""
     return {asset: (plan.pages, plan.pages_at_most) for asset, plan in plans(platform).items() if plan.pages_at_most}
 
 

@@ -1,4 +1,4 @@
-"""`recipes.lock`: the code behind a version does not change unless somebody says what that does to results."""
+"""`recipes.lock` rejects code changes without a statement of their effect on results."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""Two releases of KoPub at work on one store: the older one leaves what the newer one made."""
+"""With two releases of KoPub on one store, the older leaves the newer's tables alone."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -19,8 +19,6 @@ NEWER = r"layout_regions of shard_00 was made by a newer release of KoPub (versi
 
 
 class NewerLayout(OneRegionLayout):
-    """The layout engine of the next release."""
-
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.one_region", {1: "a double", 2: "sees more"})
 
 
@@ -30,7 +28,7 @@ def platform(tmp_path: Path) -> Platform:
 
 
 def upgrade(platform: Platform) -> None:
-    """Go on with the code of the next release."""
+    """Switch to the layout engine of the next release."""
     platform.engines["layout"] = NewerLayout(diary=str(platform.home / "layout.diary"), regions=2)
 
 

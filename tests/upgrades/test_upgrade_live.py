@@ -1,4 +1,4 @@
-"""An upgrade as it happens: a profile is edited under running services, and the night's backfill comes once."""
+"""A profile edited under running services leads to exactly one backfill at night."""
 
 import os
 import signal
@@ -39,17 +39,17 @@ upgrades: {{enabled: true, start: "{start:%H:%M}", end: "{end:%H:%M}", timezone:
 
 
 class Live:
-    """A home with a Dagster instance and a profile of its own."""
+    """A home with its own Dagster instance and profile."""
 
     log: Path
-    """What the daemon said."""
+    """The daemon's output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = ShardStore(url=str(folder / "home" / "store"))
         make_dagster_home(folder / "dagster")
         self.index()
-        # The night begins before the profile is edited or soon after: both are as good.
+        # The night begins before or soon after the profile is edited; both are fine.
         self._start = datetime.now(UTC) + timedelta(seconds=60)
 
     def index(self, more: Sequence[str] = ()) -> None:
@@ -78,7 +78,7 @@ class Live:
 
     @contextmanager
     def services(self) -> Iterator[Ui]:
-        """A code server, a daemon and a web server as those of deploy/docker, until the context ends."""
+        """Run a code server, daemon and web server as in deploy/docker until exit."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
@@ -97,7 +97,7 @@ class Live:
             yield stack.enter_context(Ui(self.folder, environment).started("--workspace", str(workspace)))
 
     def failed_ticks(self, instance: dg.DagsterInstance) -> bool:
-        """Return whether the watch of the profile has said that it cannot be used."""
+        """Return whether the profile watch has reported that the profile cannot be used."""
         return any(
             tick.status is TickStatus.FAILURE and "mine.yaml is not YAML" in str(tick.error)
             for state in instance.all_instigator_state()
@@ -121,7 +121,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
     with dg.DagsterInstance.get() as instance, live.services() as ui:
 
         def ticked(since: float = 0.0) -> bool:
-            """Return whether an evaluation of the sensor has begun since then, and ended."""
+            """Return whether an evaluation of the sensor began after `since` and has ended."""
             ended = (TickStatus.SUCCESS, TickStatus.SKIPPED)
             return any(
                 tick.status in ended and tick.timestamp > since
@@ -134,7 +134,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
             return list(instance.get_backfills())
 
         def shown() -> tuple[str, list[str]]:
-            """The version of the vectors' code and the shards, as the UI has them."""
+            """Return the vectors' code version and the shards, as the UI shows them."""
             (node,) = ui.ask(SHOWN)["assetNodes"]
             return node["opVersion"], node["partitionKeys"]
 
@@ -157,7 +157,7 @@ def test_an_edited_profile_is_one_backfill_of_what_it_made_stale(tmp_path: Path,
         assert len(instance.get_runs()) == 2
         assert shown()[0] != version
 
-        # What cannot be loaded changes nothing, and a shard that is added is there.
+        # A profile that cannot be loaded changes nothing; once it is valid again, the added shard appears.
         (tmp_path / "mine.yaml").write_text("layout: [")
         live.index(["d_1"])
         live.until(lambda: live.failed_ticks(instance))

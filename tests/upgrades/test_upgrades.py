@@ -26,7 +26,7 @@ BOTH: Set[str | None] = {"shard_00", "shard_01"}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Two shards of all assets."""
+    """Return two shards with all assets made."""
     platform = Platform.of(tmp_path_factory.mktemp("upgrades") / "home", SHARDS, QUERIES)
     assert platform.run(last="shard_01").success
     return Prepared(platform)
@@ -34,13 +34,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 @pytest.fixture
 def platform(built: Prepared) -> Platform:
-    """All is built. What its engines are is what the platform is configured with."""
+    """Return the built platform, whose engines are its configuration."""
     return built.renewed()
 
 
 @pytest.fixture
 def nights(platform: Platform) -> Nights:
-    """The sensor has looked once."""
+    """Return nights whose sensor has already evaluated once."""
     nights = Nights(platform)
     assert nights.tick(0) == {}
     return nights
@@ -51,7 +51,7 @@ def of(shards: Set[str | None], *assets: str) -> Requested:
 
 
 class HalfPageLayout(OneRegionLayout):
-    """Regions of half the page: what a model that sees pages differently finds."""
+    """A layout model that finds only half of each region's height."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.half_page", {1: "a double"})
 
@@ -168,7 +168,7 @@ def test_a_reader_that_reads_the_same_stops_at_the_first_table_that_is_unchanged
 
 
 class OtherRevision(SlowReader):
-    """Another model by name that reads the same."""
+    """A model of another revision that reads the same."""
 
     def weights(self) -> dict[str, str]:
         return {"model": "r2"}
@@ -210,7 +210,7 @@ def test_a_page_that_failed_and_came_out_later_is_news_to_the_tables_below(platf
 
 
 class Repaired(OneRegionLayout):
-    """The same model, after the cause of its failure has passed."""
+    """The same model, once the cause of its failure is gone."""
 
     def recipe(self) -> dict[str, Any]:
         return OneRegionLayout(diary=self.diary, revision=self.revision, fail_on=self.fail_on).recipe()

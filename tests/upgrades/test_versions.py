@@ -1,4 +1,4 @@
-"""An upgrade keeps the tables it replaces: a set number of them, whole, and worth a way back."""
+"""An upgrade keeps a set number of replaced tables intact, so it can be undone."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def table(n: int, rows: int = 3) -> pa.Table:
 
 
 def write(store: ShardStore, *versions: str) -> None:
-    """Tables of these recipes, one after the other, each with its own content."""
+    """Write a table for each recipe in turn, each with its own content."""
     for version in versions:
         store.write(*TABLE, table(ord(version)), {"recipe": version})
 
@@ -110,7 +110,7 @@ def test_a_damaged_version_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def test_a_table_whose_footer_is_damaged_hides_no_version_and_is_replaced(tmp_path: Path):
-    """A run asks for the versions before it makes a damaged table again."""
+    """A run lists the versions before it makes a damaged table again."""
     store = ShardStore(url=str(tmp_path))
     write(store, "a", "b")
     path = Path(store.location(*TABLE))
@@ -124,7 +124,7 @@ def test_a_table_whose_footer_is_damaged_hides_no_version_and_is_replaced(tmp_pa
 def test_a_table_that_is_replaced_between_two_looks_gives_the_rows_that_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Rows that moved are looked for in tables of other shards, which the run may be publishing."""
+    """Moved rows are looked up in other shards' tables, which the run may be publishing."""
     schema = pa.schema([(name, pa.string()) for name in ("page_id", "fingerprint", "state")])
 
     def rows(*ids: str) -> pa.Table:
@@ -145,7 +145,7 @@ def test_a_table_that_is_replaced_between_two_looks_gives_the_rows_that_it_has(
 
 
 def test_a_version_that_goes_between_two_looks_costs_its_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The run that looks for moved rows may be publishing the other shard, and evict its oldest version."""
+    """The run looking up moved rows may publish the other shard, evicting its oldest version."""
     schema = pa.schema([(name, pa.string()) for name in ("page_id", "fingerprint", "state")])
     store, versions = ShardStore(url=str(tmp_path), keep_versions=1), ShardStore.versions
     for recipe in ("a", "b"):
