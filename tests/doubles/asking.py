@@ -1,4 +1,4 @@
-"""A handler of client processes that asks for words. They import this module, which needs little else."""
+"""A handler of client processes that requests words; they import this module, so it imports little."""
 
 import asyncio
 import json

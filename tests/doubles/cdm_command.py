@@ -1,8 +1,9 @@
-"""A command of the form that CDM has here: it knows the three examples, and calls equal formulas equal.
+"""A double of the CDM command that knows the scores of three examples and gives equal formulas 1.
 
     python -m tests.doubles.cdm_command [zeros | silent | broken]
 
-`zeros` is a set-up in which something is missing, `silent` one that ends without an answer.
+`zeros` stands for an incomplete installation, `silent` for one that exits without an answer, `broken` for one that
+does not write JSON.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Engines whose work can be counted and made to fail: doubles of the real protocols, on real pages."""
+"""Engine doubles with the real protocols, whose work can be counted and made to fail."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -20,7 +20,7 @@ from resources.states import State
 
 
 class Diary:
-    """A record of the work done, in a file that outlives a killed process."""
+    """A record of the work done, in a file that survives a killed process."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -35,7 +35,7 @@ class Diary:
 
 
 class OneRegionLayout(LayoutDetector):
-    """Text regions over each whole page, one unless `regions` says more; `revision` stands for a model pin."""
+    """Finds `regions` text regions that cover the whole page; `revision` stands for a model's revision."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.one_region", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"diary"})
@@ -68,9 +68,9 @@ class OneRegionLayout(LayoutDetector):
 
 
 class SlowReader(Recognizer):
-    """Reads the id of a page from its regions, after `seconds`; notes the page when it is done.
+    """Reads the id of a page in its regions after `seconds`, and notes the page in the diary.
 
-    From the pages in `says` it reads what stands there. The last region of the page `lose` cannot be read.
+    It reads the text in `says` for the pages there. The last region of the page `lose` cannot be read.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.slow_reader", {1: "a double"})
@@ -103,7 +103,7 @@ class SlowReader(Recognizer):
 
 
 class UnitEmbedder(Embedder):
-    """An embedder that gives the same unit vector for everything, or `spoil`ed ones."""
+    """Returns the same unit vector for everything, or NaN with `spoil`."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.unit", {1: "a double"})
 
@@ -126,9 +126,9 @@ class UnitEmbedder(Embedder):
 
 
 class SpanningLayout(OneRegionLayout):
-    """Takes up to `ahead` pages before it answers, and answers the last of them first.
+    """Takes up to `ahead` pages before it yields results, the last page first.
 
-    Notes each call as "call". It is out of order at the page `die_on`, or "at the end" of its pages.
+    It notes each call as "call", and fails at the page `die_on`, or after all pages if that is "at the end".
     """
 
     spans_shards: ClassVar[bool] = True

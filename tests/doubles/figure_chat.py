@@ -1,4 +1,4 @@
-"""Answers of chat models to questions about figures, good and bad ones."""
+"""Good and bad answers of chat models to questions about figures."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ NOTE: dict[str, Any] = {
 
 
 def answer(**changes: Any) -> str:
-    """A whole answer of the form that was asked for."""
+    """Return a complete answer in the requested form."""
     return json.dumps({**NOTE, **changes}, ensure_ascii=False)
 
 
@@ -33,7 +33,10 @@ PROSE = "전력 사용량을 보여 주는 막대그래프입니다. 해마다 �
 
 
 def chat(*answers: tuple[str, str]) -> HttpDouble:
-    """A server whose answers to one figure are `answers`, (text, finish reason), in turn; the last one stays."""
+    """Return a server that answers requests about one figure with `answers` in turn, repeating the last.
+
+    Each answer is (text, finish reason).
+    """
     turns: dict[bytes, int] = {}
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
@@ -45,7 +48,7 @@ def chat(*answers: tuple[str, str]) -> HttpDouble:
 
 
 def without_structured_outputs() -> Reply:
-    """A server that does not know `response_format`."""
+    """Return the reply of a server that does not support `response_format`."""
 
     async def reply(asked: SentRequest) -> web.StreamResponse:
         if "response_format" in asked.body:

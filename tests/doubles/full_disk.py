@@ -1,4 +1,4 @@
-"""A file system without room, for stores at `fulldisk://`."""
+"""A full file system, for stores at `fulldisk://`."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class FullDisk(MemoryFileSystem):
-    """Takes files until a path with `no_room_for` in it is to be written."""
+    """A file system that has no space for paths that contain `no_room_for`."""
 
     protocol = "fulldisk"
     no_room_for = ""

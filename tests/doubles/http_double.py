@@ -1,4 +1,4 @@
-"""An OpenAI-style model server on a thread, whose every answer a test decides: the faults of real ones, on demand."""
+"""An OpenAI-style model server on a thread whose answers and faults a test decides."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from aiohttp import web
 
 @dataclass
 class SentRequest:
-    """One request: the prompt, the PNG it carries, and the whole body. `number` counts from 0 in order of arrival."""
+    """A request with its prompt, PNG image and body; `number` counts arrivals from 0."""
 
     number: int
     prompt: str
@@ -24,7 +24,7 @@ class SentRequest:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(width, height) of its picture, from the PNG header."""
+        """Return (width, height) of the image, from the PNG header."""
         return int.from_bytes(self.image[16:20]), int.from_bytes(self.image[20:24])
 
     def cut(self) -> None:
@@ -37,7 +37,7 @@ Reply = Callable[[SentRequest], Awaitable[web.StreamResponse]]
 
 
 def says(text: str, finish_reason: str = "stop") -> web.Response:
-    """A chat completion."""
+    """Return a chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}
     return web.json_response({"choices": [choice], "usage": {"completion_tokens": len(text)}})
 
@@ -55,13 +55,13 @@ async def _metrics(request: web.Request) -> web.Response:
 
 
 async def echo(asked: SentRequest) -> web.StreamResponse:
-    """Answer as a good server does, differently for each picture."""
+    """Answer as a good server does, with another text for each request."""
     return says(f"read {asked.number}")
 
 
 @dataclass
 class HttpDouble:
-    """Answers with `reply`; requests without a picture (a client's probe) with `probe`."""
+    """A server that answers with `reply`, and requests without an image (a client's probe) with `probe`."""
 
     reply: Reply = echo
     probe: Reply = echo
@@ -92,15 +92,15 @@ class HttpDouble:
         asyncio.run_coroutine_threadsafe(self._die(), self._loop).result()
 
     def call(self, function: Callable[[], object]) -> None:
-        """Run a function in the loop of the server."""
+        """Run a function in the server's event loop."""
         self._loop.call_soon_threadsafe(function)
 
     def die_soon(self) -> None:
-        """Die from within a reply."""
+        """Die soon after a call from within a reply."""
         self._dying = self._loop.create_task(self._die())
 
     def die_and_come_back(self) -> None:
-        """Die as `die_soon`, and listen again at the same address, as a server that its owner restarts."""
+        """Die as in `die_soon`, and listen again at the same address, like a server that its owner restarts."""
 
         async def again() -> None:
             await self._die()
@@ -161,5 +161,5 @@ class HttpDouble:
 
 
 def truncated() -> web.Response:
-    """A body that ends in the middle of its JSON."""
+    """Return a response whose body ends in the middle of its JSON."""
     return web.Response(body=json.dumps({"choices": [{"index": 0}]}).encode()[:-7], content_type="application/json")

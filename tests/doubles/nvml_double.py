@@ -1,4 +1,4 @@
-"""A double of NVML behind the names of `pynvml`: cards that say what they are told to."""
+"""A double of NVML behind the names of `pynvml`, whose readings a test sets."""
 
 import sys
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """The error of the driver."""
+    """Stands for `pynvml.NVMLError`."""
 
 
 @dataclass
 class CardDouble:
-    """One card: percent of its time busy and busy with memory, bytes in use, millijoules used so far, and its UUID.
+    """A card: percent of time its cores and memory were busy, bytes in use, millijoules used, and UUID.
 
-    One whose `millijoules` are None does not tell.
+    A card whose `millijoules` are None does not support energy readings.
     """
 
     busy: int = 0
@@ -34,14 +34,14 @@ class CardDouble:
 
 @dataclass
 class NvmlDouble:
-    """The functions of NVML that are used here, on these cards. `fails_after` readings the driver is gone."""
+    """The NVML functions that the platform uses; after `fails_after` readings the GPU is lost."""
 
     cards: list[CardDouble] = field(default_factory=lambda: [CardDouble()])
     driver: bool = True
     fails_after: int | None = None
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "NvmlDouble":
-        """Stand in for the package until the test ends."""
+        """Replace the package `pynvml` until the test ends."""
         module = ModuleType("pynvml")
         for name in dir(self):
             if name.startswith("nvml"):

@@ -1,8 +1,8 @@
-"""A double of PaddleOCR-VL that reads lines drawn for it, as small as they come and no further than it is let.
+"""A double of PaddleOCR-VL that reads drawn lines, with the size limits of the real model.
 
-A line is a number in strokes. The double sees the picture that was sent: a line lower than `SMALLEST` pixels it reads
-wrong, a picture outside of the model's sizes it counts as the model's preprocessor would, and an answer ends where
-`max_tokens` does: a tag of OTSL is one token, and so is any other character.
+A line is a number drawn as strokes. The double decodes the image that was sent: it misreads lines lower than `SMALLEST`
+pixels, and counts the tokens of an image outside the model's size limits as the model's preprocessor would. Answers are
+cut at `max_tokens`, where an OTSL tag is one token, as is any other character.
 """
 
 import math
@@ -20,17 +20,17 @@ from tests.doubles.http_double import SentRequest
 
 PATCH, LEAST, MOST = 28, 144, 1280
 SMALLEST = 14
-"""Pixels of a line below which the double reads it wrong."""
+"""The least height in pixels at which the double reads a line correctly."""
 TEMPLATE_TOKENS = 13
 _BITS = 8
 _CELLS = 2 * _BITS + 2
-"""A mark, the number, its complement, and another mark."""
+"""The strokes of a line: a mark, the number, its complement, and another mark."""
 _TOKEN = re.compile(r"<[felux]*cel>|<nl>|.", re.DOTALL)
 UNREADABLE = "흐림"
 
 
 def drawn_lines(numbers: Sequence[int], width: int, height: int, pitch: int) -> np.ndarray:
-    """Lines of `height` pixels, `pitch` apart, each a number below 256; (pitch * lines, width) of grey."""
+    """Return a grey image, (pitch * lines, width), of lines `height` pixels high, each a number below 256."""
     image = np.full((pitch * len(numbers), width), 255, np.uint8)
     cell = width / _CELLS
     for line, number in enumerate(numbers):
@@ -49,14 +49,14 @@ def _bits(number: int) -> list[int]:
 
 
 def page_of_lines(page_id: str, image: np.ndarray, task: Task, label: str) -> tuple[Page, list[Region]]:
-    """A page that is one region."""
+    """Return a page that is one region."""
     height, width = image.shape
     data = cv2.imencode(".png", image)[1].tobytes()
     return Page(page_id, data), [Region(0, label, task, 0.9, (0.0, 0.0, float(width), float(height)))]
 
 
 def read_lines(image: np.ndarray) -> list[str]:
-    """Return what the double reads in a picture: a number for each line, or that it cannot."""
+    """Return the number on each line of an image, or `UNREADABLE`."""
     dark = image < 128
     inked = np.concatenate(([False], dark.any(axis=1), [False]))
     edges = np.flatnonzero(np.diff(inked.astype(np.int8)))
@@ -74,7 +74,7 @@ def read_lines(image: np.ndarray) -> list[str]:
 
 
 def image_tokens(width: int, height: int) -> int:
-    """Return the image tokens of the model's own preprocessor."""
+    """Return the number of image tokens that the model's own preprocessor makes."""
     columns, rows = round(width / PATCH), round(height / PATCH)
     if columns * rows > MOST:
         shrink = math.sqrt(width * height / PATCH**2 / MOST)
@@ -86,7 +86,7 @@ def image_tokens(width: int, height: int) -> int:
 
 
 def table_of(lines: Sequence[str]) -> str:
-    """The lines as a table in OTSL: number, an empty cell, a unit."""
+    """Return the lines as an OTSL table with a number, an empty cell and a unit in each row."""
     return "".join(f"<fcel>{line}<ecel><fcel>원<nl>" for line in lines)
 
 
@@ -95,7 +95,7 @@ def text_of(lines: Sequence[str]) -> str:
 
 
 Says = Callable[[SentRequest, Sequence[str]], str]
-"""An answer to a request whose picture shows these lines."""
+"""Returns the answer to a request whose image shows these lines."""
 _WHOLE: dict[str, Callable[[Sequence[str]], str]] = {
     "OCR:": text_of,
     "Table Recognition:": table_of,
@@ -112,7 +112,7 @@ def well(asked: SentRequest, lines: Sequence[str]) -> str:
 
 @dataclass
 class PaddleReader:
-    """A `Reply` of the `HttpDouble`. `says` makes the answers; `sizes` are those of the pictures that it was sent."""
+    """A `Reply` of the `HttpDouble` whose answers `says` makes; `sizes` lists the sizes of received images."""
 
     says: Says = well
     sizes: list[tuple[int, int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Engines that find and read on each page what a test prints there: doubles of the real protocols."""
+"""Engine doubles that find and read on each page the regions that a test gives it."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,17 +15,17 @@ from resources.recognition.regions import PageReading, RegionText, cut_pictures,
 from resources.states import State
 
 Print = tuple[str, str, tuple[int, int, int, int]]
-"""A region: its label, what is read there, and its box in parts of 1,000."""
+"""A region: its label, its text, and its box in thousandths of the page."""
 
 
 class PrintedLayout(LayoutDetector):
-    """Finds the regions that `prints` has for a page, by its id."""
+    """Finds the regions that `prints` lists for a page id."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.printed", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"prints"})
 
     prints: str
-    """JSON of the prints of each page, by its id."""
+    """The prints of each page by its id, as JSON."""
 
     def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
         prints = json.loads(self.prints)
@@ -45,13 +45,13 @@ class PrintedLayout(LayoutDetector):
 
 
 class PrintedReader(Recognizer):
-    """Reads what `prints` has for the regions of a page, and nothing of the pages in `lose`."""
+    """Reads the texts that `prints` lists for a page id; the pages in `lose` fail."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.printed", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"prints", "lose"})
 
     prints: str
-    """JSON of the prints of each page, by its id."""
+    """The prints of each page by its id, as JSON."""
     lose: list[str] = Field(default=[])
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:

@@ -1,4 +1,4 @@
-"""A reader that knows the answers of a benchmark, and can be told to get some of them wrong."""
+"""A reader that knows the answers of a benchmark, and can misread some on purpose."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.doubles.engines import Diary
 
 
 class KnowingReader(Recognizer):
-    """Reads the text file of a page, `<answers>/<page id>.txt`, into its first region.
+    """Reads the text file `<answers>/<page id>.txt` as the text of a page's first region.
 
-    The first `wrong` characters of every page come out as `?`, and every blank as `blank`. The pages `fail` cannot be
-    read. It notes each page.
+    The first `wrong` characters of every page are read as `?`, and every blank as `blank`. The pages `fail` cannot be
+    read. It notes each page in the diary.
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.knowing_reader", {1: "a double"})

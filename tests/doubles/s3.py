@@ -1,4 +1,4 @@
-"""An S3 server on a thread: moto behind a door that counts requests and makes faults on demand."""
+"""An S3 server on a thread: moto behind a WSGI application that counts requests and makes faults."""
 
 import io
 import socket
@@ -12,27 +12,30 @@ from werkzeug.serving import make_server
 
 BUCKET = "corpus"
 CUT, CUT_WITHIN, FULL, SILENT = -1, -2, -3, -4
-"""Instead of a status: the connection is broken, once the request was read and while it is; the bucket has no room,
-as Ceph says it; no answer, until the client waits no longer."""
+"""Faults other than a status: the connection breaks after or within the request's body; the bucket is full, as Ceph
+reports it; no answer until the client gives up."""
 
 Fault = Callable[[str, str], int | None]
-"""What a request, by method and path, is answered instead of what it asked for; None for what it asked for."""
+"""Returns the status or fault that answers a request, by method and path; None for the normal answer."""
 
 
 @dataclass
 class S3Double:
-    """`after` is what becomes of the answer to a request that was done. One request is done at a time."""
+    """The server; `before` makes faults instead of requests, `after` instead of the answers to executed requests.
+
+    It executes one request at a time.
+    """
 
     before: Fault = lambda method, path: None
     after: Fault = lambda method, path: None
     asked: list[tuple[str, str]] = field(default_factory=list)
-    """Method and path, with the query, of every request."""
+    """The method and path, with the query, of every request."""
 
     def __enter__(self) -> Self:
         from moto.moto_api._internal.models import moto_api_backend
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-        # What moto holds is of the process: another double may have left its buckets.
+        # moto's state is global to the process, so another double may have left its buckets.
         moto_api_backend.reset()
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._alone = threading.Lock()
@@ -44,7 +47,7 @@ class S3Double:
         self.go_away()
 
     def go_away(self) -> None:
-        """Let every connection be refused, until it comes back at the same address with what it holds."""
+        """Refuse connections until `come_back`, which keeps the address and the content."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -58,11 +61,11 @@ class S3Double:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which every client of S3 finds the server."""
+        """Return the variables by which S3 clients find the server."""
         return variables(f"http://127.0.0.1:{self._port}")
 
     def counted(self) -> Counter[str]:
-        """Requests by method."""
+        """Return the number of requests by method."""
         return Counter(method for method, _ in self.asked)
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -70,7 +73,7 @@ class S3Double:
         query = environ.get("QUERY_STRING")
         self.asked.append((method, f"{path}?{query}" if query else path))
         length, status = int(environ.get("CONTENT_LENGTH") or 0), self.before(method, path)
-        # moto reads no more of a stream than it is told.
+        # Read the body here, because moto only reads the announced length of a stream.
         body = environ["wsgi.input"].read(length // 2 if status == CUT_WITHIN else length)
         if status is not None:
             return _faulty(status, environ, start)
@@ -89,7 +92,7 @@ class S3Double:
 
 
 def variables(url: str) -> dict[str, str]:
-    """Return the variables that name the server at `url` to a client of S3."""
+    """Return the variables that name the server at `url` to S3 clients."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "test",
@@ -109,7 +112,7 @@ def _faulty(status: int, environ: dict[str, Any], start: Callable[..., Any]) -> 
         status, code = 403, "QuotaExceeded"
     else:
         code = {403: "InvalidAccessKeyId", 503: "ServiceUnavailable"}.get(status, "InternalError")
-    # Ceph gives no reason for what it forbids.
+    # Ceph gives no message with a 403.
     message = "" if status == 403 else "the answer of a test"
     start(f"{status} no", [("Content-Type", "application/xml")])
     return [f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()]

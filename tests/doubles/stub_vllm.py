@@ -1,13 +1,12 @@
-"""A double of `vllm serve`: its processes, its port, its key and its counters, without a model.
+"""A double of `vllm serve` with its processes, port, key and counters, but no model.
 
-An engine process, in a process group of its own, makes the answers one after the other and does not
-mind the end of the server, as vLLM's does not.
-It reads "read" from every picture and gives every text a vector of STUB_WIDTH equal numbers.
-Behaviour comes from the environment: STUB_BOOT and STUB_STEP (seconds for the start and for an
-answer), STUB_HELD (not to start while this file is there), STUB_LAST_WORDS (print these and fail),
-STUB_LOSE_PORT (fail once, leaving this file), STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt
-around its picture), STUB_GPU (a file that only one server may hold), and STUB_MEASURES (a folder in which each
-start leaves a file: one that finds another's new there has mismeasured the memory, and fails as vLLM does).
+An engine process in a process group of its own makes the answers one by one, and survives the end of the server, as
+vLLM's does. It reads "read" in every image and returns a vector of STUB_WIDTH equal numbers for every embedding
+request. The environment sets its behaviour: STUB_BOOT and STUB_STEP (seconds for the start and for an answer),
+STUB_HELD (do not start while this file exists), STUB_LAST_WORDS (print these and fail), STUB_LOSE_PORT (fail once, and
+leave this file), STUB_VERSION, STUB_WIDTH, STUB_FRAME (tokens of a prompt around its image), STUB_GPU (a file that only
+one server may lock), and STUB_MEASURES (a folder in which each start puts a file; a start that sees another's file has
+mismeasured the memory, and fails as vLLM does).
 """
 
 import argparse
@@ -35,7 +34,7 @@ COUNTERS = (
     'vllm:generation_tokens_total{model_name="m"}',
     'vllm:request_success_total{model_name="m",finished_reason="stop"}',
 )
-"""Each of them counts the answers."""
+"""Counters of answers."""
 
 
 class StubServer(ThreadingHTTPServer):
@@ -104,11 +103,11 @@ class StubHandler(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent, as vLLM is told to be."""
+        """Log nothing, since the real server is started without request logs."""
 
 
 def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Answer as a sound server does."""
+    """Return the answer of a working server."""
     if path == "/v1/embeddings":
         width = int(os.environ.get("STUB_WIDTH", "4"))
         vector = base64.b64encode(struct.pack(f"<{width}f", *[1.0] * width)).decode()
@@ -120,14 +119,14 @@ def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def picture_tokens(body: dict[str, Any]) -> int:
-    """Squares of 32 pixels, by the header of a PNG."""
+    """Return the number of 32 x 32 pixel patches, by the header of the PNG."""
     header = base64.b64decode(body["messages"][1]["content"][0]["image_url"]["url"].partition(",")[2])[16:24]
     width, height = struct.unpack(">II", header)
     return width * height // 32**2
 
 
 def measure(seconds: float) -> None:
-    """Take `seconds` to look at the free memory, in which no other start may take any."""
+    """Measure the free memory for `seconds`, in which no other server may start."""
     folder = Path(os.environ.get("STUB_MEASURES", os.devnull))
     if not folder.is_dir():
         return time.sleep(seconds)

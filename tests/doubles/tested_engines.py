@@ -1,4 +1,4 @@
-"""Engines that are right or wrong on purpose, for the self-test."""
+"""Engines that are right or wrong on purpose, for tests of the doctor's self-test."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -19,7 +19,7 @@ from resources.states import State
 
 
 class TwoColumns(LayoutDetector):
-    """Two regions a page; the model's own code finds them `moved` pixels away. `empty` finds none."""
+    """Finds two regions on each page, or none if `empty`; its reference finds them `moved` pixels away."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.two_columns", {1: "a double"})
 
@@ -45,7 +45,7 @@ class TwoColumns(LayoutDetector):
 
 
 class KnownReader(Recognizer):
-    """Reads what it knows to be printed, or `rubbish`; `broken` cannot run at all."""
+    """Reads the `known` texts of pages, or `rubbish`; `broken` cannot run at all."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.known", {1: "a double"})
 
@@ -68,7 +68,10 @@ class KnownReader(Recognizer):
 
 
 class ComparedEmbedder(Embedder):
-    """Lexical vectors of texts, and of pages by their ids; the model's own are turned by `turn`, `flat` ones alike."""
+    """Returns lexical vectors of texts, and of pages by their ids.
+
+    Those of the reference are rotated by `turn`; `flat` vectors are all equal, and `spoil`ed ones NaN.
+    """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.compared", {1: "a double"})
     queries_match: ClassVar[frozenset[str]] = frozenset({"text"})

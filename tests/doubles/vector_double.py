@@ -1,4 +1,4 @@
-"""A server of Qwen3-VL-Embedding on a thread, whose every vector a test decides, and the embedder that asks it."""
+"""A Qwen3-VL-Embedding server on a thread whose vectors a test decides, and its embedder."""
 
 import base64
 import io
@@ -20,14 +20,14 @@ from tests.doubles.http_double import HttpDouble
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 
 WIDTH = 96
-"""Numbers of its vectors."""
+"""The dimension of its vectors."""
 MOST_TOKENS = 1800
-"""Of a picture."""
+"""The most tokens of an image."""
 
 
 @dataclass
 class Request:
-    """One request for a vector: a text's tokens, or a picture with its instruction."""
+    """A request for a vector: the tokens of a text, or an image with its instruction."""
 
     number: int
     body: dict[str, Any]
@@ -43,18 +43,18 @@ class Request:
 
     @property
     def read(self) -> int:
-        """Tokens that a sound server reads."""
+        """Return the number of prompt tokens that a correct server counts."""
         if "input" in self.body:
             return len(self.tokens)
         width, height = Image.open(io.BytesIO(self.image)).size
         around = len(_frame(self.body["messages"][0]["content"][0]["text"])) + 2
-        # A sound server takes the marks of a model that a text spells out for marks.
+        # A correct server parses special tokens that a text spells out.
         beside = qwen_tokenizer().encode(self.caption, add_special_tokens=False).ids
         return width * height // PATCH**2 + around + len(beside)
 
     @property
     def caption(self) -> str:
-        """The text after the picture; empty where there is none."""
+        """Return the text after the image, or an empty one."""
         return "".join(part["text"] for part in self.body["messages"][1]["content"][1:])
 
     @property
@@ -63,7 +63,7 @@ class Request:
 
 
 def _frame(instruction: str) -> list[int]:
-    """The prompt around nothing."""
+    """Return the tokens of a prompt without content."""
     turns = f"<|im_start|>system\n{instruction}<|im_end|>\n<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
     return qwen_tokenizer().encode(turns).ids
 
@@ -72,7 +72,7 @@ Reply = Callable[[Request], Awaitable[web.Response]]
 
 
 def vector_of(content: bytes) -> np.ndarray:
-    """A vector that no other content gets."""
+    """Return a vector that depends on the content."""
     return np.random.default_rng(crc32(content)).normal(size=WIDTH).astype("<f4")
 
 
@@ -94,7 +94,7 @@ def always(vector: np.ndarray) -> Reply:
 
 @dataclass
 class VectorDouble(HttpDouble):
-    """An embedding server; what a probe sends is answered, and is not among `requests`."""
+    """An embedding server; probes are answered, but are not in `requests`."""
 
     vectors: Reply = sound
     requests: list[Request] = field(default_factory=list)

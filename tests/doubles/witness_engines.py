@@ -1,4 +1,4 @@
-"""Engines whose results say which bytes they were given: a row of other bytes than its page's is then seen."""
+"""Engines whose results identify their input bytes, so a row made from other bytes is noticed."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ def sha256(data: bytes | memoryview | str) -> str:
 
 
 def witnessed_box(revision: str, digest: str) -> tuple[float, float, float, float]:
-    """The box of the first region of the page with bytes of this SHA-256; half of all pages share one."""
+    """Return the first box of the page whose bytes have this SHA-256, one of two for each revision."""
     return (0.0, 0.0, 4.0 + 4 * (int(sha256(revision + digest), 16) % 2), 8.0)
 
 
@@ -31,13 +31,16 @@ def witnessed_text(prompt: str, digest: str, box: Sequence[float]) -> str:
 
 
 def witnessed_vector(revision: str, said: str, dim: int) -> np.ndarray:
-    """A unit vector of `dim` equal parts, at most 256, with the signs of a hash; exact in float16 for powers of 4."""
+    """Return a unit vector whose `dim` components differ only in sign, by a hash.
+
+    `dim` is at most 256; the vector is exact in float16 if it is a power of 4.
+    """
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(sha256(revision + said)), np.uint8))[:dim]
     return (bits.astype(np.float32) * 2 - 1) / np.float32(dim**0.5)
 
 
 class WitnessLayout(LayoutDetector):
-    """Two regions: the box of the first one tells the bytes. The page `fail_on` fails."""
+    """Finds two regions, the box of the first depending on the bytes; the page `fail_on` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})
@@ -64,7 +67,7 @@ class WitnessLayout(LayoutDetector):
 
 
 class WitnessReader(Recognizer):
-    """Text that tells the bytes and the box, of several shards in one call; the last region of `lose` fails."""
+    """Reads text that contains the hash of the bytes and the box; the last region of the page `lose` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})
@@ -93,7 +96,7 @@ class WitnessReader(Recognizer):
 
 
 class WitnessEmbedder(Embedder):
-    """The vector of a page tells its bytes, that of a text the text. Answers come in the reverse order, over shards."""
+    """Returns vectors that depend on the bytes or the text, in reverse order across shards."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})

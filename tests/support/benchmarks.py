@@ -13,7 +13,7 @@ TEXT = "가나다라마바사아자차카타파하 12,345원 ABCDEFGHIJ"
 
 
 def write_pages(folder: Path, count: int) -> Path:
-    """Pictures p_0.png, p_1.png, ... with their texts, each of a document of its own."""
+    """Write `count` page images p_0.png, p_1.png, ... and their texts, each a document of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     for at in range(count):
         (folder / f"p_{at}.png").write_bytes(page_image(at))
@@ -22,13 +22,13 @@ def write_pages(folder: Path, count: int) -> Path:
 
 
 def reader(platform: Platform, answers: Path, **fields: Any) -> KnowingReader:
-    """A reader of these answers that notes what it reads in the platform's diary."""
+    """Return a reader that knows these answers and writes what it reads to the platform's diary."""
     diary = str(platform.home / "recognition.diary")
     return KnowingReader(answers=str(answers), diary=diary, **fields)
 
 
 def guarded(platform: Platform, answers: Path, **gates: Any) -> None:
-    """Let the benchmark of a folder guard the platform's corpus."""
+    """Make the benchmark in the folder `answers` a gate of the platform's corpus."""
     platform.engines["gates"] = Gates(benchmarks={"texts": str(answers)}, **gates)
     platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"))
     platform.engines["recognition"] = reader(platform, answers)

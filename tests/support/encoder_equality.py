@@ -1,10 +1,10 @@
-"""Compare an encoder of the plugin with vLLM's own, in one process with vLLM.
+"""Compare an encoder of the plugin with vLLM's own, in vLLM's process.
 
     KOPUB_GLM_OCR_ENCODER=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 \\
         python -m tests.support.encoder_equality FOLDER [LOAD_FORMAT]
 
-Prints, as JSON, the classes in use, the norm of the difference over that of vLLM's result, whether image embeddings
-are put in the same places, and the milliseconds of one pass of each over `MANY` pictures.
+Prints as JSON: the class in use, the norm of the difference relative to that of vLLM's result, whether image
+embeddings are put in the same places, and the milliseconds that each needs for one pass over the `MANY` images.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 GRIDS = ((1, 10, 8), (1, 4, 30), (1, 2, 2), (1, 10, 8))
-"""Frames, rows and columns of patches: a picture twice, a line, the least."""
+"""Frames, rows and columns of patches: one image twice, a text line, and the smallest image."""
 MANY = ((1, 30, 58),) * 8 + ((1, 6, 108),) * 24
 """Eight regions of the mean size and 24 lines."""
 ROUNDS = 5
@@ -44,7 +44,7 @@ Encode = Callable[[Sequence[tuple[int, int, int]]], Any]
 
 
 def glm_ocr(model: Any) -> tuple[Encode, Encode]:
-    """vLLM's encoder and ours."""
+    """Return vLLM's encoder of GLM-OCR and ours."""
     import torch
     from vllm.model_executor.models.glm_ocr import GlmOcrVisionTransformer
 
@@ -63,7 +63,7 @@ def glm_ocr(model: Any) -> tuple[Encode, Encode]:
 
 
 def paddleocr_vl(model: Any) -> tuple[Encode, Encode]:
-    """The same."""
+    """Return vLLM's encoder of PaddleOCR-VL and ours."""
     import torch
     from vllm.model_executor.models.paddleocr_vl import PaddleOCRImagePixelInputs, PaddleOCRVLForConditionalGeneration
 
@@ -103,7 +103,7 @@ def same_embeddings(model: Any, width: int) -> bool:
 
 
 def milliseconds(encode: Encode) -> float:
-    """The least of some rounds, on a GPU, with the making of random pixels, which both have."""
+    """Return the fastest of `ROUNDS` passes on a GPU; both encoders' times include making the random pixels."""
     import torch
 
     spent = []

@@ -1,4 +1,4 @@
-"""The plugin's guard against loops beside vLLM's own, in batches as vLLM changes them. Run by vLLM's interpreter."""
+"""Compare the plugin's n-gram guard with vLLM's own on changing batches; run by vLLM's interpreter."""
 
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ TAKEN: tuple[dict[str, Any] | None, ...] = (None, {"window_size": 0}, {"ngram_si
 
 
 def compared() -> dict[str, Any]:
-    """Steps in which the two differ, tokens that were banned, and what each says of wrong parameters."""
+    """Return the number of differing steps and of banned tokens, and how each guard validates parameters."""
     draw = Random(0)
     theirs, ours = (kind(None, torch.device("cpu"), False) for kind in (NGramPerReqLogitsProcessor, NGramGuard))  # type: ignore[arg-type]
     batch: list[list[int]] = []
@@ -40,7 +40,7 @@ def compared() -> dict[str, Any]:
         different += not torch.equal(expected, found)
         banned += int((found != before).sum())
         for tokens in batch:
-            # What is not known yet stands as -1, and is replaced in its place.
+            # vLLM puts -1 for a token that is not sampled yet, and replaces it in place later.
             if tokens and tokens[-1] == -1 and draw.random() < 0.8:
                 tokens[-1] = draw.randrange(3)
             tokens.append(draw.choice([0, 1, 2, 2, 2, -1]))
@@ -49,7 +49,7 @@ def compared() -> dict[str, Any]:
 
 
 def _changed(draw: Random, batch: list[list[int]]) -> BatchUpdate | None:
-    """Requests that leave and come, and rows that change places: as vLLM does it, and mostly nothing."""
+    """Return a random change of the batch as vLLM makes it (requests leave, join or swap rows), or None."""
     removed, added, moved = [], [], []
     if len(batch) == MOST and draw.random() < 0.2:
         gone, last = draw.randrange(MOST), MOST - 1
@@ -63,7 +63,7 @@ def _changed(draw: Random, batch: list[list[int]]) -> BatchUpdate | None:
         asked = {"ngram_size": size, "window_size": draw.choice([2, 5, 20, 60]), "whitelist_token_ids": [1]}
         if draw.random() < 0.5:
             asked = {"ngram_size": size}
-        # One that comes back after a pause has tokens already.
+        # A request that resumes after preemption has tokens already.
         batch.append([draw.randrange(3) for _ in range(draw.choice([0, 0, 30]))])
         added.append((len(batch) - 1, SamplingParams(extra_args=asked), None, batch[-1]))
     elif len(batch) > 1 and draw.random() < 0.2:

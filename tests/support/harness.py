@@ -1,4 +1,4 @@
-"""The platform on a small corpus: all assets, through `dg.materialize`, on a store of its own."""
+"""The platform on a small corpus, with a store of its own."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -33,22 +33,22 @@ from tests.support.sources.corpora import Page, write_corpus
 
 _CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "documents": Documents(), "notes": NoNotes()})).names
-"""The assets that every platform makes, in their order."""
+"""The assets that every platform makes, in graph order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-"""Run configuration: Dagster formats no line that nobody reads."""
+"""Run configuration that keeps Dagster from formatting log lines that nobody reads."""
 
 
 @dataclass
 class Platform:
-    """A home with an indexed corpus, and engines that can be swapped; any number of them side by side.
+    """A home with an indexed corpus and engines that can be swapped.
 
-    The engines are countable doubles of the real protocols unless `engines` says otherwise.
+    The engines are doubles that count their calls, except those that `engines` replaces.
     """
 
     home: Path
     engines: dict[str, Any] = field(default_factory=dict)
     recorded: dg.DagsterInstance | None = None
-    """What knows of its runs, once there was one."""
+    """The Dagster instance that records its runs, made by the first one."""
     graph: Graph = GRAPH
 
     @classmethod
@@ -76,18 +76,18 @@ class Platform:
 
     @property
     def located(self) -> Location:
-        """The home and its tables, for what needs no engine."""
+        """Return the home and its store, for code that needs no engine."""
         return Location(self.home, "cpu", self.store.url)
 
     @property
     def settings(self) -> Settings:
-        """The settings of a process that starts now, with the engines as they are now."""
+        """Return the settings of a process that starts now, with the current engines."""
         engines = {name: resource for name, resource in self.resources().items() if name != "profile"}
         return replace(_settings(), home=self.home, **engines)
 
     @property
     def definitions(self) -> dg.Definitions:
-        """Return the definitions that Dagster would load of these settings."""
+        """Return the definitions that Dagster would load with these settings."""
         return definitions_of(self.settings, self.graph)
 
     @property
@@ -106,9 +106,9 @@ class Platform:
         launchpad: dict[str, dict[str, Any]] | None = None,
         tags: dict[str, str] | None = None,
     ) -> dg.ExecuteInProcessResult:
-        """Materialize a selection over one shard or a range, in one run; `launchpad` overrides fields of resources.
+        """Materialize a selection for one shard or a range of shards, in one run.
 
-        Assets that are not partitioned take no shard when they are on their own.
+        `launchpad` overrides fields of resources. Pass `first=None` to run unpartitioned assets alone.
         """
         overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
         return dg.materialize(
@@ -123,7 +123,7 @@ class Platform:
         )
 
     def make(self, *assets: str) -> None:
-        """Make tables of all shards by the assets' own loop; no run of Dagster knows of it, which halves the time."""
+        """Make tables of all shards in the assets' own loop, without a Dagster run, in half the time."""
         declared = self.graph.on(self.resources()).declared(self.resources())
         shards = tuple(next(iter(declared.values())).corpus.manifest.keys)
         made_by = str(uuid4())
@@ -134,7 +134,7 @@ class Platform:
                 make_all(asset, run)
 
     def rows(self, asset: str, shard: str = "shard_00") -> dict[str, dict[str, Any]]:
-        """The rows of a table by page or query id."""
+        """Return the rows of a table by page or query id."""
         table = self.store.read(asset, shard)
         key = "query_id" if "query_id" in table.column_names else "page_id"
         return {row[key]: row for row in table.to_pylist()}
@@ -151,7 +151,7 @@ class Platform:
 
 
 class Prepared:
-    """A platform that is built once. Every test gets it as it was then, in the same folder."""
+    """A platform that is built once and restored in the same folder for every test."""
 
     def __init__(self, built: Platform) -> None:
         self._built = built
@@ -159,7 +159,7 @@ class Prepared:
         shutil.copytree(built.home, self._kept, symlinks=True)
 
     def renewed(self) -> Platform:
-        """The platform as it was built; what the last test did to it is undone."""
+        """Return the platform as it was built, with the changes of the last test undone."""
         shutil.rmtree(self._built.home)
         shutil.copytree(self._kept, self._built.home, symlinks=True)
         recorded = _copy(self._built.recorded) if self._built.recorded else None
@@ -167,7 +167,7 @@ class Prepared:
 
 
 def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
-    """An instance in memory that knows the same runs and events: no public way copies them in less than a run."""
+    """Return an in-memory copy of an instance; no public API copies runs and events as fast."""
     copy = dg.DagsterInstance.ephemeral()
     for source, target in (
         (instance.run_storage, copy.run_storage),
@@ -188,12 +188,12 @@ _DOUBLES: dict[str, Callable[[Platform], Any]] = {
     "embedding": lambda platform: UnitEmbedder(),
     "release": lambda platform: LocalRelease(folder=str(platform.home / "release")),
 }
-"""What a platform has where it is not given another one. Each takes milliseconds to make."""
+"""The default resources of a platform, each made in milliseconds."""
 
 
 @cache
 def _choices() -> dict[str, Any]:
-    """Resources that only hold what was chosen, so that all platforms can have the same."""
+    """Return the resources that only hold options, which all platforms share."""
     return {
         "notes": NoNotes(),
         "reranking": NoReranking(),
@@ -207,15 +207,15 @@ def _choices() -> dict[str, Any]:
 
 @cache
 def _settings() -> Settings:
-    """Return the settings of a platform besides its home and its resources."""
+    """Return the settings of a platform apart from its home and its resources."""
     return Settings.of(Path("home"), _CPU, "cpu")
 
 
 def _silent(line: str) -> None:
-    """Nobody reads the log."""
+    """Discard a log line."""
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """Return what the failed steps of a run said, one line for each shard."""
+    """Return the error messages of the failed steps of a run, one line for each shard."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return "\n".join(error.message.partition(": ")[2].strip() for error in errors if error)

@@ -1,4 +1,4 @@
-"""A home with a history: the loop of the assets on a corpus that changes, and what must hold at every moment."""
+"""A home whose corpus changes between runs, and the invariants that hold at every moment."""
 
 import json
 import shutil
@@ -40,19 +40,19 @@ from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import page_image, query, write_corpus
 
 TABLES = STANDARD[:-1]
-"""All but the release."""
+"""All tables but the release."""
 BROKEN = -1
 """The variant of a page whose bytes are no image."""
 REVISIONS = ("r1", "r2")
-"""Of the engines."""
+"""Revisions of the engines."""
 Corpus = list[list[tuple[str, int]]]
-"""By shard, pages of (id, variant): another variant, other bytes."""
+"""The pages of each shard as (id, variant); each variant has different bytes."""
 Row = dict[str, Any]
 Rows = dict[str, Row]
 
 
 class KilledRun(BaseException):
-    """The process is dead; nothing in the product may catch it."""
+    """Stands for the death of the process, so nothing in the product may catch it."""
 
 
 @cache
@@ -64,9 +64,9 @@ def encoded(page_id: str, variant: int) -> bytes:
 
 @contextmanager
 def killed_after(writes: int) -> Iterator[None]:
-    """The process dies in the change of the store after `writes` of them, and changes nothing from then on.
+    """Let the process die in the next change of the store after `writes` of them.
 
-    A journal is half cleared when the process dies in that.
+    A process that dies while it clears a journal leaves it half cleared.
     """
     left = [writes]
 
@@ -97,7 +97,7 @@ def killed_after(writes: int) -> Iterator[None]:
 
 @contextmanager
 def memory_is_short(left: int) -> Iterator[None]:
-    """There is memory to look at `left` pages."""
+    """Raise `MemoryError` from the look at any page after the first `left`."""
     looks = iter([True] * left)
     look = page_images._refuse_several
 
@@ -112,7 +112,7 @@ def memory_is_short(left: int) -> Iterator[None]:
 
 @dataclass
 class CorpusHistory:
-    """A platform of engines that tell the bytes they were given, and all its tables so far, by their content."""
+    """A platform with witness engines, and the rows of all its tables so far by content hash."""
 
     home: Path
     corpus: Corpus = field(default_factory=list)
@@ -120,20 +120,20 @@ class CorpusHistory:
     recognition: dict[str, Any] = field(default_factory=dict)
     embedding: dict[str, Any] = field(default_factory=dict)
     made: dict[tuple[str, str, str], Rows] = field(default_factory=dict)
-    """The rows of every table so far by asset, shard and content."""
+    """The rows of every table so far by asset, shard and content hash."""
     bytes_of: dict[str, set[str]] = field(default_factory=dict)
-    """Every SHA-256 that a page ever had."""
+    """The SHA-256 of all bytes that each page ever had."""
     corrected: dict[str, set[str]] = field(default_factory=dict)
-    """What people ever said of each page that they corrected."""
+    """All corrected texts that people ever entered, by page."""
     runs: int = 0
     flipped: set[tuple[str, str]] = field(default_factory=set)
-    """The tables of which a bit was flipped: whoever reads them may find them damaged."""
+    """The tables in which a bit was flipped, which a reader may find damaged."""
     failed: dict[tuple[str, str], KopubError] = field(default_factory=dict)
-    """What the last run could not make, by asset and shard."""
+    """The errors of the last run by asset and shard."""
 
     @property
     def platform(self) -> Platform:
-        """Return the platform as a process sees it that starts now."""
+        """Return the platform as a process that starts now sees it."""
         engines = {
             "layout": WitnessLayout(**self.layout),
             "recognition": WitnessReader(**self.recognition),
@@ -150,7 +150,7 @@ class CorpusHistory:
         return self.home / "source"
 
     def write(self, corpus: Corpus) -> None:
-        """Other files in the folder of the source, which nobody has indexed yet."""
+        """Replace the files of the source folder without indexing them."""
         self.corpus = corpus
         shards = [[(page_id, encoded(page_id, variant)) for page_id, variant in pages] for pages in corpus]
         for pages in shards:
@@ -164,13 +164,13 @@ class CorpusHistory:
         index(str(self.source), self.home)
 
     def index_as(self, other: "CorpusHistory") -> None:
-        """Take the index of another home with the same files: the keys of shards tell how it came about."""
+        """Copy the index of another home with the same files, because shard keys depend on the indexing history."""
         for name in ("shards.json", "queries.parquet"):
             shutil.copy(other.home / name, self.home / name)
 
     @contextmanager
     def drive_dropped_after(self, opened: int) -> Iterator[None]:
-        """The folder of the source goes away when so many of its files were opened, and comes back."""
+        """Remove the source folder after `opened` opened files, and put it back at the end."""
         left = [opened]
         open_shard = resources.pages.corpus.open_shard
         away = self.source.with_name("away")
@@ -189,7 +189,7 @@ class CorpusHistory:
                 away.rename(self.source)
 
     def replace_file(self) -> None:
-        """Another file of the same length, with a page that was never there, in the place of the first."""
+        """Replace the first file by one of the same length whose pages have other bytes."""
         file = self.source / "corpus" / "data-0.arrow"
         if not file.exists():
             return
@@ -200,7 +200,7 @@ class CorpusHistory:
         file.write_bytes(content)
 
     def correct(self, page_id: str, region: int, strikes: bool) -> None:
-        """Correct a region of a page where layout puts it, without a look at the page."""
+        """Correct a region of a page at the box that the layout double gives it."""
         log, count = CorrectionLog(self.store), len(self.corrected.setdefault(page_id, set()))
         said = f"person {page_id} {region} {count}"
         self.corrected[page_id].add(said)
@@ -209,18 +209,18 @@ class CorpusHistory:
         log.add(Correction(page_id, "shard_00", action, "Kim", box, box, "text", "text", after="" if strikes else said))
 
     def undo(self, page_id: str) -> None:
-        """Take back what was done last to a page, if anything was."""
+        """Undo the last correction of a page, if there is one."""
         log = CorrectionLog(self.store)
         if done := log.page(page_id).every:
             log.add(Correction(page_id, "shard_00", Action.UNDO, "Lee", after=done[-1].id))
 
     def correct_as(self, other: "CorpusHistory") -> None:
-        """Take the corrections of another home."""
+        """Copy the corrections of another home."""
         if (corrections := other.home / "store" / ".corrections").exists():
             shutil.copytree(corrections, self.home / "store" / ".corrections")
 
     def flip_bit(self, table: int, place: float, bit: int) -> None:
-        """Flip a bit of one of the tables that there are, at a place from 0 to 1."""
+        """Flip a bit of one of the existing tables, at a relative position from 0 to 1."""
         tables = sorted((self.home / "store").glob("[a-z]*/*.parquet"))
         if tables:
             path = tables[table % len(tables)]
@@ -230,9 +230,9 @@ class CorpusHistory:
             self.flipped.add((path.parent.name, path.stem))
 
     def materialize(self, assets: Sequence[str] = TABLES, retry_partial: bool = False) -> dict[str, int]:
-        """Make the assets of all shards in their order; rows that were computed, by asset.
+        """Make the assets of all shards in graph order, and return the number of computed rows by asset.
 
-        What cannot be made leaves the rest, as in a run of Dagster with a range of shards.
+        A shard that fails does not stop the others, as in a Dagster run over a range of shards.
         """
         platform = self.platform
         declared = GRAPH.declared(platform.resources())
@@ -251,13 +251,13 @@ class CorpusHistory:
         outcomes = dict(make_shards(asset, run))
         finished = {shard: made for shard, made in outcomes.items() if isinstance(made, PublishedShard)}
         self.failed |= {(asset.name, shard): made for shard, made in outcomes.items() if isinstance(made, KopubError)}
-        # As in a run of Dagster: a table that was not made again is one line.
+        # As in a Dagster run, where this error is one line of the log.
         with suppress(KopubError):
             asset.finish(run, finished)
         return sum(made.metadata["computed"] for made in finished.values())
 
     def assert_sound(self) -> None:
-        """Every row of every table was made from its page's bytes, the ones that its parents' tables say."""
+        """Assert that every row of every table was made from the page bytes that its parent tables record."""
         store = self.store
         for asset in TABLES:
             for shard in store.published(asset):
@@ -280,7 +280,7 @@ class CorpusHistory:
             self.made[asset, shard, footer.content] = rows
 
     def _sound(self, asset: str, shard: str, parents: Mapping[str, Rows]) -> Rows:
-        """The rows of a table by id. Raises `AssertionError` when one of them is not what its parents say."""
+        """Return the rows of a table by id, after asserting that each follows from its parents' rows."""
         store = self.store
         table, key = store.read(asset, shard).to_pylist(), GRAPH.by_name[asset].table.key
         rows = {row[key]: row for row in table}
@@ -296,7 +296,7 @@ class CorpusHistory:
         return rows
 
     def _told(self, asset: str, row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return what a row says of the bytes behind it, and what it should say."""
+        """Return what a row records about the bytes it was made from, and what it should record."""
         if asset == "raw_pages":
             return self._told_of_page(row)
         if asset == "parsed_texts" and row["page_id"] in self.corrected:
@@ -318,7 +318,7 @@ class CorpusHistory:
         return (wanted if short else row["state"], row["sha256"] in known), (wanted, True)
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
-        """The tables of the shards of the corpus that is indexed; those of others are nobody's concern."""
+        """Return the tables of the shards in the current index."""
         store, shards = self.store, resources.pages.corpus.Corpus(home=str(self.home)).manifest.keys
         return {(asset, shard): store.read(asset, shard) for asset in TABLES for shard in shards}
 
@@ -369,8 +369,8 @@ _TOLD = {
     "corpus_text_embeddings": _text_vector,
     "query_embeddings": _query_vector,
 }
-"""What a made row of each table tells of the rows above it, and what it has to."""
+"""For each table, a function that returns the found and the expected content of a row."""
 
 
 def _silent(line: str) -> None:
-    """Nobody reads the log."""
+    """Discard a log line."""

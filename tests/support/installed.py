@@ -1,4 +1,4 @@
-"""Packages that a test needs and an environment may lack: a skip names the command that installs them."""
+"""Skips for tests whose packages may be missing; each names the command that installs them."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -30,19 +30,19 @@ _INSTALL = {
     "torch": "torch transformers",
     "transformers": "torch transformers",
 }
-"""What follows `pip install -c requirements.lock` by the package that is imported."""
+"""The arguments of `pip install -c requirements.lock` by imported package."""
 
 NO_POSTGRES = "Postgres is not installed: apt-get install postgresql"
 NO_CHROMIUM = "Chromium is not installed: apt-get install chromium fonts-noto-cjk"
 
 
 def imported(module: str) -> Any:
-    """The module. Skips the test, or all of a file, where it is not installed."""
+    """Return the module, or skip the test or the whole file where it is not installed."""
     return pytest.importorskip(module, reason=_reason(module))
 
 
 def needs(*modules: str) -> pytest.MarkDecorator:
-    """Skips the test where one of the modules is not installed. Imports none of them."""
+    """Return a mark that skips the test where a module is not installed; nothing is imported."""
     missing = [module for module in modules if find_spec(module) is None]
     return pytest.mark.skipif(bool(missing), reason="; ".join(map(_reason, missing)))
 

@@ -1,4 +1,4 @@
-"""Layouts of pages, compared."""
+"""Comparison of page layouts."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Readings as the tables of the platform say them, made of what a test names."""
+"""Readings as the platform's tables hold them, made from a few values."""
 
 from resources.evaluation.benchmark import SampleReading
 from resources.layout.regions import DEFAULT_TASKS, Task
@@ -13,14 +13,14 @@ def region(
     index: int = 0,
     score: float = 1.0,
 ) -> RegionRecord:
-    """A region that was read; `box` in parts of 1,000."""
+    """Return a region that was read; `box` is in thousandths of the page."""
     x1, y1, x2, y2 = map(float, box)
     task: Task = DEFAULT_TASKS[label]
     return RegionRecord(index, label, task, score, (x1, y1, x2, y2), box, None, content, State.OK)
 
 
 def reading(*regions: RegionRecord, text: str | None = None, markdown: str | None = None) -> SampleReading:
-    """A page that was read whole; its text and markdown are those of its regions unless they are given."""
+    """Return a fully read page; text and markdown default to the joined contents of its regions."""
     joined = "\n\n".join(each.content or "" for each in regions)
     return SampleReading(
         State.OK, None, joined if markdown is None else markdown, joined if text is None else text, regions

@@ -1,4 +1,4 @@
-"""Real pages with regions of every kind, and what has to hold of whatever a model reads in them."""
+"""Real pages with regions of every kind, and what must hold for any reading of them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Work = list[tuple[Page, list[Region]]]
 
 
 def sample_work(count: int) -> Work:
-    """The first pages of the samples."""
+    """Return the first pages of the samples with their regions."""
     path = sorted(_SAMPLES.glob("*.arrow"))[0]
     file = open_pages(path, "arrow")
     rows = [file.row(index) for index in range(count)]
@@ -25,7 +25,7 @@ def sample_work(count: int) -> Work:
 
 
 def _regions(page: Page) -> list[Region]:
-    """Strips of the page, and the same place as a table, a formula and a picture."""
+    """Return six strips of the page as text, table and formula, and the first again as an image."""
     height, width = page.image.shape[:2]
     boxes = [(200.5, 300.2 + 250 * row, 1000.7, 520.9 + 250 * row) for row in range(6)]
     tasks = [*[Task.TEXT] * 4, Task.TABLE, Task.FORMULA, Task.SKIP]
@@ -39,7 +39,10 @@ def _regions(page: Page) -> list[Region]:
 
 
 def assert_whole(work: Work, readings: Sequence[PageReading]) -> list[RegionText]:
-    """Every page once, every region in one state, each failure with its reason; the texts of all regions."""
+    """Return the texts of all regions, after asserting that the readings are complete.
+
+    Each page is read once, each region has a state, and each failure has a reason.
+    """
     assert Counter(reading.page_id for reading in readings) == Counter(page.page_id for page, _ in work)
     for reading in readings:
         assert [text.index for text in reading.regions] == list(range(7))

@@ -1,4 +1,4 @@
-"""The reasons that the code gives for what became of a page, a region or a figure: sentences as the source has them."""
+"""The reasons for the state of a page, region or figure, collected from the source code."""
 
 import ast
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ _SAYS = frozenset(
     }
     | {"Row", "PageLayout", "PageReading", "Embedding", "FigureNote", "RegionText"}
 )
-"""Calls whose texts are reasons."""
+"""Calls whose text arguments are reasons."""
 _NAME, _FILES = "reason", "pages"
-"""What holds a reason before it is handed over; but where files are read, it is one why a command ends."""
+"""The variable that holds a reason; in `pages` it holds the reason why a command ends, which does not count."""
 _RUN_ENDS = frozenset({"worker_process.py", "indexing.py", "reference.py"})
-"""What these say ends a run, or is said before one, and stands in no table."""
+"""Modules whose messages end a run or precede one, and are in no table."""
 
 
 def reasons() -> dict[str, str]:
-    """Every reason, with a 7 for each value in it, and where it stands."""
+    """Return the source position of every reason, in which each interpolated value is a 7."""
     files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
     return {
         text: f"{path.relative_to(ROOT)}:{expression.lineno}"
@@ -42,7 +42,7 @@ def reasons() -> dict[str, str]:
 
 
 def doubts() -> dict[str, str]:
-    """Every reason to doubt a page's text, with a 7 for each value in it, and where it stands."""
+    """Return the source position of every reason to doubt a text, in which each interpolated value is a 7."""
     return {
         f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
         for path in sorted((ROOT / "resources/texts").rglob("*.py"))
@@ -50,7 +50,7 @@ def doubts() -> dict[str, str]:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share")
         for given in call.args
         for text in _texts(given)
-        # What `_share` makes of its own argument.
+        # The f-string inside `_share` itself.
         if text != "7% 7"
     }
 

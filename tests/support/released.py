@@ -1,4 +1,4 @@
-"""Tables as the assets leave them, and releases of them: small, and with everything a release has to cope with."""
+"""Small tables as the assets leave them, with every hard case of a release, and releases of them."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ def unit(position: int, dim: int = DIM) -> list[np.float16]:
 
 
 def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None = "CC-BY-SA-4.0") -> ReleaseInput:
-    """A shard whose page 1 has a picture and a table, and whose last page cannot be decoded."""
+    """Return a shard of pages with an image and a text each, whose last page cannot be decoded."""
     ids = [f"doc{shard}_{n}" for n in range(1, pages + 1)]
     lost = ids[-1]
     ended = {
@@ -111,7 +111,7 @@ def without_queries(made: ReleaseInput) -> ReleaseInput:
 
 
 def changed(table: pa.Table, **columns: list) -> pa.Table:
-    """`table` with the values of some columns replaced."""
+    """Return `table` with the values of some columns replaced."""
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
         table = table.set_column(at, table.schema.field(name), pa.array(values, table.schema.field(name).type))
@@ -145,7 +145,7 @@ def front_matter(folder: Path) -> dict:
 
 @dataclass
 class ReleasedCorpus:
-    """A release folder with the store that says which run its files are of; `says` overrides what `about` says."""
+    """A release folder and its store; `says` overrides fields of its description."""
 
     home: Path
     shards: list[str] = field(default_factory=lambda: ["shard_00", "shard_01"])
@@ -162,11 +162,11 @@ class ReleasedCorpus:
 
     @property
     def files(self) -> dict[str, str]:
-        """SHA-256 by path of what the folder holds."""
+        """Return the SHA-256 of each file of the release by path."""
         return {path: hashlib.sha256(content).hexdigest() for path, content in contents(self.folder).items()}
 
     def put(self, *tables: ReleaseInput) -> None:
-        """Release the tables as the first shards, and measure retrieval on them, with no query that counts."""
+        """Release the tables as the first shards, and write retrieval scores without a query that counts."""
         contents = {shard: {"parsed_texts": f"texts of {shard}"} for shard in self.shards}
         for shard, made in zip(self.shards, tables, strict=False):
             files = LocalRelease(folder=str(self.folder)).publish(shard, made)

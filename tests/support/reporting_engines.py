@@ -1,4 +1,4 @@
-"""The engines on a model server whose client processes report on themselves instead of sending requests."""
+"""Engines whose client processes report on themselves instead of sending requests."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -54,7 +54,7 @@ def embedder_reports(folder: Path) -> dict[str, WorkerReport]:
 
 
 def _server(folder: Path) -> dict[str, Any]:
-    """The fields of a server that is never asked."""
+    """Return the fields of a server that gets no request."""
     return {"mode": "external", "model": str(folder), "urls": ["http://127.0.0.1:9"]}
 
 

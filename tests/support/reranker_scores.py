@@ -1,6 +1,6 @@
-"""Scores of pairs by transformers: `python reranker_scores.py CHECKPOINT INPUTS.json OUTPUT.npy`.
+"""Score pairs with transformers: `python reranker_scores.py CHECKPOINT INPUTS.json OUTPUT.npy`.
 
-As the authors' own code makes them: the likelihood of yes against no at the opening of the answer, in float32.
+As in the authors' own code, a score is the likelihood of yes against no as the answer's first token, in float32.
 """
 
 import json

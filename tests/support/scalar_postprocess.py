@@ -1,4 +1,4 @@
-"""The post-processing of PP-DocLayoutV3 written once more, one box at a time: the reference for its tests."""
+"""A reference implementation of PP-DocLayoutV3's post-processing, one box at a time."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,7 +40,7 @@ def scalar_postprocess(
     height: int,
     settings: ScalarSettings,
 ) -> list[ScalarBox]:
-    """Regions in reading order, from plain lists of numbers."""
+    """Return the regions in reading order, from plain lists of numbers."""
     found = _candidates(scores, boxes, votes, width, height, settings)
     found = _nms(found, settings)
     found = _without_page_sized(found, width, height)

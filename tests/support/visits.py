@@ -1,4 +1,4 @@
-"""Visits of the reading room with a real browser, with an eye on what the browser says and asks for."""
+"""Visits of the reading room with a real browser, whose console messages and requests are recorded."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ KOREAN, ENGLISH = "ko-KR", "en-GB"
 
 @contextmanager
 def chromium() -> Iterator["Browser"]:
-    """Chromium as the system has it. Skips the test where there is none."""
+    """Yield the system's Chromium, or skip the test where there is none."""
     sync = imported("playwright.sync_api")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -37,7 +37,7 @@ def chromium() -> Iterator["Browser"]:
 
 @contextmanager
 def browsed(environment: Mapping[str, str], *options: str) -> Iterator[str]:
-    """`kopub browse` as a person types it, with `options`; yields the address that it prints."""
+    """Run `kopub browse` with `options`, and yield the address that it prints."""
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", *options]
     unbuffered = {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, text=True) as server:
@@ -47,7 +47,7 @@ def browsed(environment: Mapping[str, str], *options: str) -> Iterator[str]:
 
 
 class Visit:
-    """A window of the browser; `said` is what it complained of, `asked` every address that it asked for."""
+    """A browser window; `said` holds its console messages and errors, `asked` the URLs it requested."""
 
     def __init__(self, browser: "Browser", url: str, pictures: Path, **window: Any) -> None:
         self._context = browser.new_context(base_url=url, **window)
@@ -67,7 +67,7 @@ class Visit:
         return self.page.locator(selector).first.inner_text()
 
     def tab_to(self, name: str) -> None:
-        """Press Tab until something that begins with `name` has the focus, as it is written or labelled."""
+        """Press Tab until the focus is on an element whose text or label begins with `name`."""
         for _ in range(_MOST_TABS):
             self.page.keyboard.press("Tab")
             if self.page.evaluate(_FOCUSED).startswith(name):
@@ -75,13 +75,13 @@ class Visit:
         raise AssertionError(f"no Tab leads to {name}")
 
     def follow(self, name: str) -> None:
-        """Go by Tab and Enter to where something that begins with `name` leads."""
+        """Follow the link whose text or label begins with `name`, by Tab and Enter."""
         self.tab_to(name)
         with self.page.expect_navigation():
             self.page.keyboard.press("Enter")
 
     def picture(self, name: str) -> None:
-        """Assert that nothing is wider than the window, and take a screenshot where one is wanted."""
+        """Assert that nothing is wider than the window; take a screenshot if `KOPUB_TEST_PICTURES` is set."""
         self.page.wait_for_load_state("networkidle")
         if os.environ.get("KOPUB_TEST_PICTURES"):
             self.page.screenshot(path=self._pictures / f"{name}.png", full_page=True)

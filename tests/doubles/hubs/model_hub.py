@@ -1,4 +1,4 @@
-"""A double of the Hub for one model at one commit, for the real `huggingface_hub` client, with faults on demand."""
+"""A double of the Hub with one model at one commit, for the real client, with faults on demand."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from urllib.parse import unquote, urlsplit
 
 COMMIT = "3c" * 20
 LARGE = ".safetensors"
-"""Files that are kept by their SHA-256."""
+"""The suffix of files that are stored by their SHA-256."""
 
 
 @dataclass
 class ModelHub:
-    """`status` refuses every request; `cut` breaks off the first answers with a large file after so many bytes.
+    """The Hub; `status` refuses every request, `cut` truncates the first large downloads to these sizes.
 
-    `served` are the bytes that are sent in place of a file's own. `sent` counts the bytes of large files.
+    `served` holds bytes that are sent in place of a file's own. `sent` counts the bytes of large files.
     """
 
     repository: str
@@ -32,7 +32,7 @@ class ModelHub:
 
     @contextmanager
     def serve(self) -> Iterator[str]:
-        """The URL of the Hub."""
+        """Run the Hub, and yield its URL."""
         handler = type("_Handler", (_ModelHandler,), {"hub": self})
         with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             thread = Thread(target=server.serve_forever, daemon=True)
@@ -119,4 +119,4 @@ class _ModelHandler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not worth a line."""
+        """Log nothing."""

@@ -1,7 +1,7 @@
-"""A double of the Hub that one dataset can be written to, for the real `huggingface_hub` client, with faults on demand.
+"""A double of the Hub with one writable dataset, for the real client, with faults on demand.
 
-It keeps what the real one keeps: large files by their SHA-256, commits in a line, tags. Large file
-storage refuses what does not have the announced hash, and a commit what was never stored.
+Like the real one, it stores large files by their SHA-256, a linear history of commits, and tags. Large file storage
+refuses content that does not have the announced hash, and a commit refuses files that were never stored.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ REPO = "someone/pages"
 
 @dataclass
 class Fault:
-    """A fault of the next `times` requests of a method whose path holds `path`.
+    """A fault of the next `times` requests of a method whose path contains `path`.
 
-    `status` answers instead of the Hub; `cut` breaks the connection after so many bytes of the body;
-    `lose` does what was asked and breaks the connection instead of answering; `meanwhile` is called first.
+    `status` is the answer; `cut` breaks the connection after so many bytes of the body; `lose` executes the request and
+    breaks the connection instead of answering; `meanwhile` is called first.
     """
 
     method: str
@@ -66,7 +66,7 @@ class Commit:
 
 @dataclass
 class WritableHub:
-    """`repository` is there from the start unless it is `missing`; `quota` are the bytes it may hold."""
+    """The Hub; `repository` exists from the start unless `missing`, and may hold `quota` bytes."""
 
     repository: str = "someone/pages"
     missing: bool = False
@@ -77,7 +77,7 @@ class WritableHub:
     tags: dict[str, str] = field(default_factory=dict)
     stored: dict[str, bytes] = field(default_factory=dict)
     uploads: Counter[str] = field(default_factory=Counter)
-    """Whole files that large file storage took, by SHA-256."""
+    """The number of accepted uploads to large file storage by SHA-256."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(method, path) of every request."""
     faults: list[Fault] = field(default_factory=list)
@@ -98,7 +98,7 @@ class WritableHub:
 
     @property
     def held(self) -> dict[str, str]:
-        """SHA-256 by path of the newest commit."""
+        """Return the SHA-256 of each file of the newest commit by path."""
         return {path: file.sha256 for path, file in self.head.files.items()}
 
     def commit(self, files: dict[str, File], removed: list[str]) -> Commit:
@@ -116,12 +116,12 @@ class WritableHub:
         return next((commit for commit in self.commits if commit.oid == revision), None)
 
     def count(self, method: str, path: str) -> int:
-        """Requests so far of a method whose path holds `path`."""
+        """Return the number of requests so far of a method whose path contains `path`."""
         return sum(path in asked and method == by for by, asked in self.asked)
 
     @contextmanager
     def serve(self) -> Iterator[str]:
-        """The URL it listens at."""
+        """Run the Hub, and yield its URL."""
         loop, ready, runners = asyncio.new_event_loop(), threading.Event(), []
 
         async def start() -> None:
@@ -196,7 +196,7 @@ def _application(hub: WritableHub) -> web.Application:
 
 
 class _Server:
-    """The Hub's answers. Raised ones are refusals."""
+    """The Hub's request handlers, which raise refusals."""
 
     def __init__(self, hub: WritableHub) -> None:
         self._hub = hub
@@ -339,7 +339,7 @@ def _refusal(kind: type[web.HTTPError], says: str, code: str = "") -> web.HTTPEr
 
 
 def _broken(request: web.Request) -> web.Response:
-    """Instead of an answer, the end of the connection."""
+    """Break the connection instead of answering."""
     assert request.transport is not None
     request.transport.abort()
     return web.Response()

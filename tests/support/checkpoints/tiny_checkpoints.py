@@ -1,4 +1,4 @@
-"""Tiny checkpoints of real model classes, random but lively: they find boxes, and differ with the page."""
+"""Tiny random checkpoints of PP-DocLayoutV3 that find boxes which differ from page to page."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,10 @@ _OFTEN = ("text", "table", "paragraph_title", "image")
 
 
 def tiny_pp_doclayout(seed: int = 0, gain: float = 1.3, steady: bool = False) -> "PPDocLayoutV3ForObjectDetection":
-    """PP-DocLayoutV3 in fp32 with all its parts, 0.3 million parameters; every position of its maps is a query.
+    """Return a complete PP-DocLayoutV3 in fp32 with 0.3 million parameters.
 
-    With `steady` the masks cover the page, so no box hangs on the sign of a single pixel; `gain`
-    scales the weights, and with them how far a rounding error is carried.
+    Every position of its feature maps is a query. With `steady` the masks cover the page, so no box depends on the
+    sign of a single pixel. `gain` scales the weights, and thereby how much rounding errors grow.
     """
     from transformers import PPDocLayoutV3Config, PPDocLayoutV3ForObjectDetection
 
@@ -61,7 +61,7 @@ def tiny_pp_doclayout(seed: int = 0, gain: float = 1.3, steady: bool = False) ->
 def lively(
     network: "PPDocLayoutV3ForObjectDetection", seed: int = 0, gain: float = 1.3, steady: bool = False
 ) -> "PPDocLayoutV3ForObjectDetection":
-    """Draw weights anew so that scores, boxes and order differ from query to query; as initialised they do not."""
+    """Draw new weights, because with the initial ones all queries have the same score, box and order."""
     import torch
     from torch import nn
 
@@ -88,12 +88,12 @@ def lively(
         if steady:
             model.mask_query_head.layers[-1].bias.fill_(2.0)
             model.encoder.encoder_mask_output.conv.bias.fill_(4.0)
-            # The decoder starts at a box as wide as the page, 11.5 as a logit; two layers take it to a third.
+            # The decoder starts with a box as wide as the page, a logit of 11.5; two layers shrink it to a third.
             model.decoder.bbox_embed.layers[-1].bias.copy_(torch.tensor([0.0, 0.0, -5.6, -5.6]))
     return network.eval()
 
 
 def save_pp_doclayout(folder: Path, network: "PPDocLayoutV3ForObjectDetection | None" = None) -> Path:
-    """Write a checkpoint, the tiny one if none is given, as the Hub would hold it."""
+    """Write a checkpoint in the Hub's layout, by default the tiny one."""
     (network or tiny_pp_doclayout(steady=True)).save_pretrained(folder)
     return folder

@@ -1,6 +1,6 @@
-"""A tiny DeepSeek-OCR, or DeepSeek-OCR-2, for a real vLLM on the CPU: configuration and tokenizer, no weights.
+"""Configuration and tokenizer of a tiny DeepSeek-OCR or DeepSeek-OCR-2, for a real vLLM on the CPU.
 
-Its weights are made where it is served, by `tiny_deepseek_serve`.
+`tiny_deepseek_serve` makes the weights when it serves the model.
 
     python -m tests.support.checkpoints.tiny_deepseek FOLDER
 
@@ -18,7 +18,7 @@ BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 SPECIALS = (
     BOS, EOS, "<｜▁pad▁｜>", "<image>", "<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>", "<|grounding|>", "<td>", "</td>",
 )  # fmt: skip
-"""As those of the model, which are special too: not written unless a request says so."""
+"""Special tokens, as in the real model: an answer omits them unless a request asks for them."""
 WIDTH = 64
 _TINY: dict[str, Any] = {
     "hidden_size": WIDTH,
@@ -49,15 +49,15 @@ _REAL_FEATURES = 2048
 
 
 def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
-    """Two dense layers of width 64; the two towers, whose size is no part of a configuration, have one each.
+    """Save a model with two dense layers of width 64; the sizes of its vision towers are not in the configuration.
 
-    The second generation's projector sees one tower alone, which has looked at the other's features.
+    The projector of DeepSeek-OCR-2 gets the features of one tower only, which has read those of the other.
     """
     return _save(folder, _TINY, WIDTH if ocr2 else 2 * WIDTH, 0, ocr2)
 
 
 def save_real_size(folder: Path) -> Path:
-    """Configuration and tokenizer of the real size; whoever serves it makes the weights."""
+    """Save configuration and tokenizer of the real size, without weights."""
     return _save(folder, _REAL, _REAL_FEATURES, _REAL_VOCABULARY)
 
 

@@ -1,9 +1,8 @@
-"""`vllm` in which both generations of DeepSeek-OCR are tiny, with its arguments.
+"""The `vllm` command, in which both generations of DeepSeek-OCR are tiny.
 
-The sizes of the model's two vision towers stand in vLLM's code, not in a configuration: on a CPU they
-take ten seconds a picture. Here they have one layer of width 64, and the weights are such that the
-model writes printable text which differs with the picture. Processes that vLLM spawns import this
-file too.
+The sizes of the two vision towers are in vLLM's code, not in a configuration, and real ones take ten seconds per image
+on a CPU. Here they have one layer of width 64, and the weights make the model write printable text that depends on the
+image. Processes that vLLM spawns import this file too.
 """
 
 import zlib
@@ -57,7 +56,7 @@ def _fill(loader: Any, model: torch.nn.Module, model_config: Any) -> None:
         else:
             parameter.data.fill_(0.0 if name.endswith("bias") else 1.0)
         if "lm_head" in name:
-            # Rows of zeros never have the largest product; the end comes up often enough to end an answer.
+            # Rows of zeros never have the largest product; the larger row of the end token ends answers soon enough.
             keep = torch.zeros(len(parameter), 1)
             keep[writable] = 1.0
             keep[tokenizer.eos_token_id] = 1.5

@@ -1,4 +1,4 @@
-"""Checkpoints of PaddleOCR-VL as the Hub would hold them: the real classes, a tiny one with weights for tests.
+"""Checkpoints of PaddleOCR-VL in the Hub's layout: a tiny one with weights for tests.
 
     python -m tests.support.checkpoints.tiny_paddleocr_vl FOLDER
 
@@ -20,7 +20,7 @@ _SPECIALS = (
     "<unk>", "<s>", "</s>", "<|begin_of_sentence|>", "<|end_of_sentence|>", IMAGE, "<|IMAGE_START|>", "<|IMAGE_END|>",
 )  # fmt: skip
 OTSL = ("<fcel>", "<ecel>", "<lcel>", "<ucel>", "<xcel>", "<nl>")
-"""Added tokens that are not special: an answer keeps them."""
+"""Added tokens that are not special, so an answer keeps them."""
 _TEMPLATE = r"""<|begin_of_sentence|>
 {%- for message in messages %}User: {% for part in message.content %}
 {%- if part.type in ("image", "image_url") %}<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>{% endif %}
@@ -41,7 +41,7 @@ _TINY: dict[str, dict[str, Any]] = {
         "head_dim": 32,
         "max_position_embeddings": 32_768,
     },
-    # 16 learned positions, which every picture's are interpolated from.
+    # 16 learned positions, from which those of every image are interpolated.
     "vision": {
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -72,7 +72,7 @@ _REAL_VOCABULARY = 103_424
 
 
 def save_paddleocr_vl(folder: Path, seed: int = 0) -> Path:
-    """PaddleOCR-VL in bf16, 2 + 2 layers of width 64, which writes text and tables that differ with the picture."""
+    """Save a PaddleOCR-VL in bf16 (2 + 2 layers of width 64) whose texts and tables depend on the image."""
     import torch
     from transformers import PaddleOCRVLForConditionalGeneration
 
@@ -95,7 +95,7 @@ def save_paddleocr_vl(folder: Path, seed: int = 0) -> Path:
 
 
 def save_real_size(folder: Path) -> Path:
-    """Configuration, tokenizer and processor of the real size; whoever serves it makes the weights."""
+    """Save configuration, tokenizer and processor of the real size, without weights."""
     tokenizer = _save_tokenizer(folder, _REAL_VOCABULARY)
     _config(tokenizer, _REAL).save_pretrained(folder)
     _save_processor(folder, token_id(tokenizer, "</s>"), token_id(tokenizer, "<unk>"))
@@ -133,7 +133,7 @@ def _config(tokenizer: "PreTrainedTokenizerFast", sizes: dict[str, dict[str, Any
 
 
 def _save_tokenizer(folder: Path, size: int = 0) -> "PreTrainedTokenizerFast":
-    """Bytes, some syllables and the model's own tokens; others up to `size` tokens."""
+    """Save a tokenizer of bytes, some syllables and the model's own tokens, padded to `size` tokens."""
     from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 

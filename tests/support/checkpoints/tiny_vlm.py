@@ -1,7 +1,7 @@
-"""Tiny checkpoints of GLM-OCR and Qwen3-VL as the Hub would hold them: the real classes, random weights, under 4 MB.
+"""Tiny checkpoints of GLM-OCR and Qwen3-VL in the Hub's layout, with random weights, under 4 MB.
 
-The GLM-OCR one writes: its greedy answers are printable text of ASCII and Hangul that differs with
-the picture, and mostly ends by itself.
+Greedy answers of the GLM-OCR one are printable ASCII and Hangul text that depends on the image, and most reach an end
+token.
 """
 
 import json
@@ -23,7 +23,7 @@ _QWEN_SPECIALS = (
     "<|video_pad|>",
 )  # fmt: skip
 
-# `{%-` also eats the line break before it, so a line that has to end stands before a plain `{%` or a text.
+# `{%-` also strips the line break before it, so a line that must end is followed by a plain `{%` or a text.
 _GLM_TEMPLATE = """[gMASK]<sop>
 {%- for message in messages %}<|{{ message.role }}|>
 {% if message.content is string %}{{ message.content }}
@@ -46,7 +46,7 @@ _QWEN_TEMPLATE = """{%- for message in messages %}<|im_start|>{{ message.role }}
 
 
 def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
-    """GLM-OCR in bf16: 2 + 2 layers of width 64."""
+    """Save a GLM-OCR in bf16 with 2 + 2 layers of width 64."""
     import torch
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
 
@@ -96,7 +96,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                # Wide enough that one token's difference is felt in the next, so that it does not fall into a loop.
+                # Wide enough that each token affects the next, so that an answer does not fall into a loop.
                 torch.nn.init.normal_(parameter, std=1.0 if "embed_tokens" in name else 0.25)
         write_only(model.lm_head.weight, [*writable, *ends])
         model.lm_head.weight[ends] *= 1.5  # of some 130 tokens, these two come up often enough to end an answer
@@ -107,9 +107,9 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
 
 
 def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
-    """Qwen3-VL in bf16, the backbone of Qwen3-VL-Embedding: 3 + 3 layers, vectors of 128 numbers.
+    """Save a Qwen3-VL in bf16, the backbone of Qwen3-VL-Embedding, with 3 + 3 layers of width 128.
 
-    That of a `reranker` answers yes or no, by words of its vocabulary, and adds nothing to a prompt.
+    The one of a `reranker` has the words yes and no in its vocabulary, and its tokenizer adds nothing to a prompt.
     """
     import torch
     from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
@@ -161,7 +161,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.5 if "embed_tokens" in name else 0.1)
         if reranker:
-            # Its answers are undecided: scores near 0 and 1 alone would have no order.
+            # Keep the scores apart: if all were near 0 or 1, they would have no order.
             model.lm_head.weight[[token_id(tokenizer, word) for word in ("yes", "no")]] *= 0.2
     model.bfloat16().save_pretrained(folder)
     ends = [special["<|im_end|>"], special["<|endoftext|>"]]
@@ -171,7 +171,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
 
 
 def qwen_tokenizer() -> "Tokenizer":
-    """Return a small tokenizer of Qwen3-VL-Embedding, which ends prompts with the token of the vector."""
+    """Return a small tokenizer of Qwen3-VL-Embedding, which ends prompts with the token that is pooled."""
     from tokenizers import processors
 
     tokenizer = byte_tokenizer(_QWEN_SPECIALS)
@@ -190,7 +190,7 @@ def reranker_tokenizer() -> "Tokenizer":
 
 
 def byte_tokenizer(specials: tuple[str, ...], size: int = 0) -> "Tokenizer":
-    """Bytes, some Hangul syllables as tokens of their own, others up to `size`, and the model's special tokens."""
+    """Return a tokenizer of bytes, some Hangul syllables and special tokens, padded to `size` tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -246,14 +246,14 @@ def _save_processor(
 
 
 def printable(tokenizer: "PreTrainedTokenizerFast") -> list[str]:
-    """Tokens that are whole characters to be seen."""
+    """Return the tokens that are whole printable characters."""
     tokens = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys()
     texts = {token: str(tokenizer.decode([token_id(tokenizer, token)])) for token in tokens}
     return sorted(token for token, text in texts.items() if text.isprintable() and (text.isascii() or text in _HANGUL))
 
 
 def write_only(weight: "torch.Tensor", allowed: list[int]) -> None:
-    """Rows of zeros never have the largest product: some other one's is positive."""
+    """Zero the rows of all other tokens, which then never have the largest product: some allowed one is positive."""
     import torch
 
     forbidden = torch.ones(len(weight), dtype=torch.bool)

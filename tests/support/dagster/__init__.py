@@ -1,1 +1,1 @@
-"""Dagster itself for tests: homes, daemons, and assets for them to run."""
+"""Dagster homes and daemons for tests, and assets for them to run."""

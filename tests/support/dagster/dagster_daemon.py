@@ -1,4 +1,4 @@
-"""A real Dagster daemon with a home of its own, and the processes under it, which a test kills."""
+"""A real Dagster daemon with a home of its own, whose processes a test can kill."""
 
 import os
 import subprocess
@@ -18,18 +18,18 @@ from dagster._daemon.cli import main
 from resources.config.settings import ROOT
 
 PATIENCE = 120.0
-"""Seconds until what a test waits for must be there: all machines that run tests are slow at times."""
+"""Seconds that a test waits at most; machines that run tests are slow at times."""
 RELOAD_SECONDS = 10
-"""Between two looks for a code server that a test kills, in place of a minute; each starts another one."""
+"""Seconds between reloads of the workspace, instead of 60; each starts another code server."""
 _RELOAD = "RELOAD_SECONDS_OF_TEST"
 LOOK_SECONDS = 2
-"""Between two looks of the daemon for backfills, in place of half a minute."""
+"""Seconds between the daemon's looks for backfills, instead of 30."""
 _LOOKED = "looked"
-"""The file that is touched whenever the daemon has looked for runs that failed."""
+"""The file that is touched whenever the daemon has looked for failed runs."""
 
 
 class Daemon:
-    """The daemon of the instance of a `dagster.yaml` of `deploy/`, after `change`, with the definitions of `module`."""
+    """A daemon with a `dagster.yaml` of `deploy/`, edited by `change`, and the definitions of `module`."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Daemon:
         self.home = folder / "dagster"
         self.home.mkdir()
         written: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / configuration / "dagster.yaml").read_text())
-        # The daemon looks for what died as often as it can, and waits for a code server for as long as a test does.
+        # The daemon looks for dead runs as often as it can, and waits for a code server for as long as a test does.
         written["run_monitoring"]["poll_interval_seconds"] = 1
         if written["run_launcher"]["class"] == "WatchedRunLauncher":
             written["run_launcher"]["config"] = {"gone_seconds": 1}
@@ -72,14 +72,14 @@ class Daemon:
             return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
 
     def kill_code_servers(self) -> None:
-        """Kill the processes that hold the definitions: the daemon starts a new one now and then, beside the old."""
+        """Kill all code servers; the daemon starts a new one now and then beside the old one."""
         servers = [child for child in self._children() if "grpc" in child.cmdline()]
         assert servers
         for server in servers:
             server.kill()
 
     def kill(self) -> None:
-        """Kill the daemon and everything under it at once, as a machine that loses its power does."""
+        """Kill the daemon and all its descendants at once, like a power failure."""
         if self._process is None:
             return
         found = [psutil.Process(self._process.pid), *self._children(recursive=True)]
@@ -92,16 +92,16 @@ class Daemon:
         self._process = None
 
     def until_it_looks(self) -> None:
-        """Wait until the daemon has just looked for runs that failed.
+        """Wait until the daemon has just looked for failed runs.
 
-        What fails now is written whole by its next look, five seconds later. A run whose failure it finds half written
-        it never tries again.
+        A failure from now on is fully written by its next look, five seconds later. The daemon never retries a run
+        whose failure it finds half written.
         """
         before = self._looked()
         self.until(lambda: self._looked() > before)
 
     def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-        """Wait for `condition` to give something, and return it."""
+        """Wait until `condition` returns something true, and return that."""
         deadline = time.monotonic() + seconds
         while not (found := condition()):
             assert time.monotonic() < deadline, self._told()
@@ -113,7 +113,7 @@ class Daemon:
         return file.stat().st_mtime_ns if file.exists() else 0
 
     def _told(self) -> str:
-        """Return what became of the runs, and the end of the daemon's log without warnings."""
+        """Return the status of the runs, and the end of the daemon's log without warnings."""
         with dg.DagsterInstance.get() as instance:
             runs = [f"{run.run_id} {run.status.value} {run.tags}" for run in instance.get_runs()]
         log = (self.folder / "log").read_text().splitlines()

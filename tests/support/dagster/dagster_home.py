@@ -1,4 +1,4 @@
-"""Homes of Dagster whose databases are made already, as `make setup` leaves one."""
+"""Dagster homes with their databases, as `make setup` leaves them."""
 
 import os
 import shutil
@@ -11,9 +11,9 @@ from tests.support.processes import forked
 
 
 def make_dagster_home(folder: Path) -> Path:
-    """Lay the databases into `folder`, where it has none. To make them takes a second each time; to copy them, none.
+    """Copy Dagster's databases into `folder` if it has none; making them takes a second each time.
 
-    Settings that are there stay.
+    A `dagster.yaml` that is there stays.
     """
     if not (folder / "history").exists():
         settings = "dagster.yaml"
@@ -24,7 +24,7 @@ def make_dagster_home(folder: Path) -> Path:
 
 @cache
 def _made() -> tempfile.TemporaryDirectory[str]:
-    """Removed when this process ends."""
+    """Return a folder with new databases, which is removed when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="dagster-home-")
     script = ROOT / "deploy" / "local" / "instance.py"
     made = forked.run(["python", "-"], os.environ | {"DAGSTER_HOME": folder.name}, script.read_text())

@@ -1,4 +1,4 @@
-"""The nightly sensor over a platform, hour by hour."""
+"""The ticks of the nightly sensor over a platform."""
 
 from collections.abc import Set
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ import dagster as dg
 from tests.support.harness import Platform
 
 MIDNIGHT = datetime(2026, 11, 20, 15, tzinfo=UTC)
-"""In Seoul."""
+"""Midnight in Seoul."""
 
 
 Requested = dict[str, Set[str | None]]
@@ -22,7 +22,7 @@ class Nights:
         self._cursor = None
 
     def tick(self, hours: float) -> Requested:
-        """Return what is requested, by asset; the empty set for an asset without partitions."""
+        """Return the requested shards by asset; the set is empty for an unpartitioned asset."""
         result = dg.evaluate_automation_conditions(
             self.platform.definitions, self.platform.instance, None, MIDNIGHT + timedelta(hours=hours), self._cursor
         )
@@ -34,7 +34,7 @@ class Nights:
         }
 
     def make(self, requested: Requested) -> None:
-        """Make what was requested, as its backfill would: the shards of the same assets in one run."""
+        """Make what was requested as its backfill would, with all shards of the same assets in one run."""
         shards: dict[str, list[str]] = {}
         for shard in sorted({shard for some in requested.values() for shard in some if shard}):
             assets = ",".join(asset for asset, some in requested.items() if shard in some)
@@ -43,7 +43,7 @@ class Nights:
             assert self.platform.run(assets, together[0], together[-1]).success
 
     def aftermath(self, hours: float) -> list[Requested]:
-        """Return what the next ticks of the night request when each is made at once."""
+        """Return the requests of the next ticks, each of which is made at once."""
         requested = []
         while found := self.tick(hours):
             requested.append(found)

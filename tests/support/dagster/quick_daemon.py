@@ -1,4 +1,4 @@
-"""Dagster's daemon, which looks for work every few seconds and not every half minute: nothing else is changed."""
+"""Dagster's daemon, changed only to look for work every few seconds instead of every 30."""
 
 from dagster._core.remote_representation.external import RemoteSensor
 from dagster._core.scheduler.instigation import InstigatorState
@@ -8,11 +8,11 @@ from dagster._daemon.sensor import get_elapsed
 
 SECONDS = 3
 OF_A_SENSOR = 8
-"""Seconds: a sensor works when it looks."""
+"""Seconds between a sensor's evaluations, which are real work."""
 
 
 def looked_just_now(state: InstigatorState, _: RemoteSensor, minimum_allowed_min_interval: int | None = None) -> bool:
-    """Return whether a sensor need not look yet, in place of its own interval."""
+    """Return whether a sensor ran less than `OF_A_SENSOR` seconds ago, whatever its own interval."""
     elapsed = get_elapsed(state)
     return elapsed is not None and elapsed < OF_A_SENSOR
 

@@ -1,4 +1,4 @@
-"""The platform as the nodes of a Ray cluster load it: runs of one shard, and a reader that a test can hold."""
+"""The platform as Ray nodes load it, with runs of one shard and a reader that a test can hold."""
 
 import os
 import time
@@ -20,7 +20,7 @@ GO = "go"
 
 
 class HeldReader(SlowReader):
-    """Reads the first pages of a shard, and the others once a file is there."""
+    """A reader that reads the first pages of a shard, and the others once a file exists."""
 
     speed_only: ClassVar[frozenset[str]] = SlowReader.speed_only | {"go"}
 
@@ -49,5 +49,5 @@ def definitions_at(home: Path) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Return the definitions that nodes of Ray load, by the variables of their environment."""
+    """Return the definitions that Ray nodes load, whose home is in their environment."""
     return definitions_at(Path(os.environ["KOPUB_HOME"]))

@@ -1,4 +1,4 @@
-"""`kopub ui` as a person starts it, and questions to its GraphQL."""
+"""`kopub ui` as a person starts it, with a client of its GraphQL API."""
 
 import os
 import signal
@@ -18,11 +18,11 @@ from tests.support.dagster.dagster_home import make_dagster_home
 PATIENCE = 240.0
 """Seconds: the backfill daemon looks for work every 30 s, and a run starts a process of its own."""
 _CLIENT = httpx.Client(timeout=60)
-"""One for all questions: each would read the certificates anew."""
+"""One client for all queries, because each new client reads the certificates again."""
 
 
 class Ui:
-    """The UI of the Dagster home `dagster`, at `url`; `log` is what it said."""
+    """The UI of the Dagster home `dagster` at `url`, with its output in `log`."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.dagster = make_dagster_home(folder / "dagster")
@@ -32,7 +32,7 @@ class Ui:
 
     @contextmanager
     def started(self, *options: str, program: str = "from kopub_cli.main import main; main()") -> Iterator["Ui"]:
-        """`kopub ui` on a free port, until the context ends."""
+        """Run `kopub ui` on a free port until the context ends."""
         command = [sys.executable, "-c", program, "ui", "--port", "0", *options]
         with self.log.open("w") as log:
             server = subprocess.Popen(
@@ -46,7 +46,7 @@ class Ui:
             server.wait()
 
     def ask(self, text: str, **variables: Any) -> dict[str, Any]:
-        """The data of an answer, asked as the page of the UI asks."""
+        """Return the data of a GraphQL answer, requested as the UI's own page does."""
         asked = {"query": text, "variables": variables}
         answer = _CLIENT.post(f"{self.url}/graphql", json=asked, headers={"Origin": self.url}).json()
         assert "errors" not in answer, answer["errors"]
@@ -56,7 +56,7 @@ class Ui:
         deadline = time.monotonic() + patience
         while not condition():
             assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-            # The daemon looks every 30 s: to ask more often only costs the webserver.
+            # The daemon looks every 30 s, so asking more often would only load the webserver.
             time.sleep(2)
 
     def _is_open(self) -> bool:

@@ -1,4 +1,4 @@
-"""Assets whose runs last until a file is there, and a sensor that asks for the runs that files name."""
+"""Assets whose runs last until a file exists, and a sensor that requests the runs that files name."""
 
 import os
 import time
@@ -15,9 +15,9 @@ SHARDS = dg.StaticPartitionsDefinition(["shard_00", "shard_01", "shard_02"])
 
 @dg.asset(partitions_def=SHARDS, backfill_policy=dg.BackfillPolicy.single_run())
 def waits(context: dg.AssetExecutionContext) -> None:
-    """Made when the file is there. It fails where another run makes the same shard."""
+    """Wait for the file; fail if another run makes the same shard."""
     with FileLock(FOLDER / f"{context.partition_keys[0]}.lock", blocking=False):
-        # Whole as soon as it is there.
+        # Renaming makes the file appear with its whole content.
         written = FOLDER / f"{context.run_id}.begun"
         written.write_text(str(os.getpid()))
         written.rename(FOLDER / f"{context.run_id}.pid")
@@ -32,7 +32,7 @@ def fails() -> None:
 
 @dg.sensor(target=[waits, fails], minimum_interval_seconds=1, default_status=dg.DefaultSensorStatus.RUNNING)
 def asked():
-    """A run for each file, which is named `ASSET.SHARD.NUMBER.ask`."""
+    """Request a run for each file named `ASSET.SHARD.NUMBER.ask`."""
     for file in sorted(FOLDER.glob("*.ask")):
         asset, shard, _, _ = file.name.split(".")
         tags = {"dagster/asset_partition_range_start": shard, "dagster/asset_partition_range_end": shard}

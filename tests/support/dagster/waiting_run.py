@@ -1,4 +1,4 @@
-"""The process of a run of the command line: `python -m tests.support.dagster.waiting_run SHARD`."""
+"""A run from the command line: `python -m tests.support.dagster.waiting_run SHARD`."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""Processes that tests start, and kill."""
+"""Processes that tests start and kill."""

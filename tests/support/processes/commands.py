@@ -1,4 +1,4 @@
-"""`kopub` in the process of the tests, where the client of the Hub knows only the double."""
+"""`kopub` commands in the test process, where the Hub's client knows only the double."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from resources.config.settings import load_settings
 
 
 def kopub(environment: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
-    """Run the command with `environment`, and return what it prints and how it ends."""
+    """Run a command with `environment`, and return its output and exit status."""
     load_settings.cache_clear()
     others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     with (

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, which begin with the platform imported."""
+"""Commands as forks of a process that has imported the platform."""
 
 import multiprocessing
 import os
@@ -17,17 +17,17 @@ from typing import Any
 from resources.config.settings import ROOT
 
 CONTEXT = multiprocessing.get_context("forkserver")
-"""Its server imports what follows once, and every process is a fork of it."""
+"""A fork server that imports the preloaded module once; every process is a fork of it."""
 CONTEXT.set_forkserver_preload(["tests.support.processes.preloaded"])
 
 
 def run(
     command: Sequence[str], environment: Mapping[str, str], said_to_it: str = "", folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run an installed command, or `python -c PROGRAM` or `python -` with the program as its input.
+    """Run an installed command, `python -c PROGRAM`, or `python -` with the program as its input.
 
-    As `subprocess.run` does in `folder`, that of the project, with `environment` and nothing else of this process's.
-    The settings of other libraries that are read at their import are those of the server.
+    Like `subprocess.run`, in `folder` (by default the project's) and with `environment` only. Libraries that read their
+    settings at import have those of the fork server.
     """
     with _started(command, environment, said_to_it, cwd=folder) as running:
         return running.ended()
@@ -37,9 +37,9 @@ def run(
 def started(
     command: Sequence[str], environment: Mapping[str, str], terminal: Path | None = None
 ) -> Iterator["Running"]:
-    """Start a command in a group of its own, as a shell does, and yield it while it runs.
+    """Start a command in a process group of its own, as a shell does, and yield it.
 
-    It speaks to `terminal`, where one is given.
+    Its output goes to `terminal` if one is given.
     """
     with _started(command, environment, own_group=True, terminal=terminal) as running:
         try:
@@ -51,7 +51,7 @@ def started(
 
 @dataclass(frozen=True)
 class Running:
-    """A command, what it has said so far, and what it has complained of."""
+    """A running command with its standard output and standard error."""
 
     command: Sequence[str]
     process: Any
@@ -67,7 +67,7 @@ class Running:
         return self.out.read_text() if self.out.exists() else ""
 
     def interrupt(self) -> None:
-        """Ctrl-C, which reaches all processes of the group."""
+        """Send SIGINT to all processes of the group, as Ctrl-C does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def ended(self, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -121,7 +121,7 @@ def _command(
             found = next(iter(metadata.entry_points(group="console_scripts", name=Path(name).name)))
             sys.exit(found.load()())
     except Exception as error:
-        # A command may have said how errors of this process are shown.
+        # A command may have set its own hook for uncaught errors.
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(1)
 

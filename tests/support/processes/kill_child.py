@@ -1,4 +1,4 @@
-"""The process that the kill test kills: one materialization of everything."""
+"""The process that the kill test kills: one materialization of all assets."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.support.harness import Platform
 
 PAGES = 12
 SECONDS = 0.03
-"""Per page: long enough for a kill to hit every stage of a run."""
+"""Seconds per page, enough for kills to hit every stage of a run."""
 
 
 def build(home: str) -> None:

@@ -1,4 +1,4 @@
-"""A process that takes a lease on a server, says which it got, and holds it for a while."""
+"""A process that takes a lease on a server, reports it, and holds it for a while."""
 
 import os
 import time
@@ -18,7 +18,7 @@ with VLLMServer(**json.loads(sys.argv[1])).lease() as endpoint:
 
 
 class LeaseClient:
-    """A process with the platform imported that holds a lease; `fields` are those of the server."""
+    """A forked process that holds a lease on the server with these `fields`."""
 
     def __init__(self, fields: dict[str, Any], seconds: float) -> None:
         self._heard, told = CONTEXT.Pipe(duplex=False)
@@ -34,7 +34,7 @@ class LeaseClient:
         self._process.kill()
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for its end and return the exit status."""
+        """Wait for the process to end, and return its exit status."""
         self._process.join(seconds)
         return self._process.exitcode
 

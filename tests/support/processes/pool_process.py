@@ -1,4 +1,4 @@
-"""A process with a worker pool whose jobs never end: `python -c "...main()"`, for tests that interrupt or kill it."""
+"""A process with a worker pool whose jobs never end, for tests that interrupt or kill it."""
 
 import asyncio
 import atexit
@@ -18,7 +18,7 @@ COMMAND = "import sys; from tests.support.processes.pool_process import main; ma
 
 
 class Endless:
-    """A handler that leaves a file for each job that it has begun, and never ends one."""
+    """A handler that writes a file when a job begins, and never finishes a job."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -37,7 +37,7 @@ class Endless:
 
 
 class ProcessNamer:
-    """A handler whose results are the id of its process, and whether that had imported `sqlite3` before any job."""
+    """A handler that returns its process id, and whether `sqlite3` was imported before any job."""
 
     def __init__(self) -> None:
         self._imported = "sqlite3" in sys.modules
@@ -49,23 +49,23 @@ class ProcessNamer:
         return os.getpid(), self._imported
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
 
 class SlowToClose(ProcessNamer):
-    """One that takes a second to close."""
+    """A `ProcessNamer` that takes a second to close."""
 
     def close(self) -> None:
         time.sleep(1.0)
 
 
 def slow_to_exit() -> None:
-    """Have the interpreter of this process wait a minute when it is taken down."""
+    """Make the interpreter of this process wait a minute at its exit."""
     atexit.register(time.sleep, 60)
 
 
 class NoServer:
-    """A `ModelServer` that nobody needs."""
+    """A `ModelServer` that is never used."""
 
     def lease(self) -> AbstractContextManager[Endpoint]:
         raise NotImplementedError

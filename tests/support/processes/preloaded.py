@@ -1,4 +1,4 @@
-"""The imports of the server of `forked`: the platform, and what its commands load later."""
+"""The imports of the fork server of `forked`: the platform, and what its commands import later."""
 
 import gc
 import warnings
@@ -50,7 +50,7 @@ from resources.search import words
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
-    """The model without threads of its own, which do not survive a fork: it takes one text after the other."""
+    """A Kiwi model without threads, which do not survive a fork; it tokenizes texts one by one."""
 
     def __init__(self, **fields: Any) -> None:
         with warnings.catch_warnings():
@@ -65,6 +65,6 @@ class WithoutThreads(kiwipiepy.Kiwi):
 PIL.Image.init()
 with patch.object(kiwipiepy, "Kiwi", WithoutThreads):
     words.korean_analyser()
-# No fork looks for garbage in what all of them share, which would copy it.
+# A garbage collection in a fork would otherwise touch, and so copy, the shared pages.
 gc.collect()
 gc.freeze()

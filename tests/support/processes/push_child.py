@@ -1,4 +1,4 @@
-"""A process that pushes a release, for a test that kills it.
+"""A process that pushes a release, for a test that kills it:
 
 python -m tests.support.processes.push_child HOME REPOSITORY
 """

@@ -1,4 +1,4 @@
-"""Nodes with a home each, that share a corpus on object storage."""
+"""Nodes with a home each that share a corpus on object storage."""
 
 import uuid
 from pathlib import Path
@@ -23,11 +23,11 @@ MADE = (
     "corpus_text_embeddings",
     "query_embeddings",
 )
-"""What a release is made of."""
+"""The tables that a release is made from."""
 
 
 class Node(Platform):
-    """A machine with a home of its own; `url` is what it shares with others, `release` a URL where that is too."""
+    """A machine with a home of its own that shares `url`, and also its release if that is a URL."""
 
     def __init__(self, home: Path, url: str, release: str | None = None) -> None:
         super().__init__(home)
@@ -46,7 +46,7 @@ class Node(Platform):
         return ShardStore(url=f"{self.url}/store")
 
     def released(self, *shards: str) -> list[str]:
-        """Release shards as a run of them does; the lines of its log."""
+        """Release shards as a run of them does, and return its log lines."""
         asset, said = HfRelease(self.resources()), []
         run = RunContext(uuid.uuid4().hex, shards, Problems(asset.checks, {}), said.append, said.append, Publishing())
         make_all(asset, run)
@@ -54,7 +54,7 @@ class Node(Platform):
 
 
 def put(folder: Path, url: str) -> str:
-    """Upload a folder; its URL."""
+    """Upload a folder to `url`, and return that."""
     fs, path = fsspec.core.url_to_fs(url)
     for file in sorted(folder.rglob("*")):
         if file.is_file():

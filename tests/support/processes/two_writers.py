@@ -1,4 +1,4 @@
-"""Processes that make the same shards of one store on object storage."""
+"""Processes that make the same shards in one store on object storage."""
 
 import os
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from tests.support.harness import Platform
 
 ASSETS = ("raw_pages", "layout_regions", "ocr_results")
 LIVES = 8.0
-"""Seconds of a lock: more than a process of a loaded machine is kept waiting."""
+"""Seconds that a lock lives, longer than any pause of a process on a loaded machine."""
 
 
 @dataclass
 class OnObjects(Platform):
-    """A platform whose tables lie at `url`."""
+    """A platform whose tables are at `url`."""
 
     url: str = ""
 
@@ -29,14 +29,14 @@ class OnObjects(Platform):
 
 
 def platform(home: str, url: str, seconds: float) -> OnObjects:
-    """One that reads a page in `seconds`."""
+    """Return a platform that reads a page in `seconds`."""
     made = OnObjects(Path(home), url=url)
     made.engines["recognition"] = SlowReader(diary=str(made.home / "recognition.diary"), seconds=seconds)
     return made
 
 
 def make(environment: Mapping[str, str], home: str, url: str, seconds: float) -> None:
-    """Make the tables; what a person would be told ends up beside the home."""
+    """Make the tables; an error's message goes to a file beside the home."""
     _begin(environment)
     try:
         platform(home, url, seconds).make(*ASSETS)
@@ -45,7 +45,7 @@ def make(environment: Mapping[str, str], home: str, url: str, seconds: float) ->
 
 
 def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int, together: Any) -> None:
-    """Make the tables of a new store in every round, at the same time as all others do."""
+    """Make the tables of a new store in every round, at the same time as all other writers."""
     _begin(environment)
     for number in range(rounds):
         together.wait(60)

@@ -1,4 +1,4 @@
-"""The cost and the imports of a client process, which imports this light module."""
+"""Reports of a client process on its CPU time and imports; this module itself imports little."""
 
 import sys
 import time
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 HEAVY = ("dagster", "torch", "transformers", "vllm", "pandas")
-"""Packages that no client process may import for its start."""
+"""Packages that no client process may import at its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """CPU seconds (user and system) of the process so far, the number of its modules, and which are `HEAVY`."""
+    """The CPU seconds (user and system) of a process so far, its number of modules, and the `HEAVY` ones."""
 
     cpu_seconds: float
     modules: int
@@ -26,14 +26,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """The moments when a client process was ready for its first job, and when it had prepared it."""
+    """The state of a client process when it was ready for its first job, and after preparing it."""
 
     ready: Moment
     prepared: Moment
 
 
 class ReportingHandler:
-    """A `Handler` around a real one: it prepares the job and returns a `WorkerReport` instead of sending requests."""
+    """A wrapper of a real `Handler` that prepares a job and returns a `WorkerReport` without requests."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._handler = make()

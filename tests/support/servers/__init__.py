@@ -1,1 +1,1 @@
-"""Real servers of other projects, where they are installed, and what tests need to know of them."""
+"""Real servers of other projects, for tests on machines that have them."""

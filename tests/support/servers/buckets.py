@@ -1,4 +1,4 @@
-"""Buckets of S3 servers for tests: of the double, and of a real Ceph."""
+"""Buckets on S3 servers, both the double and a real Ceph."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import pytest
 
 @contextmanager
 def bucket(environment: dict[str, str], name: str) -> Iterator[str]:
-    """The URL of a new bucket of the server that `environment` names, for this process too."""
+    """Yield the URL of a new bucket on the server of `environment`, which is set for this process too."""
     from s3fs import S3FileSystem
 
     with pytest.MonkeyPatch.context() as patch:

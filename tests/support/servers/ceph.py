@@ -1,4 +1,4 @@
-"""A real S3 server: Ceph's RADOS gateway on one monitor and one store in memory, from a distribution's packages."""
+"""A real S3 server: Ceph's RADOS gateway with one monitor and one in-memory store."""
 
 import os
 import shutil
@@ -60,7 +60,7 @@ rgw_thread_pool_size = 32
 
 @contextmanager
 def ceph(folder: Path) -> Iterator[dict[str, str]]:
-    """The variables by which a client finds the server, whose files lie in `folder`; skips where there is no Ceph."""
+    """Run Ceph in `folder`, and yield the environment of its clients; skip the test where it is not installed."""
     lacking = [program for program in PROGRAMS if shutil.which(program) is None]
     if lacking:
         pytest.skip(f"no {lacking[0]} here: apt-get install ceph-mon ceph-osd radosgw ceph-common")
@@ -129,7 +129,7 @@ def _await(url: str) -> None:
 
 
 def _ports(count: int) -> list[int]:
-    """Ports that nobody listens at just now."""
+    """Return ports that are free at the moment."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     found = [each.getsockname()[1] for each in sockets]
     for each in sockets:

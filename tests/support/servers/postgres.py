@@ -1,4 +1,4 @@
-"""A Postgres of a test's own, on a free port of this machine, where its programs are installed."""
+"""A Postgres server of a test's own, on a free local port."""
 
 import os
 import pwd
@@ -12,11 +12,11 @@ from pathlib import Path
 
 NAME = "kopub"
 PASSWORD = "only/for@tests"
-"""With characters that an address must quote."""
+"""Contains characters that a URL must quote."""
 
 
 def programs() -> Path | None:
-    """The folder of `initdb` and `pg_ctl`: on the PATH, or the newest of Debian's; None where there is none."""
+    """Return the folder of `initdb` and `pg_ctl` from the PATH, or else of Debian's newest version, or None."""
     found = shutil.which("initdb")
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return Path(found).resolve().parent if found else debian[-1].parent if debian else None
@@ -24,8 +24,8 @@ def programs() -> Path | None:
 
 @contextmanager
 def postgres() -> Iterator[dict[str, str]]:
-    """The variables of `deploy/postgres/dagster.yaml` for a server that runs as long as the context."""
-    # Of its own, since its user may not look into the folder of a test.
+    """Run a server, and yield the variables of `deploy/postgres/dagster.yaml` for it."""
+    # Not a test's `tmp_path`, which the server's user may not read.
     temporary = tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True)
     with temporary as folder, _server(Path(folder)) as variables:
         yield variables
@@ -65,7 +65,7 @@ def _server(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _other_user() -> str | None:
-    """Postgres refuses to run as root: its own user then has to; None where this user may."""
+    """Return the user to run Postgres as, which refuses root, or None if that is the current one."""
     if os.geteuid() != 0:
         return None
     try:

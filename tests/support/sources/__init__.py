@@ -1,1 +1,1 @@
-"""Corpora, documents and pictures for tests."""
+"""Corpora, documents and images for tests."""

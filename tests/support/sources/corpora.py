@@ -1,4 +1,4 @@
-"""Small corpora in the schema of SDS KoPub, written the way `datasets` and others write them."""
+"""Small corpora in the schema of SDS KoPub, written as `datasets` and other programs do."""
 
 import hashlib
 import io
@@ -35,7 +35,7 @@ Page = tuple[str | None, bytes | None]
 
 
 def page_image(seed: int = 0, size: tuple[int, int] = (160, 220), format: str = "PNG", **options: Any) -> bytes:
-    """An encoded page with a few black bars where lines of text would be; another seed, other bars."""
+    """Return an encoded page with black bars in place of text lines, which depend on `seed`."""
     image = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(image)
     digest = hashlib.sha256(str(seed).encode()).digest()
@@ -48,12 +48,12 @@ def page_image(seed: int = 0, size: tuple[int, int] = (160, 220), format: str = 
 
 
 def pages(*ids: str | None, first: int = 0) -> list[Page]:
-    """A drawn page for every id; pages of the same number, counted from `first`, have the same picture."""
+    """Return a drawn page for every id; the images depend on the position only, counted from `first`."""
     return [(page_id, page_image(seed)) for seed, page_id in enumerate(ids, first)]
 
 
 def table(rows: Iterable[Page], columns: Mapping[str, Sequence[Any]] | None = None) -> pa.Table:
-    """A table of pages; `columns` are values of the optional columns, in row order."""
+    """Return a table of pages; `columns` holds values of optional columns, in row order."""
     filled = [
         {"id": page_id, "image": {"bytes": data, "path": None}}
         | {name: values[at] for name, values in (columns or {}).items()}
@@ -63,7 +63,7 @@ def table(rows: Iterable[Page], columns: Mapping[str, Sequence[Any]] | None = No
 
 
 def write_arrow(path: Path, content: pa.Table, batch_rows: int = 100, file_format: bool = False) -> Path:
-    """An Arrow stream, as `datasets` writes it, or an Arrow file, of record batches of `batch_rows`."""
+    """Write an Arrow stream, as `datasets` does, or an Arrow file, in record batches of `batch_rows`."""
     new = pa.ipc.new_file if file_format else pa.ipc.new_stream
     path.parent.mkdir(parents=True, exist_ok=True)
     with new(str(path), content.schema) as writer:
@@ -77,7 +77,7 @@ def write_corpus(
     queries: Sequence[Mapping[str, Any]] | None = None,
     batch_rows: int = 100,
 ) -> Path:
-    """`folder`/corpus/data-….arrow, one file for each shard, and `folder`/qa.parquet if there are queries."""
+    """Write `folder`/corpus/data-N.arrow for each shard, and `folder`/qa.parquet if there are queries."""
     for at, rows in enumerate(shards):
         write_arrow(folder / "corpus" / f"data-{at}.arrow", table(rows), batch_rows)
     if queries is not None:
@@ -86,10 +86,10 @@ def write_corpus(
 
 
 def query(query_id: str, text: str, *ground_truth: str) -> dict[str, Any]:
-    """A row of qa.parquet."""
+    """Return a row of qa.parquet."""
     return {"id": query_id, "query": text, "type": "text", "ground_truth": list(ground_truth)}
 
 
 def cut(path: Path, size: int) -> None:
-    """Leave the first `size` bytes of a file."""
+    """Truncate a file to its first `size` bytes."""
     path.write_bytes(path.read_bytes()[:size])

@@ -1,4 +1,4 @@
-"""Documents as the tables of the platform hold them, made of what a test names."""
+"""Documents as the platform's tables hold them, made from a few values."""
 
 import io
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 1000, 2000
 
 @dataclass(frozen=True)
 class Printed:
-    """A region of a page: its label, what was read, and its box in parts of 1,000; None for one that was not read."""
+    """A region: its label, its text (None if it was not read), and its box in thousandths of the page."""
 
     label: str
     text: str | None = ""
@@ -29,7 +29,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class PageRow:
-    """A page of a corpus. `page_no` is that of its source, and may be None."""
+    """A page of a corpus; `page_no` is its number in the source, if known."""
 
     page_id: str
     doc_id: str | None
@@ -40,7 +40,7 @@ class PageRow:
 
 
 def document(*pages: Sequence[Printed], first: int = 1) -> Document:
-    """A document whose pages were read, numbered from `first`."""
+    """Return a document whose pages were read, numbered from `first`."""
     return Document("d.pdf", "d", 0, tuple(_page(first + at, regions) for at, regions in enumerate(pages)))
 
 
@@ -68,7 +68,7 @@ def jpeg() -> bytes:
 
 
 class DocumentTables:
-    """A reader over the tables of shards of pages. `reads` counts the tables that were read, by (asset, shard)."""
+    """A reader of the tables of some shards; `reads` lists the (asset, shard) of each read."""
 
     def __init__(self, **shards: Sequence[PageRow]) -> None:
         self._tables = {shard: _tables(pages) for shard, pages in shards.items()}

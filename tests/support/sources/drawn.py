@@ -1,4 +1,4 @@
-"""Pages drawn for the engines to read: text, rules, pictures, with the font that Pillow carries."""
+"""Pages of text, rules and images, drawn with Pillow's built-in font for engines to read."""
 
 import io
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ PROSE = "Every page of a document ends in exactly one state and none of them is 
 
 
 class Sheet:
-    """A white page of 1240 x 1754 pixels, A4 at 150 dpi, unless said otherwise."""
+    """A page, by default white and of 1240 x 1754 pixels, which is A4 at 150 dpi."""
 
     def __init__(self, width: int = 1240, height: int = 1754, paper: int = 255) -> None:
         self.image = Image.new("L", (width, height), paper)
@@ -23,7 +23,7 @@ class Sheet:
         self.draw.text((x, y), text, self.ink, ImageFont.load_default(size))
 
     def paragraph(self, x: int, y: int, width: int, lines: int, size: int = 24) -> None:
-        """Lines of prose filled to `width`, half as far apart again as they are high."""
+        """Draw lines of prose filled to `width`, with a line spacing of 1.5."""
         font, words = ImageFont.load_default(size), PROSE.split() * (lines + 1) * 4
         for line in range(lines):
             row = words.pop(0)
@@ -38,7 +38,7 @@ class Sheet:
             self.draw.line((xs[0], y, xs[-1], y), self.ink, 3)
 
     def picture(self, x: int, y: int, width: int, height: int) -> None:
-        """Smooth shades, as in a photograph."""
+        """Draw smooth shades, as in a photograph."""
         down, across = np.mgrid[0:height, 0:width]
         shades = 110 + 70 * np.sin(across / 37) + 60 * np.cos(down / 23)
         self.image.paste(Image.fromarray(shades.clip(0, 240).astype(np.uint8)), (x, y))

@@ -1,4 +1,4 @@
-"""HWPX and HWP 5 documents for tests, written by hand: archives of XML, and compound files of records."""
+"""HWPX documents (zipped XML) and HWP 5 documents (compound files of records), written by hand."""
 
 import io
 import struct
@@ -37,7 +37,7 @@ def run(inside: str) -> str:
 
 
 def paragraph(text: str = "", inside: str = "", breaks: str = "") -> str:
-    """A paragraph of a text, behind which XML of objects may stand; it may begin a new `column` or `page`."""
+    """Return a paragraph of text and object XML, which may begin a new `column` or `page`."""
     said = f"<hp:t>{escape(text)}</hp:t>" if text else ""
     new = f' {breaks}Break="1"' if breaks else ""
     return f'<hp:p id="0" paraPrIDRef="0" styleIDRef="0"{new}>{run(said + inside)}</hp:p>'
@@ -51,7 +51,7 @@ def _sub_list(content: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """A table as an object of a paragraph."""
+    """Return the XML of a table, an object of a paragraph."""
     width = _WIDTH // len(rows[0])
     cells = "".join(
         "<hp:tr>"
@@ -90,7 +90,7 @@ def columns(count: int) -> str:
 
 
 def hidden(text: str) -> str:
-    """A comment that is not printed."""
+    """Return a comment, which is not printed."""
     return f"<hp:ctrl><hp:hiddenComment>{_sub_list(paragraph(text))}</hp:hiddenComment></hp:ctrl>"
 
 
@@ -133,7 +133,7 @@ def _header(face: str) -> str:
 
 
 def hwpx(*content: str, face: str = "맑은 고딕", files: dict[str, bytes] | None = None, first: str = "") -> bytes:
-    """A document of paragraphs; `first` is XML of the section's beginning, as its columns."""
+    """Return a document of paragraphs; `first` is XML for the start of the section, such as its columns."""
     files = files or {}
     items = "".join(
         f'<opf:item id="{name.rpartition("/")[2].partition(".")[0]}" href="{name}" media-type="image/png" '
@@ -160,7 +160,7 @@ def _record(tag: int, level: int, content: bytes) -> bytes:
 
 
 def hwp(*paragraphs: str, flags: int = 1) -> bytes:
-    """An HWP 5 file of paragraphs; `flags` are its properties: 1 compressed, 2 a password, 4 for distribution."""
+    """Return an HWP 5 file of paragraphs; `flags` is 1 for compressed, 2 for a password, 4 for distribution."""
     section = b""
     for at, text in enumerate(paragraphs):
         # The first paragraph holds the section's own object, an extended control character of eight units.
@@ -195,9 +195,9 @@ def _deflated(data: bytes) -> bytes:
 
 
 def compound(streams: dict[str, bytes], body: dict[str, bytes]) -> bytes:
-    """A compound file (OLE) of streams, and of a storage `BodyText` of more.
+    """Return a compound file (OLE) of streams and a storage `BodyText` with more streams.
 
-    Streams below 4,096 bytes lie in the mini stream, as the format wants.
+    Streams below 4,096 bytes are in the mini stream, as the format requires.
     """
     end, free, sector, mini = 0xFFFFFFFE, 0xFFFFFFFF, 512, 64
     entries = [(name, data, 2) for name, data in streams.items()]
@@ -238,7 +238,7 @@ def compound(streams: dict[str, bytes], body: dict[str, bytes]) -> bytes:
             + struct.pack("<IQ", start, size)
         )
 
-    # Siblings stand in a chain to the right, in the order of the format: shorter names first.
+    # Siblings form a chain to the right in the order of the format, which has shorter names first.
     order = sorted(range(1, top + 1), key=lambda at: (len(entries[at - 1][0]), entries[at - 1][0].upper()))
     right = dict(zip(order, [*order[1:], free], strict=True))
     right |= {at: at + 1 if at < len(entries) else free for at in range(first_of_body, len(entries) + 1)}

@@ -1,4 +1,4 @@
-"""Forty encoded pages, and what hostile hands make of them: the same mutant for the same number, always."""
+"""Forty encoded pages and their mutants, which are reproducible by number."""
 
 import io
 import struct
@@ -15,14 +15,14 @@ from tests.support.sources.pngs import SIGNATURE, adam7, chunk, chunks, header, 
 
 WIDTH, HEIGHT = 44, 30
 _NUMBERS = (0, 1, 2, 3, 7, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-"""Integers at which parsers go wrong."""
+"""Integers that often break parsers."""
 _HEAD = 220
-"""Bytes at the beginning of a file that say most about it."""
+"""Size of the beginning of a file, where most of its structure is."""
 
 
 @cache
 def seeds() -> dict[str, bytes]:
-    """Forty pages by name: four formats, all modes, turned, interlaced, compressed, of one picture or several."""
+    """Return forty pages by name, which cover the modes, compressions and orientations of four formats."""
     noise = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
     noise[4:12, 6:30] = 255
     rgb = Image.fromarray(noise)
@@ -79,7 +79,10 @@ def seeds() -> dict[str, bytes]:
 
 
 def mutant(number: int) -> tuple[str, bytes]:
-    """The name of a seed and what was made of it. Every seed has its turn; a third keep their PNG checksums right."""
+    """Return the name of a seed and a mutant of it.
+
+    Seeds take turns by number. Half of the mutants that still begin as a PNG get correct checksums.
+    """
     chance = Random(number)
     name = list(seeds())[number % len(seeds())]
     data = seeds()[name]
@@ -125,7 +128,7 @@ def _splice(data: bytes, chance: Random) -> bytes:
 
 
 def _png(data: bytes, chance: Random) -> bytes:
-    """Drop, repeat, rename, swap or empty a chunk; the checksums are right."""
+    """Drop, repeat, rename, swap or shorten a chunk, with correct checksums."""
     found = chunks(data)
     if not found:
         return data
@@ -147,7 +150,7 @@ def _png(data: bytes, chance: Random) -> bytes:
 
 
 def _tiff(data: bytes, chance: Random) -> bytes:
-    """Change tag, type, count or value of an entry of the first directory, or where the next one is."""
+    """Change a field of an entry in the first directory, or the offset of the next directory."""
     if data[:2] not in (b"II", b"MM") or len(data) < 8:
         return data
     order = "<" if data[:2] == b"II" else ">"
@@ -183,7 +186,7 @@ def _jpeg(data: bytes, chance: Random) -> bytes:
 
 
 def _webp(data: bytes, chance: Random) -> bytes:
-    """Drop, repeat, rename or resize a chunk of the RIFF container, whose own length is right."""
+    """Drop, repeat, rename or resize a chunk of the RIFF container, whose own length stays correct."""
     found, at = [], 12
     while at + 8 <= len(data):
         (length,) = struct.unpack_from("<I", data, at + 4)
@@ -216,13 +219,13 @@ _IN_FORMAT: dict[str, tuple[Mutation, ...]] = {
 
 
 def _place(data: bytes, chance: Random) -> int:
-    """Choose a place to change, in the head of the file as often as anywhere."""
+    """Choose a position to change: half of the time in the head of the file, else anywhere."""
     return chance.randrange(max(1, min(len(data), _HEAD) if chance.random() < 0.5 else len(data)))
 
 
 def _encoded(image: Image.Image, format: str, **options: Any) -> bytes:
     file = io.BytesIO()
-    # Saving leaves options of the format on a picture, which the next format stumbles over.
+    # Saving leaves options of the format on an image, which would confuse the next format.
     if "append_images" in options:
         options["append_images"] = [other.copy() for other in options["append_images"]]
     image.copy().save(file, format, **options)

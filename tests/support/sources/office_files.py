@@ -1,4 +1,4 @@
-"""Office files as bytes, of the parts alone that programs need."""
+"""Office files as bytes, with only the parts that programs need."""
 
 import io
 import zipfile
@@ -24,7 +24,7 @@ def archive(parts: dict[str, str | bytes]) -> bytes:
 
 
 def _links(links: Sequence[tuple[str, str]]) -> str:
-    """The links of a part: r1, r2 … with their kinds and targets."""
+    """Return the relationships r1, r2, ... of a part, from their kinds and targets."""
     each = "".join(
         f'<Relationship Id="r{at}" Type="{_LINKS}/{kind}" Target="{to}"/>' for at, (kind, to) in enumerate(links, 1)
     )
@@ -32,7 +32,7 @@ def _links(links: Sequence[tuple[str, str]]) -> str:
 
 
 def _open_xml(main: str, parts: dict[str, tuple[str, str]], links: Sequence[tuple[str, str]] = ()) -> bytes:
-    """`parts` by name with their content types, `main` the first to read, and its `links`."""
+    """Return a package of `parts`, each a content type and XML by name, with the main part and its `links`."""
     types = "".join(f'<Override PartName="/{name}" ContentType="{kind}"/>' for name, (kind, _) in parts.items())
     rels = '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     folder, _, name = main.rpartition("/")
@@ -47,7 +47,7 @@ def _open_xml(main: str, parts: dict[str, tuple[str, str]], links: Sequence[tupl
 
 
 def docx(*texts: str, head: str = "", body: str = "") -> bytes:
-    """A Word file of paragraphs, and further XML of its body; `head` goes before its root."""
+    """Return a Word file of paragraphs and further XML in its body; `head` goes before the root element."""
     lines = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in texts)
     xml = f'{head}<w:document xmlns:w="{_WORD}" xmlns:r="{_LINKS}"><w:body>{lines}{body}</w:body></w:document>'
     return _open_xml(
@@ -56,9 +56,9 @@ def docx(*texts: str, head: str = "", body: str = "") -> bytes:
 
 
 def xlsx(sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequence[int] = ()) -> bytes:
-    """An Excel file; each sheet has a column of texts. The sheet `hidden`, from 0, is not shown.
+    """Return an Excel file whose sheets have one column of texts each.
 
-    The book lists the sheets in an `order` of their numbers.
+    The sheet with the index `hidden` is not shown. `order` has the sheets' numbers, from 1, as the workbook lists them.
     """
     kind = f"{_FORMATS}.spreadsheetml"
     parts, names = {}, []
@@ -78,7 +78,7 @@ def xlsx(sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequ
 
 
 def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
-    """A PowerPoint file of slides with a box of text, shown in an `order` of their numbers."""
+    """Return a PowerPoint file of slides with a text box each, shown in the `order` of their numbers."""
     kind = f"{_FORMATS}.presentationml"
     names = f'xmlns:p="{_SLIDES}" xmlns:a="{_DRAWING}" xmlns:r="{_LINKS}"'
     parts = {}
@@ -102,7 +102,7 @@ def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
 
 
 def open_document(kind: str, *texts: str, manifest: str = "", scripts: str = "") -> bytes:
-    """An ODT, ODS or ODP of paragraphs, cells or slides."""
+    """Return an ODT, ODS or ODP file with a paragraph, cell or slide for each text."""
     spaces = "".join(
         f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{long}:1.0"'
         for name, long in (

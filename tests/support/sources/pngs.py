@@ -17,18 +17,18 @@ def header(width: int, height: int, depth: int = 8, colour: int = 2, interlaced:
 
 
 def rows(pixels: np.ndarray, filter: int = 0) -> bytes:
-    """Scan lines as a PNG has them before compression; 0 is the filter that changes nothing."""
+    """Return the scan lines of a PNG before compression; filter 0 changes nothing."""
     return b"".join(bytes([filter]) + row.tobytes() for row in pixels)
 
 
 def adam7(pixels: np.ndarray) -> bytes:
-    """Scan lines of the seven passes of an interlaced PNG: first row, first column, step of rows, step of columns."""
+    """Return the scan lines of the seven passes of an interlaced PNG."""
     passes = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
     return b"".join(rows(pixels[row::down, column::across]) for row, column, down, across in passes)
 
 
 def chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of every chunk that is whole, whatever its checksum says."""
+    """Return kind and content of every complete chunk, without a look at its checksum."""
     found, at = [], len(SIGNATURE)
     while at + 12 <= len(data):
         (length,) = struct.unpack_from(">I", data, at)
@@ -38,5 +38,5 @@ def chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """The chunks of a PNG as far as they are whole, each with the checksum of what it says now."""
+    """Return the complete chunks of a PNG with correct checksums."""
     return data[: len(SIGNATURE)] + b"".join(chunk(kind, content) for kind, content in chunks(data))

@@ -1,4 +1,4 @@
-"""A folder of documents and the home that it is indexed into, for tests of both kinds of documents."""
+"""A folder of documents, and the home that it is indexed into."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from resources.pages.page import decode
 
 
 class SourceFolder:
-    """PDFs are drawn at 72 dpi: a point is a pixel."""
+    """A folder and its home; PDFs are rendered at 72 dpi by default, where a point is a pixel."""
 
     def __init__(self, place: Path) -> None:
         self.source, self.home = place / "source", place / "home"
@@ -29,7 +29,7 @@ class SourceFolder:
 
     @property
     def made(self) -> list[str]:
-        """The shards that the last indexing made, a line each."""
+        """Return the log lines of the shards that the last indexing made."""
         return [said for line in self.lines if (said := line.rpartition(": ")[2]).endswith("made")]
 
     def rows(self) -> list[SourceRow]:
@@ -44,6 +44,6 @@ class SourceFolder:
         return decode(self.rows()[at].data or b"")
 
     def files(self) -> dict[str, tuple[int, int]]:
-        """Every shard file with its size and when it was written, to the nanosecond, by name."""
+        """Return size and modification time in nanoseconds of every shard file by name."""
         found = sorted((self.home / "rendered").glob("pages-*"))
         return {path.name: (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
