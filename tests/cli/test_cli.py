@@ -1,4 +1,4 @@
-"""The commands of the README, as a newcomer types them."""
+"""The commands of the README as real processes."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def environment_of(home: Path) -> dict[str, str]:
 
 
 def run(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process that has the platform imported; `run_anew` starts from nothing, as a shell does."""
+    """Run a command in a process that has imported the platform; `run_anew` starts a new interpreter."""
     make_dagster_home(home / "dagster")
     return forked.run(command, environment_of(home) | environment)
 

@@ -1,4 +1,4 @@
-"""Errors and Ctrl-C of Dagster's own commands, as real processes: one line each, and an exit code that says so."""
+"""Errors and Ctrl-C in Dagster's own commands: real processes that print one line and exit with an error."""
 
 import subprocess
 import time
@@ -25,7 +25,7 @@ QUIET = {"PYTHONWARNINGS": "ignore"}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with the instance of `make setup`, which prints nothing about itself."""
+    """Return a home with the Dagster settings of `make setup`, which keep Dagster's own messages out."""
     home = tmp_path / "home"
     (home / "dagster").mkdir(parents=True)
     (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
@@ -88,7 +88,7 @@ def test_a_store_that_cannot_be_read_is_one_line(home: Path, url: str, start: st
 
 
 class Guarded(MemoryFileSystem):
-    """An object store that wants other credentials."""
+    """An object store that refuses its credentials."""
 
     protocol = "guarded"
 

@@ -1,4 +1,4 @@
-"""Another corpus is indexed over the tables of the one before: nothing of the old one passes for the new one."""
+"""A new corpus is indexed over the tables of an old one, which must never be used for the new one."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, query
 
 NEW = {"a_1": "지붕의 빗물", "a_2": "마당의 나무", "b_1": "부엌의 그릇", "b_2": "다락의 상자"}
-"""Texts of other pages with the same ids."""
+"""Texts of different pages with the same ids."""
 OTHER = [[(page_id, page_image(at + 50)) for at, page_id in enumerate(NEW) if page_id[0] == doc] for doc in "ab"]
 COMMAND = "kopub run"
 
@@ -37,7 +37,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def platform(first: Path, tmp_path: Path) -> Platform:
-    """The home of one corpus, in which another was indexed just now."""
+    """Return a home with the tables of one corpus in which another was just indexed."""
     home = tmp_path / "home"
     shutil.copytree(first, home)
     platform = Platform(home, {"embedding": HashedEmbedder(), "recognition": Typist(texts=NEW)})
@@ -71,7 +71,7 @@ def test_no_page_of_the_old_corpus_is_found(platform: Platform):
 
 
 def test_tables_made_from_old_parents_are_old_too(platform: Platform):
-    """The pages are of the new corpus, and so are their readings; the vectors are still those of the old texts."""
+    """Pages and readings are of the new corpus, but the vectors are still those of the old texts."""
     platform.make("raw_pages", "layout_regions", "ocr_results")
     with pytest.raises(CannotSearch, match="another corpus"):
         searcher(platform).search("화면 밝기")
@@ -89,7 +89,7 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
 
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
-    """The vectors' input is not in the store any more, and was of the same corpus."""
+    """The table that the vectors were made from is gone, but it was of the same corpus."""
     platform.make(*SEARCHED.split(","))
     table = platform.store.read("ocr_results", "shard_00")
     metadata = platform.store.metadata("ocr_results", "shard_00")
@@ -157,13 +157,13 @@ def test_export_and_publish_refuse_a_mixture(platform: Platform, monkeypatch: py
 
 
 def test_a_table_with_one_old_parent_is_old(platform: Platform):
-    """The readings are of the old layout, although the pages are new."""
+    """The readings are based on the old layout, although the pages are new."""
     platform.make("raw_pages")
     stale = platform.store.metadata("layout_regions", "shard_00")
     table = platform.store.read("layout_regions", "shard_00")
     platform.make("layout_regions")
     platform.store.write("layout_regions", "shard_00", table, stale)
-    # The shard whose parents do not belong together is refused, and its readings stay those of the other corpus.
+    # The shard with inconsistent parents is refused, so its readings stay those of the old corpus.
     assert failure(platform.run("ocr_results", last="shard_01")).startswith("shard_00: layout_regions of shard_00 was")
     is_of_corpus = CorpusCheck(platform.store, sources_of(platform.resources())).look()
     assert [is_of_corpus("ocr_results", shard) for shard in ("shard_00", "shard_01")] == [False, True]

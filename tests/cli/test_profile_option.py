@@ -1,4 +1,4 @@
-"""`--profile`, `kopub profiles`, and what a command says of a card, a package or a Hub before it begins."""
+"""`--profile`, `kopub profiles`, and checks of GPU, packages and Hub before a command begins."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ recognition: {server: {command: [vllm-of-nobody, serve]}}
 
 @pytest.fixture
 def kopub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run a command in this process, in a home of its own."""
+    """Return a function that runs a command in this process, with a home of its own."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KOPUB_PROFILE", raising=False)
 

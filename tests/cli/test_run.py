@@ -1,4 +1,4 @@
-"""`kopub run`: what it makes, what it says, and how it ends."""
+"""`kopub run`: its tables, its output and its exit status."""
 
 import io
 import json
@@ -55,7 +55,7 @@ class Clock:
 
 
 def work(stage: Stage, rows: int, start: float, each: float, shard: str = "a", more: float = 0.0) -> None:
-    """Compute `rows` of a shard from `start` on, each in so many seconds; the first one takes `more`."""
+    """Count `rows` of a shard from `start` on, every `each` seconds; the first takes `more` seconds longer."""
     stage.begin(start)
     stage.planned.setdefault(shard, stage.likely[shard])
     for row in range(1, rows + 1):
@@ -68,7 +68,7 @@ def test_a_forecast_follows_the_pace_of_this_machine() -> None:
     layout, ocr = forecast.stages.values()
     work(layout, 100, 0.0, 0.4)
     layout.ended = 40.0
-    # Four times as slow as elsewhere, so most of that is expected of the other stage too.
+    # Layout was four times slower than expected, so the forecast assumes most of that for the other stage too.
     assert 200 < forecast.remaining(40.0) < 300
     work(ocr, 50, 40.0, 2.0)
     assert forecast.remaining(140.0) == pytest.approx(100, rel=0.2)
@@ -115,7 +115,7 @@ def test_a_stage_that_waits_for_the_next_part_of_a_run_is_not_over() -> None:
     work(stage, 10, 0.0, 1.0)
     stage.ended = 10.0
     assert forecast.remaining(10.0) == pytest.approx(10)
-    # What other stages take in between is not what its rows take.
+    # The time of other stages in between does not count for its rows.
     work(stage, 5, 1000.0, 1.0, "b")
     assert forecast.remaining(1005.0) == pytest.approx(5)
     assert stage.elapsed(1005.0) == 15.0
@@ -123,7 +123,7 @@ def test_a_stage_that_waits_for_the_next_part_of_a_run_is_not_over() -> None:
 
 @pytest.mark.parametrize("slower", [1.0, 1.5, 2.0])
 def test_a_forecast_is_right_after_the_first_tenth_of_a_run(slower: float) -> None:
-    """Also on a machine that is slower than the one whose figures are expected."""
+    """This also holds on a machine slower than the one that the expected times come from."""
     recorded = json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
     end, events, stages = slower * recorded["end"], [], []
     for each in recorded["stages"]:
@@ -305,7 +305,7 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
 
 
 def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
-    """Dagster leads what a step prints into a file; what is shown of the run goes on at the terminal."""
+    """Dagster redirects a step's output into a file, but the progress display must stay at the terminal."""
     write_corpus(tmp_path / "source", [pages("a_1", "a_2")])
     make_dagster_home(tmp_path / "home" / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": "", "TERM": "xterm"}
@@ -321,7 +321,7 @@ def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
     for end in (reader, terminal):
         os.close(end)
     shares = [int(share) for share in re.findall(rb"(\d+)%, about", shown)]
-    # Which shares are drawn depends on the machine's load; they begin before the end, and what is over needs no time.
+    # Which percentages are drawn depends on the machine's load.
     assert shares[0] < shares[-1], shares
     assert any(0 < share < 100 for share in shares), shares
     logs = (tmp_path / "home" / ".dagster" / "storage").rglob("compute_logs/*.out")

@@ -1,4 +1,4 @@
-"""The last lines of `kopub run`, and its exit status: they say what was lost, and what got worse."""
+"""The last lines and the exit status of `kopub run`, which report lost pages and worse scores."""
 
 import io
 import json
@@ -33,7 +33,7 @@ PAGES = (*READ, "corpus_image_embeddings", "corpus_text_embeddings", "ocr_scores
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Two shards of pages whose texts are known, of which nothing was made."""
+    """Return an indexed corpus of two shards with known texts, without any table."""
     home = tmp_path_factory.mktemp("ended") / "home"
     answers = write_pages(home / "answers", COUNT)
     rows = [(f"p_{at}", (answers / f"p_{at}.png").read_bytes()) for at in range(COUNT)]
@@ -48,13 +48,13 @@ def platform(built: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "dagster").mkdir()
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
     platform = built.renewed()
-    # A line of text is doubted in a region as large as a page.
+    # One line of text in a region as large as the page is doubtful.
     platform.engines["gates"] = Gates(max_doubtful_share=1.0)
     return platform
 
 
 def ended(platform: Platform, wanted: Sequence[str] = PAGES, **reads: Any) -> tuple[int, list[str]]:
-    """The exit status of a run by a reader with these fields, and the lines it printed."""
+    """Return the exit status and the printed lines of a run whose reader has these fields."""
     platform.engines["recognition"] = reader(platform, platform.home / "answers", **reads)
     out = io.StringIO()
     status = run_assets(platform.settings, wanted, "", Console(file=out, width=300))
@@ -68,7 +68,7 @@ def test_a_run_in_which_every_page_failed_says_so_and_is_no_success(platform: Pl
     end = lines.index("8 pages: 8 failed")
     assert lines[end + 1] == "- p_0 is failed: ocr_results: asked to fail"
     assert lines[end + 4] == "kopub status lists all 8; kopub run tries the failed ones again"
-    # They are tried again, and what they are made of was there.
+    # The failed pages are retried; the tables above them are current.
     status, lines = ended(platform, READ)
     assert (status, lines[0].partition(":")[0]) == (0, "8 pages in 2 shards by the profile cpu")
     assert not any("every table is current" in line for line in lines)
@@ -96,7 +96,7 @@ def test_reading_that_got_worse_ends_a_run_with_its_numbers(platform: Platform):
     assert status == 3
     assert any(line.startswith("reading: texts cer 0.000 to 0.0") and "(worse)" in line for line in lines)
     assert "worse than the run before: kopub diff shows the pages that changed" in lines
-    # Nothing is computed, and it is still worse.
+    # Nothing is computed, but the scores are still worse.
     assert ended(platform, wrong=2) == (
         3,
         ["nothing to compute; 8 pages: 8 ok; 8 need review; reading or finding got worse; see kopub status"],

@@ -1,4 +1,4 @@
-"""`kopub index`, `kopub run` and `kopub sources` where the home holds another corpus."""
+"""`kopub index`, `kopub run` and `kopub sources` when the home already holds another corpus."""
 
 import json
 import os

@@ -51,7 +51,7 @@ for command in json.loads(sys.argv[1]):
 
 
 def loaded(home: Path, *commands: str) -> list[set[str]]:
-    """The packages that are loaded after each of the commands, which run one after the other in one process."""
+    """Return the packages loaded after each command; the commands run in turn in one process."""
     asked = json.dumps([command.split() for command in commands])
     process = subprocess.run(
         [sys.executable, "-c", LISTS, asked],
@@ -112,7 +112,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, name: str, value: str, line: str)
 
 @pytest.mark.services
 def test_every_command_that_prints_a_table_prints_json(tmp_path: Path):
-    """The keys are those of docs/json.md."""
+    """The keys are those that docs/json.md lists."""
     home = made(tmp_path).home
     documented = {
         line.split("|")[1].strip().strip("`"): re.findall(r"`([a-z_]+)`", line.split("|")[2])

@@ -1,4 +1,4 @@
-"""Commands cut no header, name or number at terminals of 80 and 120 columns."""
+"""Commands truncate no header, name or number at terminals of 80 and 120 columns."""
 
 import io
 import os
@@ -39,7 +39,7 @@ _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-HJKhl]")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables of three pages, of which one is quarantined and one doubtful, and those that they replaced."""
+    """Return a home with two versions of tables of three pages, one quarantined and one doubtful."""
     home = tmp_path_factory.mktemp("home")
     (first, last) = pages(*PAGES[:2])
     queries = [query("q1", "밝기는 어떻게 조절하나요?", PAGES[0])]
@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def printed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return what a command prints at a terminal of so many columns, without colours and progress."""
+    """Return a function that runs a command and returns its output without colours and progress."""
     monkeypatch.setenv("KOPUB_HOME", str(home))
     monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
@@ -73,7 +73,7 @@ def printed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def words(shown: str) -> Counter[str]:
-    """Words as they are read, whatever line they are on; a list has commas between its values."""
+    """Return the words of an output, whatever line they are on, without the commas of lists."""
     return Counter(word.rstrip(",") for word in shown.split())
 
 
@@ -82,7 +82,7 @@ def assert_whole(narrow: str, wide: str, columns: int) -> None:
     assert not missing, f"cut or broken: {missing}\n{narrow}"
     assert narrow.count(ELLIPSIS) == wide.count(ELLIPSIS)
     for line in narrow.splitlines():
-        # A path that is longer than the terminal stays in one piece.
+        # A path that is longer than the terminal is not broken.
         is_long = any(cell_len(word) > columns - 10 for word in line.split())
         assert cell_len(line) <= columns or is_long, f"broken inside a word by the terminal: {line}"
 
@@ -169,7 +169,7 @@ def test_korean_without_blanks_is_broken_between_its_characters_and_a_path_is_no
 
 
 def spoken(line: str) -> str:
-    """Return what `say` prints at a terminal of 20 columns."""
+    """Return the output of `say` at a terminal of 20 columns."""
     out = Console(file=io.StringIO(), width=20, force_terminal=True)
     say(out, line)
     return out.file.getvalue()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Every option and setting that takes a path of this machine refuses a URL in one line."""
+"""Every option and setting that takes a local path refuses a URL in one line."""
 
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def test_the_package_reads_files_of_this_machine(tmp_path: Path):
 
 @pytest.mark.parametrize("command", [["run", "--home", ""], ["export", "--markdown", ""], ["verify", " "]])
 def test_an_option_that_takes_a_path_and_gets_none(command: list[str]) -> None:
-    # A script's unset variable would make the current folder a home, or fill it with an export.
+    # Otherwise an unset variable in a script would make the current folder a home, or fill it with an export.
     done = CliRunner().invoke(app, command)
     assert (type(done.exception), str(done.exception)) == (ConfigError, "a path is empty: name a folder or a file")
 

@@ -1,4 +1,4 @@
-"""docs/package.ipynb: it runs over pages of the samples, and shows no output that a run did not make."""
+"""docs/package.ipynb runs over pages of the samples, and is kept without outputs."""
 
 import warnings
 from pathlib import Path
@@ -17,7 +17,7 @@ _PAGES = 2
 def test_the_notebook_runs_over_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     home = sample_home(tmp_path / "home", _PAGES, "corpus_image_embeddings", "corpus_text_embeddings")
     with warnings.catch_warnings():
-        # Of the event loops of the libraries that talk to a kernel.
+        # The libraries that talk to a kernel warn about their event loops.
         warnings.simplefilter("ignore")
         from nbclient import NotebookClient
     monkeypatch.setenv("KOPUB_HOME", str(home))

@@ -1,4 +1,4 @@
-"""`kopub.open`: what a home and a release of it give, that both are the same, and what is said of what cannot be."""
+"""`kopub.open` of a home and of its release, which give the same, and its errors."""
 
 import copy
 import pickle
@@ -28,7 +28,7 @@ BOTH = ("store", "release")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    """Two shards of two documents; one page has no picture that can be decoded, and one has lost its regions."""
+    """Return two shards of three documents; one page has an undecodable image, one a failed layout."""
     home = tmp_path_factory.mktemp("package")
     platform = Platform.of(home, [pages("a_1", "b_2", "a_2"), [*pages("b_1", "c_1"), ("b_3", b"no picture")]], [])
     platform.engines = {

@@ -1,4 +1,4 @@
-"""`kopub.read` and `kopub read`: a file at once, as the assets would have read it, and nothing left behind."""
+"""`kopub.read` and `kopub read`, which read a file as the assets do and leave nothing behind."""
 
 import gc
 import json
@@ -34,7 +34,7 @@ from tests.support.sources.pdf_files import text_pdf, written
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, empty."""
+    """Return an empty folder, which is that for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     get_temp_dir()  # of all processes that this one starts, for as long as it lives
@@ -86,7 +86,7 @@ def test_what_was_made_goes_with_the_result(picture: Path, temporary: Path):
 
 @pytest.mark.services
 def test_a_script_without_a_guard_reads_a_pdf(tmp_path: Path):
-    """Processes that draw its pages must not run the script again."""
+    """The processes that render pages must not run the script again."""
     images = [sheet(text).image for text in ("First", "Second")]
     images[0].save(tmp_path / "two.pdf", save_all=True, append_images=images[1:], resolution=150)
     script = tmp_path / "script.py"
@@ -116,7 +116,7 @@ def test_the_command_prints_markdown_or_json(picture: Path, tmp_path: Path):
 
 
 def letters(folder: Path, count: int) -> Path:
-    """A PDF of letters with a running head, a paragraph that goes on over the page, and page numbers."""
+    """Write a PDF with a running head, a paragraph that continues across pages, and page numbers."""
     sheets = []
     for number in range(1, count + 1):
         lines = [(60.0, 800.0, "Letters of a reader"), (290.0, 40.0, str(number))]
@@ -222,7 +222,7 @@ def test_what_is_attached_to_a_pdf_is_named(tmp_path: Path, environment: dict[st
 
 @pytest.mark.slow
 def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path: Path, environment: dict[str, str]):
-    """Dust is nothing; a lamp that was off, grain all over and stains are for a person to see."""
+    """Dust makes a page blank; darkness, grain and stains make it doubtful, for a person to check."""
     rng = np.random.default_rng(0)
     paper = np.full((1169, 827), 250, np.uint8)
     dust, stains = paper.copy(), paper.copy()

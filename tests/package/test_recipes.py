@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md: each finds a passage of the samples with its page and box, by the real library."""
+"""Each recipe of docs/recipes.md finds a passage with its page and box, with the real library."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""`Corpus.search`: the pages that `kopub search` finds, of a home and of a release without its store."""
+"""`Corpus.search` finds the same as `kopub search`, in a home and in a release without its store."""
 
 from pathlib import Path
 
