@@ -21,9 +21,9 @@ from resources.store.faults import require_reachable
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """Return the assets and resources of the profile.
+    """Return the assets, resources and sensors of the profile.
 
-    For a mistake that a person can correct, it raises an error that Dagster shows as one line, without a stack.
+    Raises an error that Dagster shows as one line, without a stack, for a mistake that a person can correct.
     """
     try:
         return _loaded(load_settings())
@@ -31,7 +31,7 @@ def definitions() -> dg.Definitions:
         line = visible(str(error))
         if execution.at_terminal():
             raise click.ClickException(line) from None
-        # Dagster would show the stack, too; hiding it is safe, because this process only loads these definitions.
+        # Dagster would also show the stack; hiding it is safe, because this process only loads these definitions.
         sys.tracebacklimit = 0
         raise KopubError(line) from None
 
@@ -40,7 +40,7 @@ def definitions() -> dg.Definitions:
 def _loaded(settings: Settings) -> dg.Definitions:
     """Return the definitions, which are made once per process.
 
-    Dagster's commands load them six times or more; a changed profile starts another process.
+    Dagster's commands load them six times or more, and a changed profile starts another process.
     """
     if execution.at_terminal():
         require_reachable(settings.store.url)
@@ -52,7 +52,7 @@ def _loaded(settings: Settings) -> dg.Definitions:
 
 
 def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
-    """Return the assets, resources and nightly sensor of a platform.
+    """Return the assets, resources and sensors of a platform.
 
     Raises `ConfigError` and `SourceError`, one line each.
     """
@@ -70,7 +70,7 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
 def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of `graph` and the scores, partitioned by shard.
 
-    The shards are those of the corpus in `settings`. An asset that the profile turns off is shown, but cannot be made.
+    The shards are those of the corpus in `settings`. Assets that the profile turns off are shown, but cannot be made.
     There are reading scores if pages have known answers, and benchmark scores if the gates name benchmarks. Raises
     `ConfigError` and `SourceError`, with a one-line message, for what cannot be loaded.
     """

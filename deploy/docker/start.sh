@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gives an empty volume of Dagster its settings and databases, then becomes the command: `start.sh COMMAND...`.
-# A home that is not to be written, as that of a pod of Kubernetes, has what it needs.
+# Puts settings and databases into an empty Dagster home, then executes the command: `start.sh COMMAND...`.
+# A home that is not writable, such as that of a Kubernetes pod, already has what it needs.
 set -eu
 [ -w "$DAGSTER_HOME" ] || exec "$@"
 settings=$(dirname "$0")/../local

@@ -1,4 +1,4 @@
-"""Make the databases of Dagster's home: `DAGSTER_HOME=FOLDER python deploy/local/instance.py`."""
+"""Make the databases of a Dagster home: `DAGSTER_HOME=FOLDER python deploy/local/instance.py`."""
 
 import os
 import sys
