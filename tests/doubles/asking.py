@@ -1,4 +1,4 @@
-"""A handler of client processes that requests words; they import this module, so it imports little."""
+"""A handler that requests words; client processes import this module, so it imports little."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ async def ask(client: Client, text: str = "x", flow: str = "page") -> str:
 
 
 class Asking:
-    """A handler whose job is a list of words to ask for; `kill` names a word that kills its process."""
+    """A handler whose jobs are lists of words, of which `kill` kills its process."""
 
     def __init__(self, kill: str = "", marker: str = os.devnull) -> None:
         self._kill, self._marker = kill, marker

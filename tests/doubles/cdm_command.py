@@ -1,4 +1,4 @@
-"""A double of the CDM command that knows the scores of three examples and gives equal formulas 1.
+"""A double of the CDM command, which knows three examples and recognizes equal formulas.
 
     python -m tests.doubles.cdm_command [zeros | silent | broken]
 

@@ -68,7 +68,7 @@ class OneRegionLayout(LayoutDetector):
 
 
 class SlowReader(Recognizer):
-    """Reads the id of a page in its regions after `seconds`, and notes the page in the diary.
+    """Reads a page's id in its regions after `seconds`, and notes it in the diary.
 
     It reads the text in `says` for the pages there. The last region of the page `lose` cannot be read.
     """

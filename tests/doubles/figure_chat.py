@@ -33,10 +33,7 @@ PROSE = "전력 사용량을 보여 주는 막대그래프입니다. 해마다 �
 
 
 def chat(*answers: tuple[str, str]) -> HttpDouble:
-    """Return a server that answers requests about one figure with `answers` in turn, repeating the last.
-
-    Each answer is (text, finish reason).
-    """
+    """Return a server giving each figure `answers` (text, finish reason) in turn, repeating the last."""
     turns: dict[bytes, int] = {}
 
     async def reply(asked: SentRequest) -> web.StreamResponse:

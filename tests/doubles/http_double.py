@@ -61,7 +61,7 @@ async def echo(asked: SentRequest) -> web.StreamResponse:
 
 @dataclass
 class HttpDouble:
-    """A server that answers with `reply`, and requests without an image (a client's probe) with `probe`."""
+    """A server that answers with `reply`, or with `probe` to requests without an image."""
 
     reply: Reply = echo
     probe: Reply = echo
@@ -100,7 +100,7 @@ class HttpDouble:
         self._dying = self._loop.create_task(self._die())
 
     def die_and_come_back(self) -> None:
-        """Die as in `die_soon`, and listen again at the same address, like a server that its owner restarts."""
+        """Die soon, and listen again at the same address, like a restarted server."""
 
         async def again() -> None:
             await self._die()

@@ -16,7 +16,7 @@ class NVMLError(Exception):
 
 @dataclass
 class CardDouble:
-    """A card: percent of time its cores and memory were busy, bytes in use, millijoules used, and UUID.
+    """A card: percent of time that cores and memory are busy, bytes and millijoules used.
 
     A card whose `millijoules` are None does not support energy readings.
     """

@@ -1,4 +1,4 @@
-"""A double of PaddleOCR-VL that reads drawn lines, with the size limits of the real model.
+"""A double of PaddleOCR-VL that reads drawn lines within the real model's size limits.
 
 A line is a number drawn as strokes. The double decodes the image that was sent: it misreads lines lower than `SMALLEST`
 pixels, and counts the tokens of an image outside the model's size limits as the model's preprocessor would. Answers are
@@ -30,7 +30,7 @@ UNREADABLE = "흐림"
 
 
 def drawn_lines(numbers: Sequence[int], width: int, height: int, pitch: int) -> np.ndarray:
-    """Return a grey image, (pitch * lines, width), of lines `height` pixels high, each a number below 256."""
+    """Return numbers below 256 as drawn lines, (pitch * lines, width) grey, `height` pixels each."""
     image = np.full((pitch * len(numbers), width), 255, np.uint8)
     cell = width / _CELLS
     for line, number in enumerate(numbers):
@@ -86,7 +86,7 @@ def image_tokens(width: int, height: int) -> int:
 
 
 def table_of(lines: Sequence[str]) -> str:
-    """Return the lines as an OTSL table with a number, an empty cell and a unit in each row."""
+    """Return the lines as an OTSL table of number, empty cell and unit."""
     return "".join(f"<fcel>{line}<ecel><fcel>원<nl>" for line in lines)
 
 
@@ -112,7 +112,7 @@ def well(asked: SentRequest, lines: Sequence[str]) -> str:
 
 @dataclass
 class PaddleReader:
-    """A `Reply` of the `HttpDouble` whose answers `says` makes; `sizes` lists the sizes of received images."""
+    """A `Reply` whose answers `says` makes; `sizes` lists the sizes of received images."""
 
     says: Says = well
     sizes: list[tuple[int, int]] = field(default_factory=list)

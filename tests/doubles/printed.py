@@ -1,4 +1,4 @@
-"""Engine doubles that find and read on each page the regions that a test gives it."""
+"""Engine doubles that find and read the regions that a test gives each page."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence

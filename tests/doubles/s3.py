@@ -1,4 +1,4 @@
-"""An S3 server on a thread: moto behind a WSGI application that counts requests and makes faults."""
+"""An S3 server on a thread: moto with a request count and faults on demand."""
 
 import io
 import socket
@@ -21,7 +21,7 @@ Fault = Callable[[str, str], int | None]
 
 @dataclass
 class S3Double:
-    """The server; `before` makes faults instead of requests, `after` instead of the answers to executed requests.
+    """The server; `before` makes faults before a request is executed, `after` instead of its answer.
 
     It executes one request at a time.
     """
@@ -73,7 +73,7 @@ class S3Double:
         query = environ.get("QUERY_STRING")
         self.asked.append((method, f"{path}?{query}" if query else path))
         length, status = int(environ.get("CONTENT_LENGTH") or 0), self.before(method, path)
-        # Read the body here, because moto only reads the announced length of a stream.
+        # Like moto, read no more of the stream than the announced length.
         body = environ["wsgi.input"].read(length // 2 if status == CUT_WITHIN else length)
         if status is not None:
             return _faulty(status, environ, start)

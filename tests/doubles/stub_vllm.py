@@ -107,7 +107,6 @@ class StubHandler(BaseHTTPRequestHandler):
 
 
 def answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a working server."""
     if path == "/v1/embeddings":
         width = int(os.environ.get("STUB_WIDTH", "4"))
         vector = base64.b64encode(struct.pack(f"<{width}f", *[1.0] * width)).decode()

@@ -19,7 +19,7 @@ from resources.states import State
 
 
 class TwoColumns(LayoutDetector):
-    """Finds two regions on each page, or none if `empty`; its reference finds them `moved` pixels away."""
+    """Finds two regions per page, or none if `empty`; the reference's are `moved` pixels away."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.two_columns", {1: "a double"})
 
@@ -68,10 +68,7 @@ class KnownReader(Recognizer):
 
 
 class ComparedEmbedder(Embedder):
-    """Returns lexical vectors of texts, and of pages by their ids.
-
-    Those of the reference are rotated by `turn`; `flat` vectors are all equal, and `spoil`ed ones NaN.
-    """
+    """Returns lexical vectors; the reference's are rotated by `turn`, `flat` ones are all equal."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("embedding.compared", {1: "a double"})
     queries_match: ClassVar[frozenset[str]] = frozenset({"text"})

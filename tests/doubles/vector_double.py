@@ -27,7 +27,7 @@ MOST_TOKENS = 1800
 
 @dataclass
 class Request:
-    """A request for a vector: the tokens of a text, or an image with its instruction."""
+    """A request for a vector of a text's tokens, or of an image with instruction."""
 
     number: int
     body: dict[str, Any]

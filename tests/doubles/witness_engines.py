@@ -1,4 +1,4 @@
-"""Engines whose results identify their input bytes, so a row made from other bytes is noticed."""
+"""Engines whose results identify their input bytes, so rows of other bytes are noticed."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ def sha256(data: bytes | memoryview | str) -> str:
 
 
 def witnessed_box(revision: str, digest: str) -> tuple[float, float, float, float]:
-    """Return the first box of the page whose bytes have this SHA-256, one of two for each revision."""
+    """Return the first box of the page with this SHA-256, one of two possible ones."""
     return (0.0, 0.0, 4.0 + 4 * (int(sha256(revision + digest), 16) % 2), 8.0)
 
 
@@ -40,7 +40,7 @@ def witnessed_vector(revision: str, said: str, dim: int) -> np.ndarray:
 
 
 class WitnessLayout(LayoutDetector):
-    """Finds two regions, the box of the first depending on the bytes; the page `fail_on` fails."""
+    """Finds two regions, of which the first depends on the bytes; `fail_on` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"fail_on", "die_on"})
@@ -67,7 +67,7 @@ class WitnessLayout(LayoutDetector):
 
 
 class WitnessReader(Recognizer):
-    """Reads text that contains the hash of the bytes and the box; the last region of the page `lose` fails."""
+    """Reads the hash of the bytes and the box; the last region of `lose` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})

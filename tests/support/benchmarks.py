@@ -1,4 +1,4 @@
-"""A benchmark of a few drawn pages with texts, and a platform whose reader knows them."""
+"""A benchmark of drawn pages with texts, and a platform whose reader knows them."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ TEXT = "가나다라마바사아자차카타파하 12,345원 ABCDEFGHIJ"
 
 
 def write_pages(folder: Path, count: int) -> Path:
-    """Write `count` page images p_0.png, p_1.png, ... and their texts, each a document of its own."""
+    """Write page images p_0.png, p_1.png, ... and their texts, each its own document."""
     folder.mkdir(parents=True, exist_ok=True)
     for at in range(count):
         (folder / f"p_{at}.png").write_bytes(page_image(at))
@@ -22,7 +22,7 @@ def write_pages(folder: Path, count: int) -> Path:
 
 
 def reader(platform: Platform, answers: Path, **fields: Any) -> KnowingReader:
-    """Return a reader that knows these answers and writes what it reads to the platform's diary."""
+    """Return a reader that knows these answers and notes pages in the platform's diary."""
     diary = str(platform.home / "recognition.diary")
     return KnowingReader(answers=str(answers), diary=diary, **fields)
 

@@ -7,7 +7,6 @@ from resources.pages.page import Page
 
 
 def drawing(seed: int, height: int = 900, width: int = 640) -> np.ndarray:
-    """Return a tinted page of coloured blocks."""
     rng = np.random.default_rng(seed)
     tint = rng.integers(120, 256, (16, 12, 3)).astype(np.uint8)
     page = cv2.resize(tint, (width, height), interpolation=cv2.INTER_LINEAR)

@@ -3,8 +3,8 @@
     KOPUB_GLM_OCR_ENCODER=1 VLLM_ENABLE_V1_MULTIPROCESSING=0 \\
         python -m tests.support.encoder_equality FOLDER [LOAD_FORMAT]
 
-Prints as JSON: the class in use, the norm of the difference relative to that of vLLM's result, whether image
-embeddings are put in the same places, and the milliseconds that each needs for one pass over the `MANY` images.
+Prints as JSON: the module of the encoder in use, the norm of vLLM's result and that of the difference relative to it,
+whether image embeddings are put in the same places, and the milliseconds of one pass of each over the `MANY` images.
 """
 
 import json
@@ -103,7 +103,7 @@ def same_embeddings(model: Any, width: int) -> bool:
 
 
 def milliseconds(encode: Encode) -> float:
-    """Return the fastest of `ROUNDS` passes on a GPU; both encoders' times include making the random pixels."""
+    """Return the fastest of `ROUNDS` passes on a GPU, including the making of random pixels."""
     import torch
 
     spent = []

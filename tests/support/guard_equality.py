@@ -25,7 +25,7 @@ TAKEN: tuple[dict[str, Any] | None, ...] = (None, {"window_size": 0}, {"ngram_si
 
 
 def compared() -> dict[str, Any]:
-    """Return the number of differing steps and of banned tokens, and how each guard validates parameters."""
+    """Return the counts of differing steps and banned tokens, and both guards' validation errors."""
     draw = Random(0)
     theirs, ours = (kind(None, torch.device("cpu"), False) for kind in (NGramPerReqLogitsProcessor, NGramGuard))  # type: ignore[arg-type]
     batch: list[list[int]] = []
@@ -49,7 +49,7 @@ def compared() -> dict[str, Any]:
 
 
 def _changed(draw: Random, batch: list[list[int]]) -> BatchUpdate | None:
-    """Return a random change of the batch as vLLM makes it (requests leave, join or swap rows), or None."""
+    """Return a random change as vLLM makes it (requests leave, join or swap), or None."""
     removed, added, moved = [], [], []
     if len(batch) == MOST and draw.random() < 0.2:
         gone, last = draw.randrange(MOST), MOST - 1

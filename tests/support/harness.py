@@ -123,7 +123,7 @@ class Platform:
         )
 
     def make(self, *assets: str) -> None:
-        """Make tables of all shards in the assets' own loop, without a Dagster run, in half the time."""
+        """Make tables of all shards without a Dagster run, in half the time."""
         declared = self.graph.on(self.resources()).declared(self.resources())
         shards = tuple(next(iter(declared.values())).corpus.manifest.keys)
         made_by = str(uuid4())
@@ -167,7 +167,7 @@ class Prepared:
 
 
 def _copy(instance: dg.DagsterInstance) -> dg.DagsterInstance:
-    """Return an in-memory copy of an instance; no public API copies runs and events as fast."""
+    """Return an in-memory copy of an instance; no public API is as fast."""
     copy = dg.DagsterInstance.ephemeral()
     for source, target in (
         (instance.run_storage, copy.run_storage),
@@ -216,6 +216,6 @@ def _silent(line: str) -> None:
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
-    """Return the error messages of the failed steps of a run, one line for each shard."""
+    """Return the error messages of a run's failed steps, one line for each shard."""
     errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
     return "\n".join(error.message.partition(": ")[2].strip() for error in errors if error)

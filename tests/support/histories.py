@@ -66,7 +66,7 @@ def encoded(page_id: str, variant: int) -> bytes:
 def killed_after(writes: int) -> Iterator[None]:
     """Let the process die in the next change of the store after `writes` of them.
 
-    A process that dies while it clears a journal leaves it half cleared.
+    It changes nothing from then on. If it dies while it clears a journal, that stays half cleared.
     """
     left = [writes]
 
@@ -97,7 +97,7 @@ def killed_after(writes: int) -> Iterator[None]:
 
 @contextmanager
 def memory_is_short(left: int) -> Iterator[None]:
-    """Raise `MemoryError` from the look at any page after the first `left`."""
+    """Raise `MemoryError` when a page is examined, except for the first `left`."""
     looks = iter([True] * left)
     look = page_images._refuse_several
 
@@ -112,7 +112,7 @@ def memory_is_short(left: int) -> Iterator[None]:
 
 @dataclass
 class CorpusHistory:
-    """A platform with witness engines, and the rows of all its tables so far by content hash."""
+    """A platform with witness engines, and the rows of all its tables so far."""
 
     home: Path
     corpus: Corpus = field(default_factory=list)
@@ -164,7 +164,7 @@ class CorpusHistory:
         index(str(self.source), self.home)
 
     def index_as(self, other: "CorpusHistory") -> None:
-        """Copy the index of another home with the same files, because shard keys depend on the indexing history."""
+        """Copy another home's index of the same files, because shard keys depend on history."""
         for name in ("shards.json", "queries.parquet"):
             shutil.copy(other.home / name, self.home / name)
 
@@ -215,12 +215,11 @@ class CorpusHistory:
             log.add(Correction(page_id, "shard_00", Action.UNDO, "Lee", after=done[-1].id))
 
     def correct_as(self, other: "CorpusHistory") -> None:
-        """Copy the corrections of another home."""
         if (corrections := other.home / "store" / ".corrections").exists():
             shutil.copytree(corrections, self.home / "store" / ".corrections")
 
     def flip_bit(self, table: int, place: float, bit: int) -> None:
-        """Flip a bit of one of the existing tables, at a relative position from 0 to 1."""
+        """Flip a bit of an existing table, at a relative position from 0 to 1."""
         tables = sorted((self.home / "store").glob("[a-z]*/*.parquet"))
         if tables:
             path = tables[table % len(tables)]
@@ -230,7 +229,7 @@ class CorpusHistory:
             self.flipped.add((path.parent.name, path.stem))
 
     def materialize(self, assets: Sequence[str] = TABLES, retry_partial: bool = False) -> dict[str, int]:
-        """Make the assets of all shards in graph order, and return the number of computed rows by asset.
+        """Make the assets of all shards, and return the number of computed rows by asset.
 
         A shard that fails does not stop the others, as in a Dagster run over a range of shards.
         """
@@ -257,7 +256,7 @@ class CorpusHistory:
         return sum(made.metadata["computed"] for made in finished.values())
 
     def assert_sound(self) -> None:
-        """Assert that every row of every table was made from the page bytes that its parent tables record."""
+        """Assert that all rows were made from the page bytes that their parent tables record."""
         store = self.store
         for asset in TABLES:
             for shard in store.published(asset):
@@ -280,7 +279,7 @@ class CorpusHistory:
             self.made[asset, shard, footer.content] = rows
 
     def _sound(self, asset: str, shard: str, parents: Mapping[str, Rows]) -> Rows:
-        """Return the rows of a table by id, after asserting that each follows from its parents' rows."""
+        """Return a table's rows by id, after asserting that they follow from its parents."""
         store = self.store
         table, key = store.read(asset, shard).to_pylist(), GRAPH.by_name[asset].table.key
         rows = {row[key]: row for row in table}
@@ -296,7 +295,7 @@ class CorpusHistory:
         return rows
 
     def _told(self, asset: str, row: Row, above: Mapping[str, Row], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return what a row records about the bytes it was made from, and what it should record."""
+        """Return what a row records about its source bytes, and what it should record."""
         if asset == "raw_pages":
             return self._told_of_page(row)
         if asset == "parsed_texts" and row["page_id"] in self.corrected:

@@ -37,12 +37,12 @@ NO_CHROMIUM = "Chromium is not installed: apt-get install chromium fonts-noto-cj
 
 
 def imported(module: str) -> Any:
-    """Return the module, or skip the test or the whole file where it is not installed."""
+    """Return the module, or skip the test or whole file where it is missing."""
     return pytest.importorskip(module, reason=_reason(module))
 
 
 def needs(*modules: str) -> pytest.MarkDecorator:
-    """Return a mark that skips the test where a module is not installed; nothing is imported."""
+    """Return a mark that skips the test where a module is missing, importing none."""
     missing = [module for module in modules if find_spec(module) is None]
     return pytest.mark.skipif(bool(missing), reason="; ".join(map(_reason, missing)))
 

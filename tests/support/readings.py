@@ -20,7 +20,7 @@ def region(
 
 
 def reading(*regions: RegionRecord, text: str | None = None, markdown: str | None = None) -> SampleReading:
-    """Return a fully read page; text and markdown default to the joined contents of its regions."""
+    """Return a fully read page; text and markdown default to its regions' joined contents."""
     joined = "\n\n".join(each.content or "" for each in regions)
     return SampleReading(
         State.OK, None, joined if markdown is None else markdown, joined if text is None else text, regions

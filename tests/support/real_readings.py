@@ -1,4 +1,4 @@
-"""Real pages with regions of every kind, and what must hold for any reading of them."""
+"""Real pages with regions of every kind, and invariants of all their readings."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def sample_work(count: int) -> Work:
 
 
 def _regions(page: Page) -> list[Region]:
-    """Return six strips of the page as text, table and formula, and the first again as an image."""
+    """Return six strips as text, table and formula regions, and one as an image."""
     height, width = page.image.shape[:2]
     boxes = [(200.5, 300.2 + 250 * row, 1000.7, 520.9 + 250 * row) for row in range(6)]
     tasks = [*[Task.TEXT] * 4, Task.TABLE, Task.FORMULA, Task.SKIP]
@@ -39,10 +39,7 @@ def _regions(page: Page) -> list[Region]:
 
 
 def assert_whole(work: Work, readings: Sequence[PageReading]) -> list[RegionText]:
-    """Return the texts of all regions, after asserting that the readings are complete.
-
-    Each page is read once, each region has a state, and each failure has a reason.
-    """
+    """Assert that the readings are complete, and return the texts of all regions."""
     assert Counter(reading.page_id for reading in readings) == Counter(page.page_id for page, _ in work)
     for reading in readings:
         assert [text.index for text in reading.regions] == list(range(7))

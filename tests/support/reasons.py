@@ -1,4 +1,4 @@
-"""The reasons for the state of a page, region or figure, collected from the source code."""
+"""The reasons for states of pages, regions and figures, collected from the source code."""
 
 import ast
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _RUN_ENDS = frozenset({"worker_process.py", "indexing.py", "reference.py"})
 
 
 def reasons() -> dict[str, str]:
-    """Return the source position of every reason, in which each interpolated value is a 7."""
+    """Return the source position of every reason, with 7 for interpolated values."""
     files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
     return {
         text: f"{path.relative_to(ROOT)}:{expression.lineno}"
@@ -42,7 +42,7 @@ def reasons() -> dict[str, str]:
 
 
 def doubts() -> dict[str, str]:
-    """Return the source position of every reason to doubt a text, in which each interpolated value is a 7."""
+    """Return the source position of every reason to doubt a text, with 7 for values."""
     return {
         f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
         for path in sorted((ROOT / "resources/texts").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Small tables as the assets leave them, with every hard case of a release, and releases of them."""
+"""Small tables with every hard case of a release, and releases of them."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ def unit(position: int, dim: int = DIM) -> list[np.float16]:
 
 
 def page_tables(shard: int, pages: int = 3, dim: int = DIM, license: str | None = "CC-BY-SA-4.0") -> ReleaseInput:
-    """Return a shard of pages with an image and a text each, whose last page cannot be decoded."""
+    """Return a shard of pages with images and texts, whose last page cannot be decoded."""
     ids = [f"doc{shard}_{n}" for n in range(1, pages + 1)]
     lost = ids[-1]
     ended = {
@@ -166,7 +166,7 @@ class ReleasedCorpus:
         return {path: hashlib.sha256(content).hexdigest() for path, content in contents(self.folder).items()}
 
     def put(self, *tables: ReleaseInput) -> None:
-        """Release the tables as the first shards, and write retrieval scores without a query that counts."""
+        """Release the tables as the first shards, and write empty retrieval scores."""
         contents = {shard: {"parsed_texts": f"texts of {shard}"} for shard in self.shards}
         for shard, made in zip(self.shards, tables, strict=False):
             files = LocalRelease(folder=str(self.folder)).publish(shard, made)

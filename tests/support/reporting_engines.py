@@ -42,7 +42,7 @@ def recognizer_reports(folder: Path) -> dict[str, WorkerReport]:
 
 
 def embedder_reports(folder: Path) -> dict[str, WorkerReport]:
-    """Start a client process for each kind of job, as the embedder does, and have it prepare one."""
+    """Start a client process for each kind of job, and have it prepare one."""
     qwen_tokenizer().save(str(folder / "tokenizer.json"))
     server = VLLMServer(**_server(folder), runner="pooling", max_image_tokens=1800)
     embedder = _Embedder(server=server, processes=2)

@@ -1,4 +1,4 @@
-"""A home with the first pages of the samples, read by the engines of the cpu profile."""
+"""A home with pages of the samples, read by the engines of the cpu profile."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "emb
 
 
 def sample_home(home: Path, pages: int, *more: str) -> Path:
-    """Make the tables of the first `pages` samples up to their texts, and those of `more` assets."""
+    """Make the tables of the first `pages` samples up to texts, and of `more` assets."""
     content = [(page.page_id, bytes(page.data)) for page in read_samples().pages[:pages]]
     platform = Platform.of(home, [content], [])
     platform.engines = dict(Settings.of(home, CPU, "cpu").engines)

@@ -1,4 +1,4 @@
-"""Visits of the reading room with a real browser, whose console messages and requests are recorded."""
+"""Visits of the reading room with a real browser, which record messages and requests."""
 
 import os
 import shutil
@@ -67,7 +67,7 @@ class Visit:
         return self.page.locator(selector).first.inner_text()
 
     def tab_to(self, name: str) -> None:
-        """Press Tab until the focus is on an element whose text or label begins with `name`."""
+        """Press Tab until the text or label of the focused element begins with `name`."""
         for _ in range(_MOST_TABS):
             self.page.keyboard.press("Tab")
             if self.page.evaluate(_FOCUSED).startswith(name):

@@ -1,4 +1,4 @@
-"""A double of the Hub with one model at one commit, for the real client, with faults on demand."""
+"""A double of the Hub with one model at one commit and faults on demand."""
 
 import hashlib
 import json

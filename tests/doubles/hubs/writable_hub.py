@@ -1,7 +1,8 @@
-"""A double of the Hub with one writable dataset, for the real client, with faults on demand.
+"""A double of the Hub with one writable dataset and faults on demand.
 
-Like the real one, it stores large files by their SHA-256, a linear history of commits, and tags. Large file storage
-refuses content that does not have the announced hash, and a commit refuses files that were never stored.
+It serves the real `huggingface_hub` client. Like the real Hub, it stores large files by their SHA-256, a linear history
+of commits, and tags. Large file storage refuses content that does not have the announced hash, and a commit refuses
+files that were never stored.
 """
 
 import asyncio
@@ -42,8 +43,6 @@ class Fault:
 
 @dataclass
 class File:
-    """A file of a commit."""
-
     content: bytes
     is_large: bool
 

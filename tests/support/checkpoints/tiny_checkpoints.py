@@ -61,7 +61,7 @@ def tiny_pp_doclayout(seed: int = 0, gain: float = 1.3, steady: bool = False) ->
 def lively(
     network: "PPDocLayoutV3ForObjectDetection", seed: int = 0, gain: float = 1.3, steady: bool = False
 ) -> "PPDocLayoutV3ForObjectDetection":
-    """Draw new weights, because with the initial ones all queries have the same score, box and order."""
+    """Draw new weights, because with the initial ones all queries give the same result."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Configuration and tokenizer of a tiny DeepSeek-OCR or DeepSeek-OCR-2, for a real vLLM on the CPU.
+"""Configuration and tokenizer of a tiny DeepSeek-OCR or DeepSeek-OCR-2 for vLLM on the CPU.
 
 `tiny_deepseek_serve` makes the weights when it serves the model.
 
@@ -49,9 +49,10 @@ _REAL_FEATURES = 2048
 
 
 def save_deepseek_ocr(folder: Path, ocr2: bool = False) -> Path:
-    """Save a model with two dense layers of width 64; the sizes of its vision towers are not in the configuration.
+    """Save a model with two dense layers of width 64.
 
-    The projector of DeepSeek-OCR-2 gets the features of one tower only, which has read those of the other.
+    The sizes of its vision towers are not in a configuration; served, they have one layer each. DeepSeek-OCR-2's
+    projector gets the features of one tower only, which has read those of the other.
     """
     return _save(folder, _TINY, WIDTH if ocr2 else 2 * WIDTH, 0, ocr2)
 

@@ -72,7 +72,7 @@ _REAL_VOCABULARY = 103_424
 
 
 def save_paddleocr_vl(folder: Path, seed: int = 0) -> Path:
-    """Save a PaddleOCR-VL in bf16 (2 + 2 layers of width 64) whose texts and tables depend on the image."""
+    """Save a PaddleOCR-VL in bf16 (2 + 2 layers of width 64) with image-dependent answers."""
     import torch
     from transformers import PaddleOCRVLForConditionalGeneration
 
@@ -133,7 +133,7 @@ def _config(tokenizer: "PreTrainedTokenizerFast", sizes: dict[str, dict[str, Any
 
 
 def _save_tokenizer(folder: Path, size: int = 0) -> "PreTrainedTokenizerFast":
-    """Save a tokenizer of bytes, some syllables and the model's own tokens, padded to `size` tokens."""
+    """Save a tokenizer of bytes, syllables and the model's own tokens, padded to `size`."""
     from tokenizers import AddedToken
     from transformers import PreTrainedTokenizerFast
 

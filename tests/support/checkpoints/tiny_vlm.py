@@ -1,4 +1,4 @@
-"""Tiny checkpoints of GLM-OCR and Qwen3-VL in the Hub's layout, with random weights, under 4 MB.
+"""Tiny random checkpoints of GLM-OCR and Qwen3-VL in the Hub's layout, under 4 MB.
 
 Greedy answers of the GLM-OCR one are printable ASCII and Hangul text that depends on the image, and most reach an end
 token.
@@ -107,7 +107,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
 
 
 def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
-    """Save a Qwen3-VL in bf16, the backbone of Qwen3-VL-Embedding, with 3 + 3 layers of width 128.
+    """Save a Qwen3-VL in bf16 (3 + 3 layers of width 128), Qwen3-VL-Embedding's backbone.
 
     The one of a `reranker` has the words yes and no in its vocabulary, and its tokenizer adds nothing to a prompt.
     """
@@ -161,7 +161,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
             if parameter.dim() > 1:
                 torch.nn.init.normal_(parameter, std=0.5 if "embed_tokens" in name else 0.1)
         if reranker:
-            # Keep the scores apart: if all were near 0 or 1, they would have no order.
+            # Make its answers undecided, because scores that are all close to 0 or 1 would have no order.
             model.lm_head.weight[[token_id(tokenizer, word) for word in ("yes", "no")]] *= 0.2
     model.bfloat16().save_pretrained(folder)
     ends = [special["<|im_end|>"], special["<|endoftext|>"]]
@@ -183,7 +183,6 @@ def qwen_tokenizer() -> "Tokenizer":
 
 
 def reranker_tokenizer() -> "Tokenizer":
-    """Return a small tokenizer of Qwen3-VL-Reranker."""
     tokenizer = byte_tokenizer(_QWEN_SPECIALS)
     tokenizer.add_tokens(["yes", "no"])
     return tokenizer
@@ -253,7 +252,7 @@ def printable(tokenizer: "PreTrainedTokenizerFast") -> list[str]:
 
 
 def write_only(weight: "torch.Tensor", allowed: list[int]) -> None:
-    """Zero the rows of all other tokens, which then never have the largest product: some allowed one is positive."""
+    """Zero the other rows, which then never win because some allowed product is positive."""
     import torch
 
     forbidden = torch.ones(len(weight), dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""A real Dagster daemon with a home of its own, whose processes a test can kill."""
+"""A real Dagster daemon with its own home, whose processes a test can kill."""
 
 import os
 import subprocess
@@ -72,7 +72,7 @@ class Daemon:
             return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
 
     def kill_code_servers(self) -> None:
-        """Kill all code servers; the daemon starts a new one now and then beside the old one."""
+        """Kill all code servers, of which the daemon starts another now and then."""
         servers = [child for child in self._children() if "grpc" in child.cmdline()]
         assert servers
         for server in servers:

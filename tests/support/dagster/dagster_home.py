@@ -11,7 +11,7 @@ from tests.support.processes import forked
 
 
 def make_dagster_home(folder: Path) -> Path:
-    """Copy Dagster's databases into `folder` if it has none; making them takes a second each time.
+    """Copy databases into `folder` if it has none, because making them takes a second.
 
     A `dagster.yaml` that is there stays.
     """

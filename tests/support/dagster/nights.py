@@ -34,7 +34,7 @@ class Nights:
         }
 
     def make(self, requested: Requested) -> None:
-        """Make what was requested as its backfill would, with all shards of the same assets in one run."""
+        """Make what was requested as a backfill does: one run per set of assets."""
         shards: dict[str, list[str]] = {}
         for shard in sorted({shard for some in requested.values() for shard in some if shard}):
             assets = ",".join(asset for asset, some in requested.items() if shard in some)

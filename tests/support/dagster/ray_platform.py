@@ -1,4 +1,4 @@
-"""The platform as Ray nodes load it, with runs of one shard and a reader that a test can hold."""
+"""The platform as Ray nodes load it, with a reader that a test can hold."""
 
 import os
 import time
@@ -20,7 +20,7 @@ GO = "go"
 
 
 class HeldReader(SlowReader):
-    """A reader that reads the first pages of a shard, and the others once a file exists."""
+    """A reader that waits for a file after the first pages of a shard."""
 
     speed_only: ClassVar[frozenset[str]] = SlowReader.speed_only | {"go"}
 

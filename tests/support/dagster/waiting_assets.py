@@ -1,4 +1,4 @@
-"""Assets whose runs last until a file exists, and a sensor that requests the runs that files name."""
+"""Assets whose runs wait for a file, and a sensor that requests named runs."""
 
 import os
 import time

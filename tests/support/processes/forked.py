@@ -24,7 +24,7 @@ CONTEXT.set_forkserver_preload(["tests.support.processes.preloaded"])
 def run(
     command: Sequence[str], environment: Mapping[str, str], said_to_it: str = "", folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run an installed command, `python -c PROGRAM`, or `python -` with the program as its input.
+    """Run an installed command, `python -c PROGRAM`, or `python -` with a program as input.
 
     Like `subprocess.run`, in `folder` (by default the project's) and with `environment` only. Libraries that read their
     settings at import have those of the fork server.
@@ -37,7 +37,7 @@ def run(
 def started(
     command: Sequence[str], environment: Mapping[str, str], terminal: Path | None = None
 ) -> Iterator["Running"]:
-    """Start a command in a process group of its own, as a shell does, and yield it.
+    """Start a command in its own process group, as a shell does, and yield it.
 
     Its output goes to `terminal` if one is given.
     """

@@ -1,4 +1,4 @@
-"""A process that takes a lease on a server, reports it, and holds it for a while."""
+"""A process that takes a lease on a server, reports it and holds it."""
 
 import os
 import time
@@ -34,7 +34,6 @@ class LeaseClient:
         self._process.kill()
 
     def wait(self, seconds: float) -> int | None:
-        """Wait for the process to end, and return its exit status."""
         self._process.join(seconds)
         return self._process.exitcode
 

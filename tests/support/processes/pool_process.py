@@ -1,4 +1,4 @@
-"""A process with a worker pool whose jobs never end, for tests that interrupt or kill it."""
+"""A process with a pool of endless jobs, for tests that interrupt or kill it."""
 
 import asyncio
 import atexit
@@ -53,8 +53,6 @@ class ProcessNamer:
 
 
 class SlowToClose(ProcessNamer):
-    """A `ProcessNamer` that takes a second to close."""
-
     def close(self) -> None:
         time.sleep(1.0)
 

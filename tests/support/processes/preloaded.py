@@ -1,4 +1,4 @@
-"""The imports of the fork server of `forked`: the platform, and what its commands import later."""
+"""The imports of the fork server: the platform, and what its commands import later."""
 
 import gc
 import warnings
@@ -50,7 +50,7 @@ from resources.search import words
 
 
 class WithoutThreads(kiwipiepy.Kiwi):
-    """A Kiwi model without threads, which do not survive a fork; it tokenizes texts one by one."""
+    """A Kiwi model without threads, which do not survive a fork."""
 
     def __init__(self, **fields: Any) -> None:
         with warnings.catch_warnings():

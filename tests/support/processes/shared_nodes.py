@@ -27,7 +27,7 @@ MADE = (
 
 
 class Node(Platform):
-    """A machine with a home of its own that shares `url`, and also its release if that is a URL."""
+    """A machine with its own home that shares `url`, and `release` if that is given."""
 
     def __init__(self, home: Path, url: str, release: str | None = None) -> None:
         super().__init__(home)

@@ -45,7 +45,7 @@ def make(environment: Mapping[str, str], home: str, url: str, seconds: float) ->
 
 
 def make_rounds(environment: Mapping[str, str], home: str, url: str, rounds: int, together: Any) -> None:
-    """Make the tables of a new store in every round, at the same time as all other writers."""
+    """Make the tables of a new store in every round, together with all writers."""
     _begin(environment)
     for number in range(rounds):
         together.wait(60)

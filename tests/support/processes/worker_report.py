@@ -1,4 +1,4 @@
-"""Reports of a client process on its CPU time and imports; this module itself imports little."""
+"""Reports of a client process, which imports this light module, on CPU time and imports."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ HEAVY = ("dagster", "torch", "transformers", "vllm", "pandas")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The CPU seconds (user and system) of a process so far, its number of modules, and the `HEAVY` ones."""
+    """The CPU seconds (user and system), module count and `HEAVY` modules of a process."""
 
     cpu_seconds: float
     modules: int
@@ -26,14 +26,14 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """The state of a client process when it was ready for its first job, and after preparing it."""
+    """The state of a client process before its first job, and after preparing it."""
 
     ready: Moment
     prepared: Moment
 
 
 class ReportingHandler:
-    """A wrapper of a real `Handler` that prepares a job and returns a `WorkerReport` without requests."""
+    """A wrapper of a `Handler` that returns a `WorkerReport` instead of sending requests."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._handler = make()

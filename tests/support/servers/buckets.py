@@ -8,7 +8,7 @@ import pytest
 
 @contextmanager
 def bucket(environment: dict[str, str], name: str) -> Iterator[str]:
-    """Yield the URL of a new bucket on the server of `environment`, which is set for this process too."""
+    """Yield the URL of a new bucket, with this process's variables set to `environment`."""
     from s3fs import S3FileSystem
 
     with pytest.MonkeyPatch.context() as patch:

@@ -60,7 +60,7 @@ rgw_thread_pool_size = 32
 
 @contextmanager
 def ceph(folder: Path) -> Iterator[dict[str, str]]:
-    """Run Ceph in `folder`, and yield the environment of its clients; skip the test where it is not installed."""
+    """Run Ceph in `folder` and yield its clients' environment, or skip where it is missing."""
     lacking = [program for program in PROGRAMS if shutil.which(program) is None]
     if lacking:
         pytest.skip(f"no {lacking[0]} here: apt-get install ceph-mon ceph-osd radosgw ceph-common")

@@ -16,7 +16,7 @@ PASSWORD = "only/for@tests"
 
 
 def programs() -> Path | None:
-    """Return the folder of `initdb` and `pg_ctl` from the PATH, or else of Debian's newest version, or None."""
+    """Return the folder of `initdb` on the PATH, else Debian's newest version, or None."""
     found = shutil.which("initdb")
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return Path(found).resolve().parent if found else debian[-1].parent if debian else None
@@ -65,7 +65,7 @@ def _server(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def _other_user() -> str | None:
-    """Return the user to run Postgres as, which refuses root, or None if that is the current one."""
+    """Return the user for Postgres, which refuses root, or None for the current one."""
     if os.geteuid() != 0:
         return None
     try:

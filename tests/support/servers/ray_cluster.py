@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine: a head without GPUs, and nodes that claim to have one each."""
+"""A local Ray cluster: a head without GPUs, and nodes that claim one each."""
 
 import subprocess
 import sys

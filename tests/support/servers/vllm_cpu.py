@@ -1,4 +1,4 @@
-"""A real vLLM server on the CPU: where it is installed, and how it is run."""
+"""The place and the settings of a real vLLM server on the CPU."""
 
 import os
 import sys

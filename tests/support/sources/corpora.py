@@ -35,7 +35,7 @@ Page = tuple[str | None, bytes | None]
 
 
 def page_image(seed: int = 0, size: tuple[int, int] = (160, 220), format: str = "PNG", **options: Any) -> bytes:
-    """Return an encoded page with black bars in place of text lines, which depend on `seed`."""
+    """Return an encoded page with black bars as text lines, which depend on `seed`."""
     image = Image.new("RGB", size, "white")
     draw = ImageDraw.Draw(image)
     digest = hashlib.sha256(str(seed).encode()).digest()
@@ -48,7 +48,7 @@ def page_image(seed: int = 0, size: tuple[int, int] = (160, 220), format: str = 
 
 
 def pages(*ids: str | None, first: int = 0) -> list[Page]:
-    """Return a drawn page for every id; the images depend on the position only, counted from `first`."""
+    """Return a page for every id, whose image depends on its position, from `first` on."""
     return [(page_id, page_image(seed)) for seed, page_id in enumerate(ids, first)]
 
 
@@ -63,7 +63,7 @@ def table(rows: Iterable[Page], columns: Mapping[str, Sequence[Any]] | None = No
 
 
 def write_arrow(path: Path, content: pa.Table, batch_rows: int = 100, file_format: bool = False) -> Path:
-    """Write an Arrow stream, as `datasets` does, or an Arrow file, in record batches of `batch_rows`."""
+    """Write an Arrow stream, as `datasets` does, or file, in batches of `batch_rows`."""
     new = pa.ipc.new_file if file_format else pa.ipc.new_stream
     path.parent.mkdir(parents=True, exist_ok=True)
     with new(str(path), content.schema) as writer:

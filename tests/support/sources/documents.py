@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 1000, 2000
 
 @dataclass(frozen=True)
 class Printed:
-    """A region: its label, its text (None if it was not read), and its box in thousandths of the page."""
+    """A region: label, text (None if not read), and box in thousandths of the page."""
 
     label: str
     text: str | None = ""
@@ -68,7 +68,7 @@ def jpeg() -> bytes:
 
 
 class DocumentTables:
-    """A reader of the tables of some shards; `reads` lists the (asset, shard) of each read."""
+    """A reader of tables of some shards, whose `reads` list each (asset, shard)."""
 
     def __init__(self, **shards: Sequence[PageRow]) -> None:
         self._tables = {shard: _tables(pages) for shard, pages in shards.items()}

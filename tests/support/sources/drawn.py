@@ -12,7 +12,7 @@ PROSE = "Every page of a document ends in exactly one state and none of them is 
 
 
 class Sheet:
-    """A page, by default white and of 1240 x 1754 pixels, which is A4 at 150 dpi."""
+    """A page, by default white A4 at 150 dpi (1240 x 1754 pixels)."""
 
     def __init__(self, width: int = 1240, height: int = 1754, paper: int = 255) -> None:
         self.image = Image.new("L", (width, height), paper)

@@ -21,7 +21,7 @@ Box = tuple[int, int, int, int]
 
 @cache
 def drawn_page(page_id: str = "p_1") -> Page:
-    """Return a page with a title, a paragraph, a ruled table below its caption, and another paragraph."""
+    """Return a page of title, paragraph, ruled table with caption, and another paragraph."""
     sheet = Sheet(WIDTH, HEIGHT)
     sheet.text(100, 100, "Population Statistics", 40)
     sheet.paragraph(100, 200, 1000, 8)
@@ -35,7 +35,7 @@ def drawn_page(page_id: str = "p_1") -> Page:
 
 
 def tag(label: str, box: Box, top: int = 0, bottom: int = HEIGHT) -> str:
-    """Return the tag of a box in page pixels, in an answer for the pixel rows from `top` to `bottom`."""
+    """Return the tag of a box in page pixels, for rows `top` to `bottom`."""
     x1, y1, x2, y2 = box
     height = bottom - top
     edges = (999 * x1 / WIDTH, 999 * (y1 - top) / height, 999 * x2 / WIDTH, 999 * (y2 - top) / height)

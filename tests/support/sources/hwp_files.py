@@ -37,7 +37,7 @@ def run(inside: str) -> str:
 
 
 def paragraph(text: str = "", inside: str = "", breaks: str = "") -> str:
-    """Return a paragraph of text and object XML, which may begin a new `column` or `page`."""
+    """Return a paragraph of text and object XML, after a `column` or `page` break."""
     said = f"<hp:t>{escape(text)}</hp:t>" if text else ""
     new = f' {breaks}Break="1"' if breaks else ""
     return f'<hp:p id="0" paraPrIDRef="0" styleIDRef="0"{new}>{run(said + inside)}</hp:p>'
@@ -133,7 +133,7 @@ def _header(face: str) -> str:
 
 
 def hwpx(*content: str, face: str = "맑은 고딕", files: dict[str, bytes] | None = None, first: str = "") -> bytes:
-    """Return a document of paragraphs; `first` is XML for the start of the section, such as its columns."""
+    """Return a document of paragraphs; `first` is XML such as columns before them."""
     files = files or {}
     items = "".join(
         f'<opf:item id="{name.rpartition("/")[2].partition(".")[0]}" href="{name}" media-type="image/png" '
@@ -160,7 +160,7 @@ def _record(tag: int, level: int, content: bytes) -> bytes:
 
 
 def hwp(*paragraphs: str, flags: int = 1) -> bytes:
-    """Return an HWP 5 file of paragraphs; `flags` is 1 for compressed, 2 for a password, 4 for distribution."""
+    """Return an HWP 5 file; `flags` are 1 compressed, 2 password, 4 for distribution."""
     section = b""
     for at, text in enumerate(paragraphs):
         # The first paragraph holds the section's own object, an extended control character of eight units.

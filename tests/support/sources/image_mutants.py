@@ -79,10 +79,7 @@ def seeds() -> dict[str, bytes]:
 
 
 def mutant(number: int) -> tuple[str, bytes]:
-    """Return the name of a seed and a mutant of it.
-
-    Seeds take turns by number. Half of the mutants that still begin as a PNG get correct checksums.
-    """
+    """Return a seed's name and its mutant; half of the PNG ones get correct checksums."""
     chance = Random(number)
     name = list(seeds())[number % len(seeds())]
     data = seeds()[name]
@@ -150,7 +147,7 @@ def _png(data: bytes, chance: Random) -> bytes:
 
 
 def _tiff(data: bytes, chance: Random) -> bytes:
-    """Change a field of an entry in the first directory, or the offset of the next directory."""
+    """Change a field of the first directory, or the offset of the next one."""
     if data[:2] not in (b"II", b"MM") or len(data) < 8:
         return data
     order = "<" if data[:2] == b"II" else ">"
@@ -186,7 +183,7 @@ def _jpeg(data: bytes, chance: Random) -> bytes:
 
 
 def _webp(data: bytes, chance: Random) -> bytes:
-    """Drop, repeat, rename or resize a chunk of the RIFF container, whose own length stays correct."""
+    """Drop, repeat, rename or resize a chunk of the RIFF container, whose length stays correct."""
     found, at = [], 12
     while at + 8 <= len(data):
         (length,) = struct.unpack_from("<I", data, at + 4)
@@ -219,7 +216,7 @@ _IN_FORMAT: dict[str, tuple[Mutation, ...]] = {
 
 
 def _place(data: bytes, chance: Random) -> int:
-    """Choose a position to change: half of the time in the head of the file, else anywhere."""
+    """Choose a position, half of the time in the head of the file."""
     return chance.randrange(max(1, min(len(data), _HEAD) if chance.random() < 0.5 else len(data)))
 
 

@@ -32,7 +32,7 @@ def _links(links: Sequence[tuple[str, str]]) -> str:
 
 
 def _open_xml(main: str, parts: dict[str, tuple[str, str]], links: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Return a package of `parts`, each a content type and XML by name, with the main part and its `links`."""
+    """Return a package of `parts` (content type, XML) by name, with the main part's `links`."""
     types = "".join(f'<Override PartName="/{name}" ContentType="{kind}"/>' for name, (kind, _) in parts.items())
     rels = '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     folder, _, name = main.rpartition("/")
@@ -47,7 +47,7 @@ def _open_xml(main: str, parts: dict[str, tuple[str, str]], links: Sequence[tupl
 
 
 def docx(*texts: str, head: str = "", body: str = "") -> bytes:
-    """Return a Word file of paragraphs and further XML in its body; `head` goes before the root element."""
+    """Return a Word file of paragraphs and `body` XML, with `head` before the root element."""
     lines = "".join(f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>" for text in texts)
     xml = f'{head}<w:document xmlns:w="{_WORD}" xmlns:r="{_LINKS}"><w:body>{lines}{body}</w:body></w:document>'
     return _open_xml(
@@ -78,7 +78,7 @@ def xlsx(sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequ
 
 
 def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
-    """Return a PowerPoint file of slides with a text box each, shown in the `order` of their numbers."""
+    """Return a PowerPoint file of text box slides, shown in the `order` of their numbers."""
     kind = f"{_FORMATS}.presentationml"
     names = f'xmlns:p="{_SLIDES}" xmlns:a="{_DRAWING}" xmlns:r="{_LINKS}"'
     parts = {}
@@ -102,7 +102,7 @@ def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
 
 
 def open_document(kind: str, *texts: str, manifest: str = "", scripts: str = "") -> bytes:
-    """Return an ODT, ODS or ODP file with a paragraph, cell or slide for each text."""
+    """Return an ODT, ODS or ODP with a paragraph, cell or slide for each text."""
     spaces = "".join(
         f' xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{long}:1.0"'
         for name, long in (

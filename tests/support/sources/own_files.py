@@ -1,4 +1,4 @@
-"""A folder like those that people have: two PDFs, three phone photos and a broken file."""
+"""A realistic folder of files: two PDFs, three phone photos and a broken file."""
 
 import io
 from pathlib import Path
@@ -16,7 +16,7 @@ _GRAIN = 6.0
 
 
 def write_own_files(folder: Path) -> Path:
-    """Write the files; their pages are strips of the samples at 300 dpi, and shadows darken the photos."""
+    """Write strips of the samples at 300 dpi; shadows hide the text of two photos."""
     (folder / "사진").mkdir(parents=True)
     guide, more = _strip("install.ko_19", (150, 1280, 2330, 2250)), _strip("lo-formats_3", (0, 0, 2480, 1150))
     guide.save(folder / "설치 안내.pdf", resolution=300, save_all=True, append_images=[more], quality=85)
@@ -39,7 +39,7 @@ def _strip(page_id: str, box: tuple[int, int, int, int]) -> Image.Image:
 
 
 def _photo(path: Path, page: Image.Image, light: np.ndarray, orientation: int = 1) -> None:
-    """Write a photo of a page with the given brightness of each pixel column, and noise as in a dim room."""
+    """Write a photo of a page with the brightness of each pixel column, and noise."""
     grain = np.random.default_rng(7).normal(0, _GRAIN, (page.height, page.width, 1))
     lit = (np.asarray(page) * light[None, :, None] + grain).clip(0, 255).astype(np.uint8)
     exif = Image.Exif()

@@ -1,4 +1,4 @@
-"""Small PDFs, written by hand: pages of bars, and pages of text in fonts with or without Unicode maps."""
+"""Small handwritten PDFs with bars, or with text in fonts with or without Unicode maps."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ UNMAPPED = (
 
 
 def bar(color: tuple[float, float, float] = BLACK) -> bytes:
-    """Return a bar of 20 x 10 points in the upper left corner of a page of 60 x 80."""
+    """Return a 20 x 10 bar in the upper left corner of a `sheet`."""
     red, green, blue = color
     return f"{red / 255} {green / 255} {blue / 255} rg 0 70 20 10 re f".encode()
 
@@ -26,7 +26,7 @@ def sheet(content: bytes = bar(), more: bytes = b"", box: str = "0 0 60 80") -> 
 def pdf(
     *sheets: tuple[bytes, bytes], trailer: bytes = b"", catalog: bytes = b"", objects: Sequence[bytes] = ()
 ) -> bytes:
-    """Return a PDF of pages, which are two objects each from number 3 on, followed by `objects`."""
+    """Return a PDF of pages (two objects each from number 3 on) and further `objects`."""
     kids = b" ".join(b"%d 0 R" % (3 + 2 * at) for at in range(len(sheets)))
     bodies = [
         b"<< /Type /Catalog /Pages 2 0 R %s >>" % catalog,
@@ -51,14 +51,14 @@ def pdf(
 def written(
     *lines: tuple[float, float, str], size: float = 12, mode: int = 0, font: str = "F1", turned: bool = False
 ) -> bytes:
-    """Return lines of text that start at (x, y) in points; `mode` 3 is invisible, `turned` text runs upwards."""
+    """Return text lines from (x, y) in points; `mode` 3 is invisible, `turned` runs upwards."""
     matrix = "0 1 -1 0" if turned else "1 0 0 1"
     shown = [f"BT /{font} {size} Tf {mode} Tr {matrix} {x} {y} Tm ({text}) Tj ET" for x, y, text in lines]
     return "\n".join(shown).encode("latin-1")
 
 
 def text_pdf(*sheets: tuple[bytes, bytes], fonts: Mapping[str, bytes] | None = None) -> bytes:
-    """Return a PDF of text pages; `fonts` adds fonts by their names in `written`, beside Helvetica as F1."""
+    """Return a PDF of text pages, with named `fonts` beside Helvetica, which is F1."""
     objects = [HELVETICA, *(fonts or {}).values()]
     first = 3 + 2 * len(sheets)
     named = " ".join(f"/{name} {first + at} 0 R" for at, name in enumerate(["F1", *(fonts or {})]))
@@ -67,7 +67,7 @@ def text_pdf(*sheets: tuple[bytes, bytes], fonts: Mapping[str, bytes] | None = N
 
 
 def mapped(meanings: Mapping[str, str]) -> Sequence[bytes]:
-    """Return Helvetica with a Unicode map of these meanings: the font, and the map that must follow it."""
+    """Return Helvetica with a Unicode map of these meanings, and the map to follow it."""
     pairs = "\n".join(f"<{ord(char):02x}> <{ord(meaning):04x}>" for char, meaning in meanings.items())
     ranges = "1 begincodespacerange <00> <ff> endcodespacerange"
     cmap = (
@@ -78,7 +78,7 @@ def mapped(meanings: Mapping[str, str]) -> Sequence[bytes]:
 
 
 def mapped_pdf(page: tuple[bytes, bytes], meanings: Mapping[str, str]) -> bytes:
-    """Return a PDF of one text page whose font F1 has a Unicode map of these meanings."""
+    """Return a one-page PDF whose font F1 has a Unicode map of these meanings."""
     font, cmap = mapped(meanings)
     entries, content = page
     return pdf((entries + b" /Resources << /Font << /F1 5 0 R >> >>", content), objects=[font % 6, cmap])

@@ -11,7 +11,7 @@ from resources.pages.page import decode
 
 
 class SourceFolder:
-    """A folder and its home; PDFs are rendered at 72 dpi by default, where a point is a pixel."""
+    """A folder and its home; PDFs are rendered at 72 dpi, a pixel per point."""
 
     def __init__(self, place: Path) -> None:
         self.source, self.home = place / "source", place / "home"
