@@ -1,4 +1,4 @@
-"""The environment of all tests, and which of them may run side by side."""
+"""The environment of all tests, and their groups for parallel runs."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.doubles.hubs.writable_hub import WritableHub
     from tests.doubles.s3 import S3Double
 
-# A shell starts commands in its background with SIGINT ignored, and every process of a test would inherit that.
+# A shell starts background commands with SIGINT ignored, which every process of a test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -30,10 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is slow, and name the groups that pytest-xdist gives to one worker each.
+    """Mark slow tests, and name the groups that pytest-xdist gives to one worker each.
 
-    The tests of a file share what they build. Tests that wait for other processes have deadlines, so they run one
-    after the other, in a few groups.
+    The tests of a file share fixtures. Tests that wait for other processes have deadlines, so they run one after the
+    other, in a few groups.
     """
     if report := config.getoption("passed_before"):
         passed = _passed_slowly(report)
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     for item in items:
-        # A whole graph through Dagster costs a second and more; those of tests/assets alone are of the inner loop.
+        # A whole graph in Dagster takes a second or more; only those of tests/assets are part of the inner loop.
         if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
         waits = [name for name in ("vllm", "services", "browser") if item.get_closest_marker(name)]
@@ -49,10 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _passed_slowly(report: str) -> set[str]:
-    """Return the addresses of the tests that passed, and took a second or more, in a report in JUnit's form."""
+    """Return the addresses of tests that passed in a second or more, by JUnit report."""
     cases = ElementTree.parse(report).getroot().iter("testcase")
-    # Where the tests are spread, their names end in that of the group. A failure, an error and a skip are elements in
-    # the test's own.
+    # With pytest-xdist, names end in that of the group. A failure, error or skip is a child element of the test case.
     return {
         _address(f"{case.get('classname')}.{case.get('name', '').rpartition('@')[0] or case.get('name')}")
         for case in cases
@@ -61,23 +60,24 @@ def _passed_slowly(report: str) -> set[str]:
 
 
 def _address(test: str) -> str:
-    """Return the name of a test, with dots alone, as a report has it."""
+    """Return the name of a test with dots only, as in a JUnit report."""
     return test.replace(".py::", ".", 1).replace("::", ".").replace("/", ".")
 
 
 def pytest_collection_finish() -> None:
-    """Freeze what was imported, so that no garbage collection looks at it again."""
+    """Exclude all imported objects from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def instances_in_memory() -> Iterator[None]:
-    """They are made without Alembic's stamp, which costs seven times as much as the rest and which nobody reads.
+    """Make Dagster's in-memory instances cheap.
 
-    Events are written by the one connection that is held anyway, and not by a new one each.
+    Alembic's stamp, which nobody reads, costs seven times as much as the rest, so it is left out. Events are written
+    through the connection that is held anyway, not through a new one each.
     """
-    # Here, and not for the process that only spreads the tests over the others.
+    # Imported here, so that the process that only distributes the tests does not import Dagster.
     import dagster._core.storage.event_log.in_memory as events_in_memory
     import dagster._core.storage.runs.in_memory as runs_in_memory
     from dagster._core.storage.sql import create_engine
@@ -85,7 +85,7 @@ def instances_in_memory() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for storage in (runs_in_memory, events_in_memory):
             patch.setattr(storage, "stamp_alembic_rev", lambda *_: None)
-        # Some tests run Dagster in a thread.
+        # Some tests run Dagster in another thread.
         of_threads = partial(create_engine, connect_args={"check_same_thread": False})
         patch.setattr(events_in_memory, "create_engine", of_threads)
         patch.setattr(events_in_memory.InMemoryEventLogStorage, "_connect", _held_connection)
@@ -100,7 +100,6 @@ def _held_connection(storage: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def s3() -> "Iterator[S3Double]":
-    """An S3 server of a module's own."""
     from tests.doubles.s3 import S3Double
 
     with S3Double() as server:
@@ -109,7 +108,6 @@ def s3() -> "Iterator[S3Double]":
 
 @pytest.fixture(scope="module")
 def s3_root(s3: "S3Double") -> Iterator[str]:
-    """The URL of its bucket."""
     from tests.doubles.s3 import BUCKET
 
     with bucket(s3.environment, BUCKET) as url:
@@ -118,26 +116,26 @@ def s3_root(s3: "S3Double") -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the tests counts, and nothing is written into that person's home."""
+    """Keep settings and the home of the person who runs the tests out of them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_"):
                 patch.delenv(name)
         patch.setenv("KOPUB_HOME", str(tmp_path_factory.mktemp("kopub")))
-        # A CPU that computes in float16 rounds every sum of a product, which no GPU does; most have no such arithmetic.
+        # CPUs with float16 arithmetic, which are few, round every partial sum of a product, which no GPU does.
         patch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
         yield
 
 
 @pytest.fixture(autouse=True)
 def settings_read_anew() -> None:
-    """No test finds the settings that an earlier one of its process has read."""
+    """Clear the cached settings, so that no test sees those of an earlier one."""
     load_settings.cache_clear()
 
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator["WritableHub"]:
-    """The only Hub that this process's client and `datasets` know, with a writer logged in and caches of the test."""
+    """Return a double of the Hub for `huggingface_hub` and `datasets`, with a writer logged in."""
     from datasets import config
     from huggingface_hub import constants
 

@@ -1,4 +1,4 @@
-"""The examples of docs/extend.md and docs/recipes.md: their code is as in docs/examples, and does what they say."""
+"""The examples in docs/extend.md and docs/recipes.md equal the files of docs/examples, and work."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""pytest-xdist keeps the tests of a file together, and those that wait for other processes."""
+"""pytest-xdist runs the tests of a file or of a waiting group in one worker."""
 
 import os
 

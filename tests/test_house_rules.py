@@ -1,4 +1,4 @@
-"""The rules of the code that no linter knows: names of classes, first lines of docstrings, the length of a module."""
+"""Code rules that no linter checks: class names, first lines of docstrings, lengths of modules."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ def test_no_two_classes_have_one_name():
         for node in nodes:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(f"{path}:{node.lineno}")
-    # What a user of the package holds is named as he would, whatever it is made from.
+    # Public classes of the package are named for their users, even like an internal class.
     assert not {name: places for name, places in found.items() if len(places) > 1 and name not in kopub.__all__}
 
 
@@ -42,7 +42,7 @@ def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words():
         if isinstance(node, kinds) and (text := ast.get_docstring(node))
     ]
     assert not [f"{path}: {line}" for path, line in described if line.startswith("Of ")]
-    # Commands, the API and the tools of agents show theirs to people.
+    # Docstrings of commands, the API and the MCP tools are shown to people, so they may be longer.
     shown = {Path("kopub_cli/main.py"), Path("kopub_web/api.py"), Path("kopub_web/mcp.py")}
     long = [(path, line) for path, line in described if len(line.split()) > MOST_WORDS and path not in shown]
     assert not [f"{path}: {line}" for path, line in long if path.parent != Path("kopub_cli/commands")]

@@ -1,4 +1,4 @@
-"""Profiles are loaded in this process, from environments of their own."""
+"""A fixture that loads profiles in this process, each from an environment of its own."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ Load = Callable[..., Settings]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Load the text of a profile with environment variables and changes of `--set`."""
+    """Return a function that loads a profile's text with environment variables and changes of `--set`."""
 
     def load(profile: str | bytes = CPU, changes: Mapping[str, str] | None = None, **environ: str) -> Settings:
         path = tmp_path / "mine.yaml"

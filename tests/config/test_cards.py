@@ -1,4 +1,4 @@
-"""Every reader on every card: what fits, what is refused with its sums, and flags that vLLM's own parser takes."""
+"""Every reader on every card fits or is refused, and vLLM's parser accepts its flags."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The sections of profiles that the documentation shows are such that can be copied."""
+"""The profile sections in the documentation can be copied as they are."""
 
 import re
 from pathlib import Path

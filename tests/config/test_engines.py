@@ -1,4 +1,4 @@
-"""Engines are found by entry points, those of other packages too."""
+"""Engines are found by entry points, including those of other packages."""
 
 import os
 import re
@@ -20,12 +20,12 @@ from tests.support.sources.corpora import pages, write_corpus
 EXAMPLE = ROOT / "docs" / "examples" / "engine"
 BLOCKS = re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / "extend.md").read_text("utf-8"), re.DOTALL)
 READS = f'["{sys.executable}", "-c", "import sys; print(sys.stdin.buffer.read()[1:4].decode(), \'안녕\')"]'
-"""A program for the engine of the example: it says which format the picture has."""
+"""A program for the engine of the example that prints the format of the image."""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package of the documentation, as pip installs it."""
+    """Return a folder in which pip has installed the package of the documentation."""
     folder = tmp_path_factory.mktemp("package")
     source = shutil.copytree(EXAMPLE, folder / "source")
     command = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", folder / "target"]
@@ -34,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in an environment whose packages are those of this one and those in `folder`."""
+    """Run a command with the packages of this environment and those in `folder`."""
     make_dagster_home(home / "dagster")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
@@ -86,7 +86,7 @@ def test_its_fields_are_the_schema_of_its_section(
 
 
 def package(folder: Path, name: str, point: str, source: str) -> Path:
-    """An installed package of one module, with one entry point for layout."""
+    """Install a package of one module, with one entry point for layout, into `folder`."""
     (folder / f"{name}.py").write_text(source)
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
@@ -142,7 +142,7 @@ def test_two_packages_with_an_engine_of_one_name_are_named(tmp_path: Path, monke
 
 @pytest.mark.services
 def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
-    """After an update, the older installation's metadata, first on the path, has no engines."""
+    """After an update, the metadata of the older installation has no engine entry points."""
     metadata = tmp_path / "kopub-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")

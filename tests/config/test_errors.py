@@ -1,4 +1,4 @@
-"""A profile, a variable or a value that cannot be used is one line that says what is possible."""
+"""An unusable profile, variable or value gives one line that names what is possible."""
 
 import os
 from pathlib import Path
@@ -259,7 +259,7 @@ def test_variables_of_others_are_no_settings(load: Load):
         KOPUB_TEST_CORPUS="x",
         KOPUB_RUNTIME="x",
         KOPUB_GLM_OCR_ENCODER="1",
-        # What Kubernetes sets for services called kopub and kopub-ui.
+        # Kubernetes sets these for services called kopub and kopub-ui.
         KOPUB_SERVICE_HOST="10.0.0.1",
         KOPUB_UI_PORT="tcp://10.0.0.1:3000",
         KOPUB_UI_PORT_3000_TCP_ADDR="10.0.0.1",

@@ -1,4 +1,4 @@
-"""Resources in Dagster: a run sets single fields, never a command, a folder or a place where data goes."""
+"""A Dagster run can set single fields of resources, but no command, folder or address."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -27,19 +27,15 @@ PLACE = re.compile(
     r"\b(folder|folders|url|urls|path|file|json|command|program|repository|repo|commit|dir|home)\b", re.I
 )
 HARMLESS = {(HubTarget, "branch")}
-"""Of the repository that the profile names."""
+"""Fields that look like a place but are safe: a branch is in the repository that the profile names."""
 TORN_DOWN: list[str] = []
 
 
 class Server(Resource):
-    """A resource that an engine holds."""
-
     url: str
 
 
 class Reader(Resource):
-    """An engine with a server and a command."""
-
     server: Server
     command: ProfileOnly[str] = "cat"
     prompt: str = "read"
@@ -52,7 +48,7 @@ class Reader(Resource):
 def run(
     resources: Mapping[str, Any], launchpad: Mapping[str, Any]
 ) -> tuple[list[tuple[str, int, str, str]], list[str]]:
-    """Return the reader that an asset saw, and what failed."""
+    """Return the fields of the reader that an asset saw, and the failures."""
     seen: list[tuple[str, int, str, str]] = []
 
     @dg.asset
@@ -96,7 +92,7 @@ ATTEMPTS: list[str] = []
 
 
 def retried() -> dg.JobDefinition:
-    """A job whose second step fails at its first attempt, with what the platform passes values by."""
+    """Return a job with the platform's IO manager, whose second step fails once."""
 
     @dg.asset
     def parent() -> None: ...

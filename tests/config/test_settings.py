@@ -1,4 +1,4 @@
-"""A home, a profile and an environment give the resources; nothing else is read."""
+"""Settings come from a home, a profile and an environment, and from nothing else."""
 
 import os
 import subprocess
@@ -91,7 +91,7 @@ def test_a_profile_says_what_differs_from_the_one_it_extends(load: Load, tmp_pat
     assert mine.embedding.server.extra_flags == ["--one"]
     assert mine.embedding.server.kv_cache_memory == theirs.embedding.server.kv_cache_memory
     assert mine.layout.recipe() == theirs.layout.recipe()
-    # Of a section with another engine nothing of the other's is left, which it would refuse.
+    # A section with another engine inherits no keys, which the new engine would refuse.
     assert isinstance(mine.recognition, TesseractRecognizer)
     assert mine.store.url.endswith("/there")
     assert mine.profile_name == "mine"

@@ -1,4 +1,4 @@
-"""docs/settings.md is written from the fields, and has all of them."""
+"""docs/settings.md is generated from the fields, and lists all of them."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tools import settings_doc
 
 
 def described() -> Iterator[tuple[str, str, str | None]]:
-    """The heading, the name and the description of every key."""
+    """Yield the heading, name and description of every key."""
     sections = {"server": section_of(VLLMServer), **OTHERS, "profiles/models.yaml": Pin}
     found = find_engines()
     for section in PROTOCOLS:

@@ -1,4 +1,4 @@
-"""Dagster and Kubernetes accept `deploy/`, and every deployment looks after its runs alike."""
+"""Dagster and Kubernetes accept `deploy/`, and all deployments monitor and retry runs alike."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +38,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _of_chart(kubeconfig: str) -> dict[str, Any]:
-    """The `dagster.yaml` that the templates of the chart make of the values, as far as runs are concerned."""
+    """Return the parts of the chart's `dagster.yaml` that concern runs, as its templates render them."""
     launcher = VALUES["runLauncher"]["config"]["k8sRunLauncher"]
     queue = VALUES["dagsterDaemon"]["runCoordinator"]["config"]["queuedRunCoordinator"]
     kubernetes = launcher["runK8sConfig"]
@@ -125,7 +125,7 @@ def test_the_address_of_postgres_names_the_driver_that_is_installed(name: str, t
 
 
 class _Kubernetes:
-    """An API server that keeps the job that it is to make."""
+    """An API server that keeps the job it is asked to create."""
 
     def create_namespaced_job(self, body: Any, namespace: str, **_: Any) -> None:
         self.job, self.namespace = body, namespace
@@ -133,7 +133,7 @@ class _Kubernetes:
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, Any]:
-    """The Job that a run of the chart becomes."""
+    """Return the Kubernetes job that the chart starts for a run."""
     dagster_k8s = imported("dagster_k8s")
     client = imported("kubernetes.client")
     context = {"name": "c", "context": {"cluster": "k", "user": "u"}}
@@ -197,4 +197,4 @@ def test_the_chart_sets_what_the_platform_has():
 
 @dg.job
 def _nothing() -> None:
-    """Has no steps."""
+    """A job without steps."""

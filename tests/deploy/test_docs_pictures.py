@@ -1,4 +1,4 @@
-"""The script of the documentation's pictures names those that are there, and finds its way without a browser."""
+"""The script for the documentation's screenshots makes all of them, and its errors are clear."""
 
 import re
 import sys

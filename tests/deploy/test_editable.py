@@ -1,4 +1,4 @@
-"""`make setup` installs the checkout itself, not a copy that would run instead of an edited file."""
+"""`make setup` installs the checkout itself, not a copy that would hide edited files."""
 
 import subprocess
 import sys

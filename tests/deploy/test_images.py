@@ -1,4 +1,4 @@
-"""The files of images and workflows fit the project, as far as that shows without Docker."""
+"""The files of images and workflows fit the project, as far as testable without Docker."""
 
 import fnmatch
 import re
@@ -27,7 +27,7 @@ def of(name: str) -> list[str]:
 
 
 def sent() -> list[str]:
-    """Files of the checkout that the build is given: the last pattern of .dockerignore that matches decides."""
+    """Return the files in the build context; the last matching pattern of .dockerignore decides."""
     patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(listing, check=False, cwd=ROOT, capture_output=True, text=True)
@@ -91,13 +91,13 @@ def test_the_services_of_one_machine_find_each_other():
     for service in plain["services"].values():
         assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
         assert {volume.split(":")[0] for volume in service["volumes"]} >= set(plain["volumes"])
-    # Only this machine is let in.
+    # Only this machine can connect.
     assert plain["services"]["webserver"]["ports"] == ["127.0.0.1:3000:3000"]
     assert plain["services"]["room"]["ports"] == ["127.0.0.1:3030:3030"]
 
 
 def test_an_empty_home_is_given_settings_once(tmp_path):
-    """The second start leaves both the settings and the databases as they are."""
+    """The second start leaves the settings as they are."""
     (tmp_path / ".databases_made").touch()
     path = f"{sys.prefix}/bin:/usr/bin:/bin"
     start = [DOCKER / "start.sh", "sh", "-c", "echo began"]
@@ -112,7 +112,7 @@ def test_an_empty_home_is_given_settings_once(tmp_path):
 
 
 def test_a_pod_starts_with_the_home_that_kubernetes_gives_it(tmp_path):
-    """A code server's is not there, and a run's may not be written."""
+    """A code server's home does not exist, and that of a run is read-only."""
     environment = {"PATH": "/usr/bin:/bin", "DAGSTER_HOME": str(tmp_path / "none")}
     start = [DOCKER / "start.sh", "echo", "began"]
     done = subprocess.run(start, check=False, env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The instance of `deploy/postgres` on a real Postgres: runs, the queue, and what a killed worker costs."""
+"""The instance of `deploy/postgres` on a real Postgres, with a worker that is killed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The instance of `deploy/ray` on a real Ray: a head and two nodes with a GPU each in name, one of which is killed."""
+"""The instance of `deploy/ray` on a real Ray cluster, one of whose nodes is killed."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ LOGS = "logs"
 
 
 def _small(written: dict[str, Any]) -> None:
-    """Two nodes of two cores each, in place of eight of more."""
+    """Reduce the configuration to two concurrent runs of one core each."""
     written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
     written["concurrency"]["runs"]["max_concurrent_runs"] = 2
 
@@ -52,7 +52,7 @@ def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatc
     home = tmp_path / "home"
     corpus = [pages(*(f"{shard}_{page}" for page in range(PAGES))) for shard in SHARDS]
     index(str(write_corpus(tmp_path / "source", corpus, [query("q1", "무엇인가?", "shard_00_1")])), home)
-    # Ray starts `dagster` by its name.
+    # Ray finds `dagster` by the PATH.
     path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
     with S3Double() as s3, bucket(s3.environment, LOGS), postgres.postgres() as variables:
@@ -79,7 +79,7 @@ def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatc
 
 
 def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: Path) -> tuple[set[str], set[str]]:
-    """Make all tables, and kill a node on the way: the pages of its shard that were kept, and that were lost."""
+    """Make all tables and kill a node; return its shard's journalled and lost pages."""
     diary, store = Diary(str(home / "recognition.diary")), ShardStore(url=str(home / "store"))
 
     def journalled(shard: str) -> set[str]:
@@ -95,7 +95,7 @@ def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: 
     (failed,) = daemon.until(lambda: with_status(instance, Status.FAILURE))
     lost = failed.tags["dagster/asset_partition_range_start"]
     kept = journalled(lost)
-    # There is no GPU for one of the two runs that may go on, until there is another node.
+    # One of the two runs waits for a GPU until another node joins.
     daemon.until(lambda: with_status(instance, Status.STARTING))
     ray.add_node()
     (home / GO).touch()
@@ -109,7 +109,7 @@ def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: 
 
 
 def _ask_for_tables(instance: dg.DagsterInstance, home: Path) -> None:
-    """A backfill of all shards, as the UI asks for it."""
+    """Request a backfill of all shards, as the UI does."""
     backfill = PartitionBackfill.from_asset_partitions(
         backfill_id="tables",
         asset_graph=definitions_at(home).resolve_asset_graph(),

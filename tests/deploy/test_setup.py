@@ -1,4 +1,4 @@
-"""`make setup`: what it says while pip works, and what it looks at before it fetches torch and vLLM."""
+"""The progress output of `make setup`, and its checks before downloading torch and vLLM."""
 
 import subprocess
 from pathlib import Path
@@ -16,7 +16,7 @@ exit {status}
 
 
 def set_up(folder: Path, script: str, *arguments: str, smi: str | None = None, status: int = 0):
-    """Run a script of deploy with doubles of Python and of nvidia-smi; what it said, and what pip was asked for."""
+    """Run a script with doubles of Python and nvidia-smi; return it and pip's arguments."""
     programs = folder / "bin"
     programs.mkdir()
     log = folder / "log"

@@ -1,4 +1,4 @@
-"""A worker, a code server or a machine dies: every run ends or is tried again, by the daemon of `deploy/local`."""
+"""The daemon of `deploy/local` ends or retries every run when a process or machine dies."""
 
 import os
 import platform
@@ -43,7 +43,7 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
     with dg.DagsterInstance.get() as instance:
 
         def making() -> dg.DagsterRun | None:
-            """The run whose process has begun to make shard_00."""
+            """Return the run whose process has begun to make shard_00, if there is one."""
             started = [run for run in with_status(instance, Status.STARTED) if _shard(run) == "shard_00"]
             assert len(started) <= 1
             return next((run for run in started if _pid_file(daemon, run).exists()), None)
@@ -54,7 +54,7 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
             return found.status
 
         def retried() -> set[str | None]:
-            """The runs that were tried again."""
+            """Return the ids of the runs that were retried."""
             return {run.parent_run_id for run in instance.get_runs()} - {None}
 
         typed = daemon.popen("tests.support.dagster.waiting_run", "shard_02")
@@ -82,7 +82,7 @@ def test_whatever_is_killed_every_run_ends_and_none_makes_a_shard_beside_another
         assert status(second) is Status.STARTED
         daemon.start()
         daemon.until(lambda: status(second) is Status.FAILURE)
-        # It tries nothing again for which it finds no code server when it looks.
+        # The daemon does not retry a run for which it finds no code server when it looks.
         daemon.until(lambda: retried() == {first.run_id, second.run_id})
         third = daemon.until(making)
 
@@ -118,7 +118,7 @@ def test_a_process_is_known_by_its_number_and_its_age():
         ({MACHINE_TAG: platform.node()}, 0, WorkerStatus.NOT_FOUND),
         ({MACHINE_TAG: "another"}, 0, WorkerStatus.RUNNING),
         ({}, 0, WorkerStatus.RUNNING),
-        # Nobody answers there.
+        # Nothing listens at this address.
         ({GRPC_INFO_TAG: '{"host": "127.0.0.2", "port": 1}'}, 0, WorkerStatus.RUNNING),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_run_of_the_command_line_says_on_which_machine_its_process_is():
         assert execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"]) == []
         (run,) = instance.get_runs()
         assert run.tags[MACHINE_TAG] == platform.node()
-        # As if it had been killed: its process is known to be this one, and to live.
+        # The run's recorded process is this one, which is alive.
         assert _launcher(instance, 0).check_run_worker_health(run).status is WorkerStatus.RUNNING
 
 
@@ -190,12 +190,12 @@ def _launcher(instance: dg.DagsterInstance, patience: int) -> WatchedRunLauncher
 
 @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["shard_00"]), backfill_policy=dg.BackfillPolicy.single_run())
 def _made() -> None:
-    """Is made at once."""
+    """An asset that is made at once."""
 
 
 @dg.job
 def _nothing() -> None:
-    """Has no steps."""
+    """A job without steps."""
 
 
 def _shard(run: dg.DagsterRun) -> str | None:

@@ -1,4 +1,4 @@
-"""A page of the documentation as its fenced blocks, links, anchors and inline code."""
+"""Fenced blocks, links, anchors and inline code of the documentation's pages."""
 
 import re
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ PAGES = sorted([*ROOT.glob("*.md"), ROOT / "samples" / "README.md", *(ROOT / "do
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block, with what the HTML comment before it says.
+    """A fenced block, with the HTML comment before it.
 
-    `<!-- not run: REASON -->` keeps it from being run, `<!-- new home -->` runs it where nothing was indexed,
-    `<!-- served -->` leaves it running until the page ends, `<!-- exit status 1 -->` says how its commands end, and
-    `<!-- output -->` marks what the block before it prints.
+    `<!-- not run: REASON -->` keeps it from being run, `<!-- new home -->` runs it in an empty home, `<!-- served -->`
+    leaves it running until the page ends, `<!-- exit status 1 -->` is the exit status of its commands, and
+    `<!-- output -->` marks the output of the block before it.
     """
 
     page: Path
@@ -29,12 +29,12 @@ class Block:
 
     @property
     def not_run(self) -> str:
-        """Why it is not run; nothing where it is."""
+        """Return why the block is not run, or an empty text."""
         return self.mark.removeprefix("not run:").strip() if self.mark.startswith("not run:") else ""
 
     @property
     def status(self) -> int:
-        """Return the exit status of its commands."""
+        """Return the expected exit status of its commands."""
         return int(self.mark.removeprefix("exit status ")) if self.mark.startswith("exit status ") else 0
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> list[str]:
-    """Return the targets of its links and pictures."""
+    """Return the targets of a page's links and images."""
     inline = [child for token in tokens(page) for child in token.children or []]
     return [str(child.attrs.get("href") or child.attrs.get("src")) for child in inline if child.type in _LEADING]
 
@@ -67,7 +67,7 @@ def inline_code(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives its headings."""
+    """Return the anchors that GitHub gives to a page's headings."""
     every = tokens(page)
     headings = [every[at + 1].content for at, token in enumerate(every) if token.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Every command and snippet of the documentation that can run on a CPU is run, and prints what the page shows."""
+"""All documented commands and snippets that can run on a CPU print what pages show."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _SHELL = ("bash", "console")
 _DATA = {"json": lambda text: [json.loads(line) for line in text.splitlines()], "toml": tomllib.loads}
 _DRAWN = ("mermaid",)
 KOREAN = "README.ko.md"
-"""Has the commands of README.md, which are run there."""
+"""This page has the commands of README.md, which are run only there."""
 _LOGGED = re.compile(r"^.* - dagster - .*\n", re.MULTILINE)
 """Lines of Dagster's own log."""
 
@@ -37,7 +37,7 @@ def _kinds(page: Path) -> set[str]:
 
 
 def unmarked(page: Path) -> list[str]:
-    """The blocks that are neither run, nor read as data, nor marked with a reason."""
+    """Return the blocks that are not run, read as data or marked with a reason."""
     found: list[str] = []
     before = ""
     for block in blocks(page):
@@ -88,7 +88,7 @@ def test_what_is_shown_of_files_can_be_read(page: Path, tmp_path: Path):
 
 
 class Reader:
-    """Someone who types a page, from its first line to its last, in a folder with the files that it names."""
+    """A person who types all commands of a page in a folder with its files."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
@@ -117,7 +117,7 @@ class Reader:
                 self._runs(block, after.text if after and after.mark == "output" else "")
 
     def _serves(self, block: Block) -> None:
-        """Start a command that goes on, and wait for the first line that it prints."""
+        """Start a command that keeps running, and wait for its first line of output."""
         command = [sys.executable, "-c", "from kopub_cli.main import main; main()", *shlex.split(block.text)[1:]]
         server = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True)
         self._served.callback(server.wait)
@@ -126,7 +126,7 @@ class Reader:
         assert server.stdout.readline(), f"{block} ended"
 
     def _types(self, block: Block) -> None:
-        """Type the commands; each must end as the page says, and print the lines that follow it."""
+        """Run the commands, and assert that exit status and output are those on the page."""
         commands: list[tuple[str, list[str]]] = []
         for line in block.text.splitlines():
             if block.language == "bash" or line.startswith("$ "):
@@ -159,7 +159,7 @@ class Reader:
         return done.returncode or after.returncode, done.stderr + after.stdout + after.stderr
 
     def _runs(self, block: Block, shown: str) -> None:
-        # A person's shell knows no DAGSTER_HOME: the file `.env` of the folder names it.
+        # A person's shell has no DAGSTER_HOME, which the file `.env` of the folder sets instead.
         (self.folder / ".env").write_text(f"DAGSTER_HOME={self.environment['DAGSTER_HOME']}\n")
         typed = {name: value for name, value in self.environment.items() if name != "DAGSTER_HOME"}
         done = forked.run(["python", "-"], typed, block.text, folder=self.folder)
@@ -168,7 +168,7 @@ class Reader:
 
 
 def _holds(block: Block, shown: str, said: str) -> None:
-    """`...` stands for anything, also for many lines."""
+    """Assert that the output contains the shown text, in which `...` stands for any text."""
     pattern = re.escape(shown.strip()).replace(re.escape("..."), "(?s:.*)")
     said = "\n".join(line.rstrip() for line in _LOGGED.sub("", said).splitlines())
     assert re.search(pattern, said), f"{block} shows\n{shown}\n--- but it says\n{said}"
@@ -176,7 +176,7 @@ def _holds(block: Block, shown: str, said: str) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder in which someone has made the samples into `data`, with files of the names that the pages use."""
+    """Return a folder with the samples made into `data`, and with the pages' files."""
     folder = tmp_path_factory.mktemp("reader") / "here"
     (folder / "my_reports").mkdir(parents=True)
     (folder / "more_reports").mkdir()
@@ -206,14 +206,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 
 
 def _report(file: Path, *lines: str) -> None:
-    """A PDF with a page of text for each line."""
+    """Write a PDF with a page of text for each line."""
     sheets = [sheet(written((72, 700, f"{line}.")), box="0 0 612 792") for line in lines]
     file.write_bytes(text_pdf(*sheets))
 
 
 @pytest.fixture
 def reader(made: tuple[Path, dict[str, str]]) -> Reader:
-    """The folder as it was made: what the page before did to it is undone."""
+    """Return a reader in the folder as it was made, without the last page's changes."""
     folder, environment = made
     shutil.rmtree(folder)
     shutil.copytree(folder.with_name("as_made"), folder, symlinks=True)

@@ -1,4 +1,4 @@
-"""Files, anchors, commands, options, targets and modules that the documentation names exist."""
+"""Files, anchors, commands, options, targets and modules in the documentation exist."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 
 
 def typed(page: Path) -> Iterator[str]:
-    """Every line that a reader may type: lines of code blocks, and inline code."""
+    """Yield every line that a reader may type: lines of code blocks, and inline code."""
     yield from inline_code(page)
     for block in blocks(page):
         if block.language in ("bash", "console"):
@@ -33,7 +33,7 @@ def typed(page: Path) -> Iterator[str]:
 
 
 def unknown(line: str) -> list[str]:
-    """The subcommands and options of a line that `kopub` does not have."""
+    """Return the subcommands and options in a line that `kopub` does not have."""
     line = line.partition("#")[0].partition(" | ")[0]
     _, found, rest = re.sub(r"['\"].*?['\"]", "TEXT", line).rpartition("kopub ")
     if not found:

@@ -1,4 +1,4 @@
-"""The managed server of the tests of vLLM, for the doctor's."""
+"""The fixtures of the vLLM tests for a managed server."""
 
 from tests.vllm.conftest import checkpoint, fields, runtime
 

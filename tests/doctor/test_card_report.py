@@ -1,4 +1,4 @@
-"""`kopub doctor --full`: the samples through real engines and servers, and a report without a trace of the machine."""
+"""`kopub doctor --full`, whose report of measurements does not identify the machine."""
 
 import getpass
 import json
@@ -55,7 +55,7 @@ def drawn() -> Samples:
 
 
 def measured(settings: Settings, seen: Any = SEEN, samples: Samples | None = None, step: Step = lambda *_: None) -> Any:
-    """The report of a measurement, by its stages."""
+    """Return the report of a measurement, and its stages by name."""
     measurement = CardMeasurement(settings, samples or drawn(), seen)
     list(measurement.run(step))
     report = measurement.report()

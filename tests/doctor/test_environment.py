@@ -1,4 +1,4 @@
-"""`kopub doctor` names every fault of a machine that is provoked, and says what to do."""
+"""`kopub doctor` names every simulated fault of a machine, and says what to do."""
 
 import json
 import os
@@ -50,7 +50,7 @@ Doctor = Callable[..., Result]
 
 @pytest.fixture
 def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
-    """Return what the probe's process sees of a double of torch whose `cuda.init` does that."""
+    """Return a function that probes a double of torch whose `cuda.init` runs the given code."""
 
     def see(init: str) -> dict[str, Any]:
         (tmp_path / "torch.py").write_text(TORCH.format(init=init))
@@ -62,7 +62,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 @pytest.fixture
 def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    """`kopub doctor --quick`, with a Hub that must not be asked."""
+    """Return a function that runs `kopub doctor --quick` with the Hub offline."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
@@ -169,7 +169,7 @@ def asks(profile: str, home: Path, count: int = 1) -> list[MemoryDemand]:
         ("h200", 150 * GB, 149 * GB, Level.OK, "123.6 asked for"),
         ("h200", 150 * GB, 120 * GB, Level.PROBLEM, "recognition server 45.0"),
         ("h200", 7 * GB, 7 * GB, Level.PROBLEM, "it can never fit"),
-        # One server at a time, beside the layout.
+        # The servers run one at a time, beside the layout.
         ("l4", 24 * GB, 23 * GB, Level.OK, "20.3 asked for (recognition server 18.0, layout 2.3)"),
         ("l4", 24 * GB, 15 * GB, Level.PROBLEM, "15.0 of 24.0 GB are free"),
     ],
@@ -255,7 +255,7 @@ def test_tesseract_without_korean(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 class Served(ServedEngine):
-    """An engine of which only the server is looked at."""
+    """An engine whose server alone is examined."""
 
 
 def programs(tmp_path: Path, script: str, **fields: Any) -> Finding:

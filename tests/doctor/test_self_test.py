@@ -1,4 +1,4 @@
-"""The self-test finds a model that reads rubbish, keeps what it found, and a run refuses that engine."""
+"""The self-test finds and records a model that reads rubbish, and runs refuse it."""
 
 import json
 from collections.abc import Callable
