@@ -33,7 +33,7 @@ def environment_of(home: Path) -> dict[str, str]:
 
 
 def run(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process that has imported the platform; `run_anew` starts a new interpreter."""
+    """Run a command in a fork with the platform imported, unlike `run_anew`."""
     make_dagster_home(home / "dagster")
     return forked.run(command, environment_of(home) | environment)
 

@@ -1,4 +1,4 @@
-"""Errors and Ctrl-C in Dagster's own commands: real processes that print one line and exit with an error."""
+"""Errors and Ctrl-C in Dagster's own commands, run as real processes, print one line."""
 
 import subprocess
 import time
@@ -25,7 +25,7 @@ QUIET = {"PYTHONWARNINGS": "ignore"}
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Return a home with the Dagster settings of `make setup`, which keep Dagster's own messages out."""
+    """Return a home with the Dagster settings of `make setup`, which silence its notices."""
     home = tmp_path / "home"
     (home / "dagster").mkdir(parents=True)
     (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")

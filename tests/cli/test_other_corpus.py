@@ -1,4 +1,4 @@
-"""A new corpus is indexed over the tables of an old one, which must never be used for the new one."""
+"""Tables of an old corpus are never used for a newly indexed one."""
 
 import json
 import shutil
@@ -71,7 +71,7 @@ def test_no_page_of_the_old_corpus_is_found(platform: Platform):
 
 
 def test_tables_made_from_old_parents_are_old_too(platform: Platform):
-    """Pages and readings are of the new corpus, but the vectors are still those of the old texts."""
+    """The pages and readings are new, but the vectors are of the old texts."""
     platform.make("raw_pages", "layout_regions", "ocr_results")
     with pytest.raises(CannotSearch, match="another corpus"):
         searcher(platform).search("화면 밝기")
@@ -89,7 +89,7 @@ def test_shards_that_were_made_since_are_searched_alone(platform: Platform):
 
 
 def test_a_reading_that_was_tried_again_leaves_the_vectors_usable(platform: Platform):
-    """The table that the vectors were made from is gone, but it was of the same corpus."""
+    """The vectors were made from a table that is gone, but of this corpus."""
     platform.make(*SEARCHED.split(","))
     table = platform.store.read("ocr_results", "shard_00")
     metadata = platform.store.metadata("ocr_results", "shard_00")

@@ -29,7 +29,7 @@ recognition: {server: {command: [vllm-of-nobody, serve]}}
 
 @pytest.fixture
 def kopub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Return a function that runs a command in this process, with a home of its own."""
+    """Return a function that runs a command in this process with its own home."""
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KOPUB_PROFILE", raising=False)
 

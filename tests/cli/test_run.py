@@ -55,7 +55,7 @@ class Clock:
 
 
 def work(stage: Stage, rows: int, start: float, each: float, shard: str = "a", more: float = 0.0) -> None:
-    """Count `rows` of a shard from `start` on, every `each` seconds; the first takes `more` seconds longer."""
+    """Count `rows` from `start` on, every `each` seconds, the first `more` seconds later."""
     stage.begin(start)
     stage.planned.setdefault(shard, stage.likely[shard])
     for row in range(1, rows + 1):
@@ -123,7 +123,7 @@ def test_a_stage_that_waits_for_the_next_part_of_a_run_is_not_over() -> None:
 
 @pytest.mark.parametrize("slower", [1.0, 1.5, 2.0])
 def test_a_forecast_is_right_after_the_first_tenth_of_a_run(slower: float) -> None:
-    """This also holds on a machine slower than the one that the expected times come from."""
+    """This also holds on a machine slower than the one that was measured."""
     recorded = json.loads((Path(__file__).parent / "recorded_run.json").read_text("utf-8"))
     end, events, stages = slower * recorded["end"], [], []
     for each in recorded["stages"]:
@@ -305,7 +305,7 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
 
 
 def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
-    """Dagster redirects a step's output into a file, but the progress display must stay at the terminal."""
+    """Dagster redirects a step's output into a file, but progress stays at the terminal."""
     write_corpus(tmp_path / "source", [pages("a_1", "a_2")])
     make_dagster_home(tmp_path / "home" / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": "", "TERM": "xterm"}
@@ -321,7 +321,7 @@ def test_a_person_sees_a_run_go_on(tmp_path: Path) -> None:
     for end in (reader, terminal):
         os.close(end)
     shares = [int(share) for share in re.findall(rb"(\d+)%, about", shown)]
-    # Which percentages are drawn depends on the machine's load.
+    # Which percentages are drawn depends on the machine's load, so only their rise is asserted.
     assert shares[0] < shares[-1], shares
     assert any(0 < share < 100 for share in shares), shares
     logs = (tmp_path / "home" / ".dagster" / "storage").rglob("compute_logs/*.out")

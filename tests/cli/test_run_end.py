@@ -1,4 +1,4 @@
-"""The last lines and the exit status of `kopub run`, which report lost pages and worse scores."""
+"""The last lines and exit status of `kopub run` report lost pages and worse scores."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def platform(built: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def ended(platform: Platform, wanted: Sequence[str] = PAGES, **reads: Any) -> tuple[int, list[str]]:
-    """Return the exit status and the printed lines of a run whose reader has these fields."""
+    """Return the exit status and output of a run whose reader has these fields."""
     platform.engines["recognition"] = reader(platform, platform.home / "answers", **reads)
     out = io.StringIO()
     status = run_assets(platform.settings, wanted, "", Console(file=out, width=300))

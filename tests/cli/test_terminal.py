@@ -39,7 +39,7 @@ _MOVES = re.compile(r"\x1b\[[0-9;?]*[A-HJKhl]")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home with two versions of tables of three pages, one quarantined and one doubtful."""
+    """Return a home with two versions of three pages, one quarantined and one doubtful."""
     home = tmp_path_factory.mktemp("home")
     (first, last) = pages(*PAGES[:2])
     queries = [query("q1", "밝기는 어떻게 조절하나요?", PAGES[0])]
@@ -73,7 +73,7 @@ def printed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
 
 def words(shown: str) -> Counter[str]:
-    """Return the words of an output, whatever line they are on, without the commas of lists."""
+    """Return the words of all lines of an output, without the commas of lists."""
     return Counter(word.rstrip(",") for word in shown.split())
 
 

@@ -28,7 +28,7 @@ BOTH = ("store", "release")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    """Return two shards of three documents; one page has an undecodable image, one a failed layout."""
+    """Return two shards of three documents, with an undecodable page and a failed layout."""
     home = tmp_path_factory.mktemp("package")
     platform = Platform.of(home, [pages("a_1", "b_2", "a_2"), [*pages("b_1", "c_1"), ("b_3", b"no picture")]], [])
     platform.engines = {

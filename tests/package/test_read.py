@@ -1,4 +1,4 @@
-"""`kopub.read` and `kopub read`, which read a file as the assets do and leave nothing behind."""
+"""`kopub.read` and `kopub read` read a file as the assets do, leaving nothing behind."""
 
 import gc
 import json
@@ -37,7 +37,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder, which is that for temporary files."""
     folder = tmp_path / "temporary"
     folder.mkdir()
-    get_temp_dir()  # of all processes that this one starts, for as long as it lives
+    get_temp_dir()  # made before the patch, because all child processes use it for as long as this process lives
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
@@ -116,7 +116,7 @@ def test_the_command_prints_markdown_or_json(picture: Path, tmp_path: Path):
 
 
 def letters(folder: Path, count: int) -> Path:
-    """Write a PDF with a running head, a paragraph that continues across pages, and page numbers."""
+    """Write a PDF with a running head, a paragraph across pages, and page numbers."""
     sheets = []
     for number in range(1, count + 1):
         lines = [(60.0, 800.0, "Letters of a reader"), (290.0, 40.0, str(number))]
@@ -222,7 +222,7 @@ def test_what_is_attached_to_a_pdf_is_named(tmp_path: Path, environment: dict[st
 
 @pytest.mark.slow
 def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path: Path, environment: dict[str, str]):
-    """Dust makes a page blank; darkness, grain and stains make it doubtful, for a person to check."""
+    """A page with dust is blank; one with darkness, grain or stains is doubtful."""
     rng = np.random.default_rng(0)
     paper = np.full((1169, 827), 250, np.uint8)
     dust, stains = paper.copy(), paper.copy()

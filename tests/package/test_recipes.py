@@ -1,4 +1,4 @@
-"""Each recipe of docs/recipes.md finds a passage with its page and box, with the real library."""
+"""Each recipe of docs/recipes.md finds a passage with page and box, using the real library."""
 
 import importlib.util
 import os

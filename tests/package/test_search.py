@@ -1,4 +1,4 @@
-"""`Corpus.search` finds the same as `kopub search`, in a home and in a release without its store."""
+"""`Corpus.search` equals `kopub search`, in a home and in a release without its store."""
 
 from pathlib import Path
 

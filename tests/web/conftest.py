@@ -1,4 +1,4 @@
-"""The browser of the visits."""
+"""The browser for visits of the reading room."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING

@@ -33,13 +33,13 @@ UNLINKED = (
     "/page?id=nobody",
     "/nowhere",
 )
-"""Addresses that no link, or no link of its own, leads to."""
+"""Addresses that no link leads to, or that look like another one's kind."""
 FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf")
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A room where something is in every view: pages of each state, questions, scores, a version before, figures."""
+    """Serve a room with something in every view: states, questions, scores, versions and figures."""
     home = tmp_path_factory.mktemp("accessible")
     shards = [pages("a_1", "a_2", "a_3"), [*pages("b_1"), ("b_2", b"no picture"), ("b_3", page_image(9))]]
     platform = Platform.of(home, shards, [query("q1", "무엇을 찾나요?", "a_1")])
@@ -91,7 +91,7 @@ def test_axe_finds_nothing_in_any_view(
         page.locator("#author-checked").press("Enter")
     assert page.locator("[role=alert]").count() == 1
     look("a form that was refused")
-    # That a page is not there, or nothing was saved, is said there as well.
+    # The browser logs the expected 4xx answers too.
     visit.said = [said for said in visit.said if "Failed to load resource" not in said]
     visit.close(url)
     assert not found, "\n".join(f"{address}: {report}" for address, report in found.items())
@@ -101,7 +101,7 @@ def test_axe_finds_nothing_in_any_view(
 
 
 def _kind(address: str) -> tuple[str, str, str]:
-    """Return the kind of a page; one of each kind is looked at."""
+    """Return the kind of an address; the test looks at one of each kind."""
     parts = urlsplit(address)
     asked = parse_qs(parts.query)
     path = address if address in UNLINKED else parts.path

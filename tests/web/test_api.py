@@ -1,4 +1,4 @@
-"""The JSON API: it answers what the package answers, and refuses in problem details."""
+"""The JSON API answers as the package does, and its errors are problem details."""
 
 import importlib
 import json
@@ -53,7 +53,7 @@ def guarded(platform: Platform) -> TestClient:
 
 
 def problem(answer: Any, status: int) -> str:
-    """Assert that an answer is a problem, and return what it says."""
+    """Assert that an answer is a problem, and return its detail."""
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
     said = answer.json()
     assert said.keys() == {"type", "title", "status", "detail"}
@@ -253,7 +253,7 @@ def test_a_generated_client_works(api: TestClient, tmp_path: Path, monkeypatch: 
     command += ["--output-path", "corpus_client"]
     done = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    # This generator knows no pictures: their bytes are in what `sync_detailed` returns.
+    # The generator cannot parse image responses, whose bytes `sync_detailed` returns anyway.
     said = done.stdout + done.stderr
     assert re.findall(r"parsing (\S+ \S+)", said) == ["GET /api/v1/picture"]
     monkeypatch.syspath_prepend(tmp_path)

@@ -1,4 +1,4 @@
-"""`kopub browse` as a person types it."""
+"""`kopub browse` as a real process."""
 
 import os
 import pty
@@ -47,7 +47,7 @@ def test_an_empty_host_is_not_every_address(platform: Platform):
 
 def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: Path):
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
-    # The allocator of Arrow and of the analyser then says how it was set when it was loaded.
+    # The allocator of Arrow and of the analyser then prints its options when it is loaded.
     environment["MIMALLOC_VERBOSE"] = "1"
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
     said = tmp_path / "said"
@@ -58,7 +58,7 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
         assert server.stdout
         try:
             url, shown = server.stdout.readline().split()[0], server.stdout.readline()
-            # It listens before it says so.
+            # The port is open before the address is printed.
             body = urlopen(f"{url}/search?q=%EB%B0%9D%EA%B8%B0", timeout=SOON).read().decode()
         finally:
             server.terminate()
@@ -70,7 +70,7 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
 
 @pytest.mark.parametrize("host", ["::1", "localhost", "0.0.0.0"])
 def test_the_address_that_it_says_is_answered(platform: Platform, host: str):
-    """Another name of this machine is this machine alone: no other site reads the room through a name of its own."""
+    """A loopback room checks the Host header, which prevents DNS rebinding by other sites."""
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--host", host]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:

@@ -1,4 +1,4 @@
-"""A visit with a real browser, by mouse and by keyboard, with an eye on what the browser says and asks for."""
+"""Visits with a real browser, by mouse and by keyboard."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ MADE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_te
 
 
 class PartlyBlind(TesseractRecognizer):
-    """Tesseract, but for the regions `fail` of every page."""
+    """Tesseract that fails at the regions `fail` of every page."""
 
     speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "fail"})
     fail: list[int]
@@ -52,7 +52,7 @@ class PartlyBlind(TesseractRecognizer):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The room over three pages of the samples, one of them partly read, and a file that is no picture."""
+    """Serve a room over two partly read sample pages and an undecodable file."""
     settings, home = load_settings(), tmp_path_factory.mktemp("visit")
     names = ("install.ko_19", "gimp-layermodes_4")
     broken = ("install.ko_20", b"no picture")
@@ -283,7 +283,7 @@ def test_language_and_colours_are_switched_without_scripts_and_stay(browser: "Br
     page = visit.page
 
     def shade() -> str:
-        # Scripts of the page are off; the browser's own tools are not.
+        # This is the browser's own tool, so it works although scripts of the page are off.
         return page.locator("body").evaluate("(body) => getComputedStyle(body).backgroundColor")
 
     visit.open("/page?id=install.ko_19")

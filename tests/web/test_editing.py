@@ -1,4 +1,4 @@
-"""Correcting in the room: what a form saves, who may send one, and a visit with a real browser."""
+"""Corrections in the reading room: what a form saves, and who may send one."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def client(platform: Platform, editor: Editor | None) -> TestClient:
 
 
 def fields(room: TestClient, page_id: str = "a_1") -> dict[str, str]:
-    """Return what the first form of a region sends, besides what a person writes."""
+    """Return the hidden fields of the first region's form, with an author."""
     shown = room.get("/page", params={"id": page_id, "view": "edit"}).text
     sent = dict(re.findall(r'<input type="hidden" name="(id|seen|form)" value="([^"]*)">', shown))
     return {**sent, "box": re.findall(r'name="box" value="([^"]*)"', shown)[0], "author": "Kim"}
@@ -190,7 +190,7 @@ def test_a_page_is_corrected_by_keyboard_alone_and_what_a_person_wrote_lasts_unt
         keys.press("Enter")
         visit.tab_to("Text")
         keys.press("Control+A")
-        # Chromium has no input method here: the text comes as one would commit it.
+        # There is no input method here, so the text is inserted as one would commit it.
         keys.insert_text(said)
         visit.follow("Save text")
         assert said in visit.text("#text-1 summary")

@@ -1,4 +1,4 @@
-"""A file that somebody sends to the room: read and shown beside the corpus, for those who may, and gone afterwards."""
+"""Files sent to the reading room are shown beside the corpus, and removed afterwards."""
 
 import errno
 import os
@@ -53,7 +53,7 @@ def send(room: TestClient, name: str, data: bytes, headers: dict[str, str] = ORI
 
 
 def followed(room: TestClient) -> Any:
-    """What the room says in the end of the file that it reads."""
+    """Return the room's answer once it has finished reading the file."""
     for _ in range(600):
         answer = room.get("/read")
         if 'http-equiv="refresh"' not in answer.text:

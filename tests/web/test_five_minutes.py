@@ -1,4 +1,4 @@
-"""The first five minutes of somebody with files of their own: the commands, then the room, by mouse and by keyboard."""
+"""The first five minutes with one's own files: the commands, then the reading room."""
 
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ QUESTION = "하드웨어 아키텍처"
 
 @dataclass(frozen=True)
 class FiveMinutes:
-    """The output of the commands, and the address of the room that they lead to."""
+    """The output of the commands, and the address of the room."""
 
     run: str
     status: str
@@ -32,10 +32,10 @@ class FiveMinutes:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FiveMinutes]:
-    """`kopub run FOLDER`, `kopub status` and `kopub browse` in a home that is new, by the profile cpu."""
+    """Run `kopub run FOLDER`, `kopub status` and `kopub browse` in a new home (cpu profile)."""
     folder = tmp_path_factory.mktemp("five_minutes")
     home, files = folder / "home", write_own_files(folder / "my_files")
-    # As `make setup` leaves Dagster's home.
+    # Dagster's home as `make setup` leaves it.
     (home / "dagster").mkdir(parents=True)
     (home / "dagster" / "dagster.yaml").symlink_to(ROOT / "deploy" / "local" / "dagster.yaml")
     said: list[str] = []
@@ -48,7 +48,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FiveMinutes]:
 
 
 def test_make_demo_types_the_same_commands():
-    """`make demo` differs by the samples, which are the corpus where no folder is named."""
+    """Without a folder, `kopub run` of `make demo` indexes the samples."""
     recipe = subprocess.run(
         ["make", "--dry-run", "--no-print-directory", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -122,7 +122,7 @@ def test_the_same_by_keyboard_in_english(browser: "Browser", here: FiveMinutes, 
 
     visit.open("/")
     visit.tab_to("Question")
-    # Chromium has no input method here: the text comes as one would commit it.
+    # There is no input method here, so the text is inserted as one would commit it.
     keys.insert_text(QUESTION)
     with visit.page.expect_navigation():
         keys.press("Enter")
@@ -144,7 +144,7 @@ def test_the_same_by_keyboard_in_english(browser: "Browser", here: FiveMinutes, 
     visit.picture("narrow-doubtful")
     visit.follow("Back to the list")
     visit.follow("Quarantined")
-    visit.follow("No picture")  # A card begins with what stands in for its picture.
+    visit.follow("No picture")  # A card begins with the placeholder of its picture.
     assert visit.text("h1") == "broken.pdf"
     assert visit.text(".note") == "broken.pdf: the file is damaged or no PDF"
     visit.picture("narrow-broken")

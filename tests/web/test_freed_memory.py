@@ -1,4 +1,4 @@
-"""The commands and the analyser give freed memory back; threads that decode pages keep theirs for the next page."""
+"""Commands and the analyser return freed memory; threads that decode pages reuse theirs."""
 
 import platform
 import re
@@ -114,14 +114,14 @@ def test_what_is_free_between_used_blocks_is_given_back():
 
 @pytest.mark.parametrize("encoded", [0, 60])
 def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
-    """Also where encoded pages leave too little of a thread's heap for one that is decoded."""
+    """This also holds when encoded pages leave a thread's heap too little room."""
     first, *others = map(int, ran(BLOCKS.replace("ENCODED", str(encoded))).stdout.split())
     assert first > 100
     assert max(others) < first / 10
 
 
 def test_the_analyser_of_korean_keeps_nothing_where_nobody_asked_for_it():
-    """A run's process, whose Arrow is loaded long before, is not told to keep little."""
+    """A run does not call `keep_little`, because its process loads Arrow long before."""
     code = "from resources.search.words import korean_analyser; korean_analyser()"
     environment = {"PATH": "/usr/bin:/bin", "MIMALLOC_VERBOSE": "1"}
     command = [sys.executable, "-c", code]

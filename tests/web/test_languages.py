@@ -1,4 +1,4 @@
-"""A browser gets its language and colours, and both languages say the same things."""
+"""The browser or a person chooses language and colours, and both languages are complete."""
 
 import re
 from string import Formatter

@@ -1,4 +1,4 @@
-"""Links from Dagster's UI to the reading room, and addresses that are refused."""
+"""Links from Dagster's UI to the reading room, and refused addresses."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The corpus as tools of agents, asked by the SDK's own client."""
+"""The MCP server, with the client of the official SDK."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which somebody has made pages of two documents of the samples."""
+    """Return the environment of a home with three pages of the samples."""
     home = sample_home(tmp_path_factory.mktemp("mcp") / "home", 3, "corpus_text_embeddings")
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(home)}
 
 
 def asked(environment: dict[str, str], ask: Callable[[Any], Awaitable[None]]) -> None:
-    """Ask over stdio."""
+    """Call `ask` with a client that is connected over stdio."""
 
     async def asking() -> None:
         server = mcp.StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""The reading room: what it shows, what it refuses, and that nothing a page says is more than text."""
+"""The reading room: what it shows and refuses, and that texts never become markup."""
 
 import io
 import json
@@ -55,7 +55,7 @@ BOXES = {"table": (10.0, 10.0, 150.0, 60.0), "image": (10.0, 70.0, 80.0, 120.0),
 
 
 class ThreeBoxes(LayoutDetector):
-    """A table, a picture and a text on every page; the page `lost` fails."""
+    """Finds a table, an image and a text on every page; the page `lost` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("layout.three_boxes", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"lost"})
@@ -72,7 +72,7 @@ class ThreeBoxes(LayoutDetector):
 
 
 class Scribe(Recognizer):
-    """Reads one table and one text, the same from every page; the text of `partly` cannot be read."""
+    """Reads the same table and text on every page; the text of `partly` fails."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.scribe", {1: "a double"})
     speed_only: ClassVar[frozenset[str]] = frozenset({"partly"})
@@ -108,7 +108,7 @@ def room(platform: Platform) -> TestClient:
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Platform:
-    """A page of each state that is worth a look, tables, pictures, and questions."""
+    """Return a platform with doubtful, partial, failed and quarantined pages, tables, images and a question."""
     home = tmp_path_factory.mktemp("troubled")
     shards = [
         pages("a_1", "a_2", "a_3"),
@@ -126,14 +126,14 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Platform:
 
 
 def address(html: str, start: str) -> str:
-    """The first address on a page that begins so."""
+    """Return the first address on a page that begins with `start`."""
     found = re.search(rf'"({re.escape(start)}[^"]*)"', html)
     assert found, html
     return found[1].replace("&amp;", "&")
 
 
 def plain(html: str) -> str:
-    """Return the text that a person reads of a page."""
+    """Return the visible text of a page."""
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
@@ -719,7 +719,7 @@ def test_the_pages_with_known_answers_are_shown_worst_first_beside_their_answer(
     assert "Known answer" in shown
     assert re.search(r"<del>[^/]*뚜껑", shown)
     assert "<b>뚜껑" not in shown
-    # A page that is read badly does not look all right, and says how badly.
+    # A badly read page is not shown as ok, and shows its score.
     bad, good = page.get("/page?id=a_2").text, page.get("/page?id=a_1").text
     assert '<span class="state ok">' not in bad
     assert re.search(
