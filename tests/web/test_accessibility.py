@@ -33,7 +33,7 @@ UNLINKED = (
     "/page?id=nobody",
     "/nowhere",
 )
-"""Addresses that no link leads to, or that look like another one's kind."""
+"""Addresses that no link leads to, or whose kind another address already covers."""
 FILES = ("/picture", "/figure", "/markdown", "/json", "/pdf")
 
 

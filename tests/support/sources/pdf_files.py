@@ -1,4 +1,4 @@
-"""Small handwritten PDFs with bars, or with text in fonts with or without Unicode maps."""
+"""Small PDFs built by hand, with bars or with text in mapped or unmapped fonts."""
 
 from collections.abc import Mapping, Sequence
 
