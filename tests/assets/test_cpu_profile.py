@@ -13,8 +13,6 @@ from resources.config.choices import Figures
 from resources.config.settings import load_settings
 from resources.documents.export import write_documents
 from resources.figures.figure import sound_notes
-from resources.pages.corpus import Corpus
-from resources.pages.manifest import SAMPLES
 from resources.release.export import export
 from resources.release.verify import verify
 from resources.search.options import Mode
@@ -24,6 +22,7 @@ from resources.store.corpus_tables import FIGURE_TABLES
 from tests.doubles.figure_chat import DESCRIPTION, VALID, chat
 from tests.figures.test_noters import noter
 from tests.support.harness import Platform
+from tests.support.sample_home import sample
 from tests.support.sources.corpora import page_image, query
 
 pytestmark = pytest.mark.slow
@@ -54,15 +53,6 @@ def wide_page() -> bytes:
     file = io.BytesIO()
     page.save(file, "PNG")
     return file.getvalue()
-
-
-def sample(page_id: str) -> tuple[str, bytes]:
-    corpus = Corpus(home=str(SAMPLES))
-    for shard in corpus.manifest.keys:
-        for row in corpus.rows(shard):
-            if row.page_id == page_id and row.data is not None:
-                return page_id, bytes(row.data)
-    raise LookupError(page_id)
 
 
 @pytest.fixture(scope="module")

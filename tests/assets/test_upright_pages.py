@@ -22,17 +22,16 @@ from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.embedding.hashed import HashedEmbedder
-from resources.evaluation.benchmarks.texts import load_texts
 from resources.evaluation.benchmarks.transformed import photographed, turned
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.ground_truth import GroundTruthLayout
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
-from resources.pages.manifest import SAMPLES
 from resources.pages.page import decode
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
 from tests.support.harness import Platform, Prepared
+from tests.support.sample_home import sample
 from tests.support.sources.pdf_files import HELVETICA, pdf, sheet, written
 
 PLAIN = (("white", 255), ("black", 0))
@@ -79,10 +78,7 @@ def test_the_table_keeps_what_was_done_and_the_size_of_the_upright_page(platform
 
 def _sample() -> np.ndarray:
     """Return an upright page of the samples."""
-    (data,) = (
-        each.picture.read() for each in load_texts(SAMPLES).samples if each.picture and each.id == "install.ko_19"
-    )
-    return decode(data)
+    return decode(sample("install.ko_19")[1])
 
 
 def _read(platform: Platform, page_id: str) -> np.ndarray:

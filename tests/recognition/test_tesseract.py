@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image, ImageFont
 from rapidfuzz.distance import Levenshtein
 
 from resources.config.settings import Settings
+from resources.doctor.self_test import read_samples
 from resources.errors import ConfigError, EngineError
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.regions import Region, Task
@@ -33,9 +33,9 @@ from resources.recognition.tesseract.words import (
 from resources.states import State
 from resources.texts.markdown import page_text
 from resources.texts.text_quality import DOUBTFUL, doubts, total
+from tests.support.sample_home import sample
 from tests.support.sources.drawn import PROSE, Sheet
 
-SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
 needs_data = pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
 
 
@@ -100,27 +100,21 @@ def test_a_dotted_leader_is_counted_and_not_read() -> None:
 @needs_data
 @pytest.mark.parametrize(("page_id", "most"), [("install.ko_98", 0.05), ("faq-basic_1", 0.05), ("lshort-ko_57", 0.12)])
 def test_a_korean_page_with_english_words(page_id: str, most: float) -> None:
-    row = sample(page_id)
-    page = Page(page_id, row["image"]["bytes"])
+    page = Page(*sample(page_id))
     (layout,) = CpuLayout(threads=1).detect([page])
     (reading,) = TesseractRecognizer(threads=1).read([(page, layout.regions)])
-    text, truth = ("".join(unicodedata.normalize("NFC", t).split()) for t in (page_text(reading.regions), row["text"]))
+    text, truth = (
+        "".join(unicodedata.normalize("NFC", t).split())
+        for t in (page_text(reading.regions), read_samples().texts[page_id])
+    )
     assert [text.index for text in reading.regions] == [region.index for region in layout.regions]
     assert Levenshtein.distance(text, truth) / len(truth) <= most
-
-
-def sample(page_id: str) -> dict:
-    for file in sorted(SAMPLES.glob("*.arrow")):
-        for row in pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist():
-            if row["id"] == page_id:
-                return row
-    raise AssertionError(f"{page_id} is no sample")
 
 
 @needs_data
 def test_a_word_does_not_reach_into_other_lines() -> None:
     """Otherwise the crop read again in English holds two lines, and Tesseract reads neither."""
-    page = np.asarray(Image.open(io.BytesIO(sample("lshort-ko_57")["image"]["bytes"])).convert("L"))
+    page = np.asarray(Image.open(io.BytesIO(sample("lshort-ko_57")[1])).convert("L"))
     paragraph = page[2960:3086, 354:1890]
     (korean, _) = data_files().values()
     assert korean is not None

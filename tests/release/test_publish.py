@@ -258,6 +258,7 @@ def test_a_hub_that_keeps_failing_is_given_up_in_one_line(hub: WritableHub, corp
         corpus.push(REPO)
     hub.faults.clear()
     corpus.push(REPO)
+    assert corpus.files.items() <= hub.held.items()
     assert only_once(hub)
 
 

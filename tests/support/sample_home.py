@@ -1,4 +1,4 @@
-"""A home with pages of the samples, read by the engines of the cpu profile."""
+"""Pages of the samples, and a home with such pages, read by the engines of the cpu profile."""
 
 from pathlib import Path
 
@@ -7,6 +7,11 @@ from resources.doctor.self_test import read_samples
 from tests.support.harness import Platform
 
 CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+
+
+def sample(page_id: str) -> tuple[str, bytes]:
+    """Return the id and the file of a page of the samples."""
+    return next((page.page_id, bytes(page.data)) for page in read_samples().pages if page.page_id == page_id)
 
 
 def sample_home(home: Path, pages: int, *more: str) -> Path:

@@ -13,8 +13,8 @@ from resources.pages.page import Page
 from resources.recognition.regions import PageReading, RegionText, page_reading
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.states import State
-from tests.assets.test_cpu_profile import sample
 from tests.support.harness import Platform
+from tests.support.sample_home import sample
 from tests.support.sources.corpora import query
 from tests.support.visits import ENGLISH, KOREAN, Visit, browsed
 

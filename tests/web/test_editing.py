@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 ORIGIN = {"origin": "http://127.0.0.1"}
-ADDED = {"do": "add", "label": "text", "left": "0", "top": "900", "right": "900", "bottom": "1000"}
 TABLE = '<table><tr><th colspan="2">가 &amp; 나</th></tr><tr><td>1</td><td><b>2</b></td></tr></table>'
 
 

@@ -17,9 +17,9 @@ from kopub_web.app import reading_room
 from kopub_web.file_reading import FileReader
 from kopub_web.own_pages import Editor
 from kopub_web.room import Room
-from tests.assets.test_cpu_profile import sample
 from tests.search.test_search import made, searcher
 from tests.support.harness import Platform
+from tests.support.sample_home import sample
 from tests.support.waiting import SOON
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

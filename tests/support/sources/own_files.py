@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.assets.test_cpu_profile import sample
+from tests.support.sample_home import sample
 from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 _ORIENTATION = 0x0112
