@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import hypothesis
 import pytest
 
 from resources.config.settings import load_settings
@@ -18,6 +19,10 @@ from tests.support.servers.buckets import bucket
 if TYPE_CHECKING:
     from tests.doubles.hubs.writable_hub import WritableHub
     from tests.doubles.s3 import S3Double
+
+# The same examples each time, however slow the machine is.
+hypothesis.settings.register_profile("deterministic", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("deterministic")
 
 # A shell starts background commands with SIGINT ignored, which every process of a test would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)

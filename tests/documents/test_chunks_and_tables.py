@@ -128,7 +128,7 @@ REGIONS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(REGIONS, max_size=5), min_size=1, max_size=3), st.integers(4, 120))
 def test_every_character_of_the_body_is_in_exactly_one_chunk(pages: list[list[Printed]], max_tokens: int) -> None:
     made = document(*pages)

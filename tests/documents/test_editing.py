@@ -314,7 +314,7 @@ def body_of(blocks: Sequence[DocumentBlock]) -> str:
     return " ".join(block.text for block in blocks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(REGIONS, max_size=4), min_size=1, max_size=4))
 def test_no_letter_is_lost_or_doubled(pages: list[list[Printed]]) -> None:
     of = document(*pages)
@@ -333,7 +333,7 @@ def test_no_letter_is_lost_or_doubled(pages: list[list[Printed]]) -> None:
 CELLS = st.lists(st.lists(st.sampled_from(["", "가", "1,000", "-"]), min_size=2, max_size=2), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CELLS, CELLS)
 def test_no_cell_is_lost_or_doubled(first: list[list[str]], second: list[list[str]]) -> None:
     def html(rows: list[list[str]]) -> str:

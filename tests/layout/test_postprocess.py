@@ -75,7 +75,7 @@ def pages(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[in
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(pages())
 def test_vectorised_equals_scalar(
     page: tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int], ScalarSettings],

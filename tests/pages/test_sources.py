@@ -285,7 +285,6 @@ def test_ordinary_ids_are_kept(page_id: str) -> None:
     assert folder.problem_with(page_id) is None
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.text(max_size=250))
 def test_a_usable_id_is_one_file_name(page_id: str) -> None:
     if folder.problem_with(page_id) is None:
@@ -368,7 +367,7 @@ def test_a_cut_anywhere_loses_no_row_and_shows_no_wrong_one(tmp_path: Path, file
     index(str(file), tmp_path / "home")
     whole = file.read_bytes()
 
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=150)
     @given(st.integers(1, len(whole) - 1))
     def check(size: int) -> None:
         write_as_indexed(tmp_path / "home", file, whole[:size])
@@ -390,7 +389,7 @@ def test_damage_ends_no_process_and_loses_no_row(tmp_path: Path) -> None:
     file = shard_file(tmp_path)
     whole = file.read_bytes()
 
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=150)
     @given(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=8))
     def check(changes: list[tuple[int, int]]) -> None:
         damaged = bytearray(whole)

@@ -215,7 +215,6 @@ Histories.TestCase.settings = settings(
     stateful_step_count=int(os.environ.get("KOPUB_TEST_STEPS", "10")),
     derandomize="KOPUB_TEST_HISTORIES" not in os.environ,
     database=None,
-    deadline=None,
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
