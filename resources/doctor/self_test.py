@@ -40,13 +40,6 @@ class Samples:
     texts: dict[str, str]
     queries: Sequence[Query]
 
-    def some(self, count: int) -> "Samples":
-        """Return the first `count` pages, and the queries that they answer."""
-        pages = self.pages[:count]
-        ids = {page.page_id for page in pages}
-        texts = {page_id: text for page_id, text in self.texts.items() if page_id in ids}
-        return Samples(pages, texts, [query for query in self.queries if ids.issuperset(query.ground_truth)])
-
 
 def read_samples() -> Samples:
     """Return the twelve pages that come with the project. Raises `SourceError`."""

@@ -18,9 +18,9 @@ from resources.search.scores import FEWEST, interval
 class Metric:
     """A metric and its meaning.
 
-    `says` is one sentence for a table's legend. Values are shares of 1 unless `unit` says otherwise. A lost reading has
-    the value `worst`. The mean of a `pooled` metric weights each sample by the size of its score, so a long page counts
-    more; otherwise every sample counts the same. A change below `margin` does not matter to a reader.
+    `says` is one sentence for a table's legend. Values are shares of 1; that of a lost reading is `worst`. The mean of
+    a `pooled` metric weights each sample by the size of its score, so a long page counts more; otherwise every sample
+    counts the same. A change below `margin` does not matter to a reader.
     """
 
     name: str
@@ -28,7 +28,6 @@ class Metric:
     lower_is_better: bool
     pooled: bool = False
     margin: float = 0.01
-    unit: str = "share"
 
     @property
     def worst(self) -> float:

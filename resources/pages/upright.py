@@ -215,8 +215,6 @@ _LEAST_OVERLAP = 0.96
 """Share of the four-sided figure that must be as bright as paper; a picture on a page has ragged edges."""
 _LEAST_STEP = 12.0
 """Grey levels by which a sheet must be brighter than its background, at nine of ten points of each side."""
-_MARGIN = 3
-"""Pixels of the working copy from the picture's edge within which a side is not a side of a sheet."""
 _LEAST_SIDES = 3
 """Fewest sides of a sheet that must be visible; a frame, picture or table shows all four, but has paper around it."""
 _LEAST_SLANT = 0.5

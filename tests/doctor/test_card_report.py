@@ -17,7 +17,7 @@ from kopub_cli.main import app
 from resources.config.settings import Settings
 from resources.doctor import card_report
 from resources.doctor.card_report import CardMeasurement, anonymous, as_text
-from resources.doctor.self_test import Samples, Step, read_samples
+from resources.doctor.self_test import Samples, Step
 from resources.embedding.hashed import HashedEmbedder
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
@@ -28,6 +28,7 @@ from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.doubles.tested_engines import TwoColumns
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.harness import Platform
+from tests.support.sample_home import first_samples
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
 from tests.support.sources.corpora import page_image, pages
@@ -184,7 +185,7 @@ def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 def test_the_cpu_profile_is_measured_by_its_real_engines(
     platform: Platform, doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    known = read_samples().some(2)
+    known = first_samples(2)
     monkeypatch.setattr("resources.doctor.self_test.read_samples", lambda: known)
     platform.engines |= {"layout": CpuLayout(), "recognition": TesseractRecognizer()}
     done = doctor("--out", str(tmp_path / "card.json"))
@@ -216,7 +217,7 @@ def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch
     server = VLLMServer(**cpu_server(save_glm_ocr(tmp_path / "glm-ocr"), idle_seconds=2))
     reader = GlmOcrRecognizer(server=server, processes=1, tries=1, sampling={"max_tokens": 16})
     platform.engines |= {"layout": CpuLayout(), "recognition": reader}
-    report, stages = measured(platform.settings, seen={}, samples=read_samples().some(1))
+    report, stages = measured(platform.settings, seen={}, samples=first_samples(1))
     ocr = stages["recognition"]
     assert (ocr["items"], ocr["problem"]) == (1, "")
     assert ocr["tokens_out"] >= ocr["regions"] > 0

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from resources.config.settings import Settings
-from resources.doctor.self_test import read_samples
+from resources.doctor.self_test import Samples, read_samples
 from tests.support.harness import Platform
 
 CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
@@ -12,6 +12,15 @@ CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "emb
 def sample(page_id: str) -> tuple[str, bytes]:
     """Return the id and the file of a page of the samples."""
     return next((page.page_id, bytes(page.data)) for page in read_samples().pages if page.page_id == page_id)
+
+
+def first_samples(count: int) -> Samples:
+    """The first `count` pages of the samples, and the queries that they answer."""
+    known = read_samples()
+    pages = known.pages[:count]
+    ids = {page.page_id for page in pages}
+    texts = {page_id: text for page_id, text in known.texts.items() if page_id in ids}
+    return Samples(pages, texts, [query for query in known.queries if ids.issuperset(query.ground_truth)])
 
 
 def sample_home(home: Path, pages: int, *more: str) -> Path:
