@@ -67,7 +67,7 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)
 
 
-def build_assets(settings: Settings, graph: Graph = GRAPH) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of `graph` and the scores, partitioned by shard.
 
     The shards are those of the corpus in `settings`. Assets that the profile turns off are shown, but cannot be made.

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import dagster as dg
 
 from kopub_assets.evaluations import GuardStanding, may_upgrade, standings_of_guards
-from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.graph import Graph
 from kopub_assets.hf_release import HfRelease
 from kopub_assets.plan import Survey, sources_of, survey
 from resources.config.choices import Upgrades
@@ -37,7 +37,7 @@ _READ = (TABLES.regions.name, TABLES.readings.name, TABLES.texts.name)
 
 
 def with_upgrades(
-    assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph = GRAPH
+    assets: Sequence[dg.AssetsDefinition | dg.AssetSpec], settings: Settings, graph: Graph
 ) -> dg.Definitions:
     """Return `assets` with the conditions and the sensor of nightly upgrades."""
     # Custom conditions are evaluated in the process of their code, which Dagster calls beta at every load.

@@ -127,7 +127,7 @@ class ShownRegion:
     from_pdf: bool
 
 
-def shown_regions(page: kopub.Page, words: QueryWords | None = None) -> list[ShownRegion]:
+def shown_regions(page: kopub.Page, words: QueryWords | None) -> list[ShownRegion]:
     """Return a page's regions in reading order, with the question's words marked.
 
     Raises `StoreError`.

@@ -33,7 +33,7 @@ class OwnPagesOnly:
     Admitted requests go to `app`. `names` are the host names by which it is reached, besides those of this machine.
     """
 
-    def __init__(self, app: App, names: Iterable[str] = ()) -> None:
+    def __init__(self, app: App, names: Iterable[str]) -> None:
         self._app = app
         self._names = {*LOOPBACK, *(name.lower() for name in names)}
 

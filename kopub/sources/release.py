@@ -323,7 +323,7 @@ class HubSource(ReleaseSource):
     Offline, only the files in the cache are read.
     """
 
-    def __init__(self, repo: str, revision: str | None = None) -> None:
+    def __init__(self, repo: str, revision: str | None) -> None:
         from huggingface_hub import snapshot_download
 
         with _translate_errors(repo):

@@ -187,8 +187,8 @@ def checked_profile(
     home: Path,
     pins: Pins,
     name: str,
-    overrides: Sequence[Override] = (),
-    changes: Mapping[str, str] | None = None,
+    overrides: Sequence[Override],
+    changes: Mapping[str, str] | None,
 ) -> Any:
     """Return the profile `written`, with a validated section under each name.
 

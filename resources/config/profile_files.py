@@ -235,15 +235,15 @@ def _describe(name: str, content: Any, model: type[Described], key: str) -> Desc
         raise ConfigError(f"{name}: {first_problem(error, model, key)}") from None
 
 
-def read_pins(path: Path = PINS) -> Pins:
+def read_pins() -> Pins:
     """Return the model pins by name.
 
     Raises `ConfigError`.
     """
-    return checked_pins(_read_yaml(path), path.name)
+    return checked_pins(_read_yaml(PINS), PINS.name)
 
 
-def checked_pins(content: Any, where: str = PINS.name) -> Pins:
+def checked_pins(content: Any, where: str) -> Pins:
     """Return `content` as pins.
 
     Raises `ConfigError`, which begins with `where`.

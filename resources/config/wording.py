@@ -95,7 +95,7 @@ _LIMITS = {
 }
 
 
-def possible(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def possible(annotation: Any, metadata: Iterable[Any]) -> str:
     """Return the values that a field takes: `a whole number, from 64 to 16384`."""
     null = "or null" if type(None) in alternatives(annotation) else ""
     return ", ".join(part for part in (type_text(annotation), limit_text(metadata), null) if part)

@@ -46,9 +46,8 @@ Pair = tuple[str, str]
 class Cdm:
     """A scorer of pairs of formulas, by a command that passes three examples."""
 
-    def __init__(self, command: Sequence[str], seconds: float = _SECONDS) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
-        self._seconds = seconds
         self._why_not: str | None = None
         self._tried = False
 
@@ -92,11 +91,11 @@ class Cdm:
                 text=True,
                 encoding="utf-8",
                 errors="replace",
-                timeout=self._seconds * len(pairs),
+                timeout=_SECONDS * len(pairs),
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise ValueError(f"the command took more than {self._seconds:g} s a pair") from None
+            raise ValueError(f"the command took more than {_SECONDS:g} s a pair") from None
         except OSError as error:
             raise ValueError(f"{self._command[0]} cannot be run: {error.strerror or error}") from None
         answers = [line for line in done.stdout.splitlines() if line.strip()]

@@ -96,8 +96,8 @@ def _kind(cdm: Sequence[str]) -> str:
 def score_samples(
     benchmarks: Sequence[Benchmark],
     found: dict[str, SampleReading],
-    log: Callable[[str], None] = lambda line: None,
-    cdm: Sequence[str] = (),
+    log: Callable[[str], None],
+    cdm: Sequence[str],
 ) -> pa.Table:
     """Return the scores of every sample, as a table with the schema OCR_RUNS."""
     parts = [OCR_RUNS.empty_table()]

@@ -82,7 +82,7 @@ def blank_reason(gray: "NDArray[np.uint8]") -> str | None:
     return "the page is dark all over: its scan or photo may have failed" if paper_level(gray) < _DARK else None
 
 
-def has_writing(gray: "NDArray[np.uint8]", speck: float = SPECK) -> bool:
+def has_writing(gray: "NDArray[np.uint8]", speck: float) -> bool:
     """Return whether the ink of a page, uint8 (height, width), is more than specks.
 
     A speck is a connected mark of at most `speck` of both the page's width and its height.

@@ -62,9 +62,7 @@ _SAID = {
 Row = dict[str, Any]
 
 
-def build_configs(
-    shard: str, tables: ReleaseInput, page_images: bool = False, authors: bool = False
-) -> dict[str, pa.Table]:
+def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: bool) -> dict[str, pa.Table]:
     """Return the tables of one shard by config.
 
     Their metadata has the features that `datasets` reads. Embedding tables hold only rows with a vector; `pages` has

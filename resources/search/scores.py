@@ -191,7 +191,7 @@ def _counts(samples: int) -> np.ndarray:
     return generator.multinomial(samples, np.full(samples, 1 / samples), _RESAMPLES).astype(np.float64)
 
 
-def pages_by_state(states: Mapping[str, int], unfinished: int = 0, doubtful: int = 0) -> str:
+def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) -> str:
     """Return the numbers of pages by state on one line.
 
     An example is `57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`; each page is counted in one state.

@@ -165,7 +165,7 @@ class Searcher:
         with self._lock:
             return self._lookup.refreshed(kind, self._look())[0]
 
-    def asks_words(self, mode: Mode | None = None) -> bool:
+    def asks_words(self, mode: Mode | None) -> bool:
         """Return whether a search by `mode` ranks by words. Raises `CannotSearch`."""
         with self._lock:
             return self._chosen(mode or self._mode)[0] in _WITH_WORDS

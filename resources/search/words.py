@@ -113,9 +113,7 @@ class WordLookup:
     words and of all shards.
     """
 
-    def __init__(
-        self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None], notes: bool = False
-    ) -> None:
+    def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None], notes: bool) -> None:
         self._store, self._cache, self._say, self._notes = store, cache, say, notes
         self._open: tuple[str, Words] | None = None
         self.found: tuple[int, int] | None = None

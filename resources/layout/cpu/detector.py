@@ -56,7 +56,7 @@ class CpuLayout(LayoutDetector):
         yield from bounded_map(partial(detect_page, speck=self.speck), pages, self.threads)
 
 
-def detect_page(page: Page, speck: float = SPECK) -> PageLayout:
+def detect_page(page: Page, speck: float) -> PageLayout:
     """Return the layout of one page, whose state says what is wrong with it."""
     import cv2
 

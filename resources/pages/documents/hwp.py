@@ -198,7 +198,7 @@ def xml_events(xml: IO[bytes]) -> Iterator[tuple[str, Any, str]]:
 
 
 def xml_paragraphs(
-    xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str] = frozenset(), hides: str | None = None
+    xml: IO[bytes], paragraph: str, text: str, unprinted: frozenset[str], hides: str | None = None
 ) -> Iterator[str]:
     """Yield the text of an XML file, element `paragraph` by element `paragraph`.
 

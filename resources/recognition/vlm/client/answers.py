@@ -239,7 +239,7 @@ def may_be_cut(task: Task, label: str) -> bool:
 
 
 def next_attempt(
-    task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool = False
+    task: Task, label: str, problem: Problem, made: Sequence[Attempt], scaled_down: bool
 ) -> Attempt | None:
     """Return the plan's next attempt for a problem, not `made` yet, if any.
 
