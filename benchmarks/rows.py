@@ -22,6 +22,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.made_up_vectors import column, noise, unit
 from kopub_assets.checks import unaccounted, unsound_vectors
 from kopub_assets.provenance import content
 from kopub_assets.rows import RowSpec, ShardResult, Work, assemble, unfinished
@@ -45,8 +46,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
         return result
 
     chance = np.random.default_rng(0)
-    vectors = chance.standard_normal((rows, dim), np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = unit(noise(chance, rows, dim))
     schema = page_embeddings(dim)
     ids = [f"p_{row}" for row in range(rows)]
     specs = [RowSpec(row_id, [row], {}) for row, row_id in enumerate(ids)]
@@ -54,7 +54,7 @@ def measured(rows: int, dim: int, queries: int) -> dict[str, float]:
         "page_id": pa.array(ids),
         "state": pa.array(["ok"] * rows, schema.field("state").type),
         "fingerprint": pa.array([fingerprint for _, fingerprint in (spec.key for spec in specs)]),
-        "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), dim),
+        "vector": column(vectors),
     }
     table = pa.table(
         [values[field.name] if field.name in values else pa.nulls(rows, field.type) for field in schema], schema=schema

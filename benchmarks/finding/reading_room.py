@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from benchmarks.made_up_vectors import with_random_vectors
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.fingerprints import fingerprint
@@ -113,9 +114,10 @@ def write_tables(settings: Settings) -> None:
             asset = declared[table.name]
             content = pa.Table.from_pylist(of_table, asset.schema)
             settings.store.write(table.name, shard, content, asset.provenance(shard).metadata(content))
+        ended = [{name: text[name] for name in ("page_id", "state", "reason", "fingerprint")} for text in made[-1]]
         for table in (TABLES.text_vectors, TABLES.image_vectors):
             asset = declared[table.name]
-            content = _vectors(made[-1], asset.schema, chance)
+            content = with_random_vectors(ended, asset.schema, chance)
             settings.store.write(table.name, shard, content, asset.provenance(shard).metadata(content))
         texts = settings.store.read(TABLES.texts.name, shard, ["page_id", "text", "state"])
         texts = texts.filter(pc.field("state").isin(MADE))
@@ -196,16 +198,6 @@ def _regions(chance: np.random.Generator) -> Iterator[tuple[dict[str, Any], str]
         grid = [97, round(80 * at), 903, round(80 * at) + 68]
         task = "table" if label == "table" else "skip" if label == "image" else "text"
         yield {"index": at, "label": label, "task": task, "score": 0.9, "bbox": box, "bbox_2d": grid}, said
-
-
-def _vectors(texts: list[dict[str, Any]], schema: pa.Schema, chance: np.random.Generator) -> pa.Table:
-    width = schema.field("vector").type.list_size
-    matrix = chance.standard_normal((len(texts), width), np.float32)
-    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(matrix.astype(np.float16).ravel()), width)
-    kept = [{name: text[name] for name in ("page_id", "state", "reason", "fingerprint")} for text in texts]
-    table = pa.Table.from_pylist([{**row, "vector": None} for row in kept], schema)
-    return table.set_column(schema.get_field_index("vector"), schema.field("vector"), column)
 
 
 def _every(pages: int, number: int) -> bool:

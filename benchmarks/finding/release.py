@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.made_up_vectors import with_random_vectors
 from resources.release.base import ReleaseDescription, ReleaseInput
 from resources.release.files import list_parts, loadable_parts
 from resources.release.local import LocalRelease
@@ -161,20 +162,10 @@ def shard_tables(shard: int, pages: int, seed: int = 0, dim: int = DIM) -> Relea
         layout_regions=pa.Table.from_pylist([{**row, "regions": layout} for row in ended], schemas.LAYOUT_REGIONS),
         ocr_results=pa.Table.from_pylist(readings, schemas.OCR_RESULTS),
         parsed_texts=pa.Table.from_pylist(parsed, schemas.PARSED_TEXTS),
-        corpus_image_embeddings=_with_vectors(ended, schemas.page_embeddings(dim), chance),
-        corpus_text_embeddings=_with_vectors(ended, schemas.page_embeddings(dim), chance),
-        query_embeddings=_with_vectors(queries, schemas.query_embeddings(dim), chance),
+        corpus_image_embeddings=with_random_vectors(ended, schemas.page_embeddings(dim), chance),
+        corpus_text_embeddings=with_random_vectors(ended, schemas.page_embeddings(dim), chance),
+        query_embeddings=with_random_vectors(queries, schemas.query_embeddings(dim), chance),
     )
-
-
-def _with_vectors(rows: list[dict], schema: pa.Schema, chance: np.random.Generator) -> pa.Table:
-    dim = schema.field("vector").type.list_size
-    vectors = chance.standard_normal((len(rows), dim), np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), dim)
-    table = pa.Table.from_pylist(rows, schema)
-    at = schema.get_field_index("vector")
-    return table.set_column(at, schema.field(at), column)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
+from benchmarks.made_up_vectors import noise, unit, with_vectors
 from resources.embedding.hashed import HashedEmbedder
 from resources.pages.manifest import shard_key
 from resources.search.options import Mode, Where
@@ -70,7 +71,7 @@ def measure(folder: Path, arguments: argparse.Namespace, out: Console) -> None:
     chance = np.random.default_rng(0)
     store = ShardStore(url=str(folder / "store"))
     shards = [shard_key(at) for at in range(-(-arguments.pages // PER_SHARD))]
-    centres = chance.standard_normal((DOCUMENTS, arguments.dim), np.float32)
+    centres = noise(chance, DOCUMENTS, arguments.dim)
     questions: list[np.ndarray] = []
     for at, shard in enumerate(shards):
         count = min(PER_SHARD, arguments.pages - at * PER_SHARD)
@@ -149,24 +150,15 @@ def recall(vectors: Vectors, questions: Sequence[np.ndarray], plain: Callable[[n
     return float(np.mean(shares))
 
 
-def noise(chance: np.random.Generator, count: int, dim: int) -> np.ndarray:
-    return chance.standard_normal((count, dim), np.float32)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
 def write(store: ShardStore, shard: str, vectors: np.ndarray, chance: np.random.Generator) -> None:
     """Write a shard's tables for a search, with ten paragraphs a page."""
     page_ids = [f"{shard}_{row + 1}" for row in range(len(vectors))]
     same = {"state": "ok", "reason": None, "fingerprint": ""}
-    rows = [{"page_id": page_id, **same, "vector": None} for page_id in page_ids]
-    table = pa.Table.from_pylist(rows, page_embeddings(vectors.shape[1]))
-    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.astype(np.float16).ravel()), vectors.shape[1])
+    rows = [{"page_id": page_id, **same} for page_id in page_ids]
+    table = with_vectors(rows, page_embeddings(vectors.shape[1]), vectors)
     made_with = json.dumps({"engines": [HashedEmbedder(dim=vectors.shape[1]).recipe()]})
     stamp = {"recipe": shard, MADE_WITH: made_with}
-    store.write(ASSET, shard, table.set_column(1, table.schema.field(1), column), stamp)
+    store.write(ASSET, shard, table, stamp)
     known = {"format": "PNG", "width": 2480, "height": 3508, "sha256": "", "source": shard, "doc_id": shard}
     raw = [
         {"page_id": page_id, "page_idx": row, "page_no": row + 1, **known, **same}
