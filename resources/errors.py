@@ -116,13 +116,15 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     return [str(candidate) for candidate, _, _ in found]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], in_brackets: bool = False) -> str:
     """Return `; did you mean A or B?` for a name that does not exist.
 
-    Empty if no name resembles it.
+    ` (did you mean A or B?)` if `in_brackets`, and empty if no name resembles it.
     """
-    near = near_names(name, known)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    near = " or ".join(near_names(name, known))
+    if not near:
+        return ""
+    return f" (did you mean {near}?)" if in_brackets else f"; did you mean {near}?"
 
 
 ELLIPSIS = "…"

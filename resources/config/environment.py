@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from resources.config.places import placed, store_url
 from resources.config.profile_files import find_profile
-from resources.config.wording import alternatives, annotation_at, did_you_mean
-from resources.errors import ConfigError, near_names
+from resources.config.wording import alternatives, annotation_at
+from resources.errors import ConfigError, did_you_mean, near_names
 from resources.files import is_url
 from resources.pages.manifest import Manifest
 from resources.pages.places import CACHE_GB, CorpusPlace
@@ -59,9 +59,9 @@ def overrides_of(
             of_pins.append(Override(source, path, text))
         else:
             known = [*sections, *pins]
+            guess = did_you_mean(path[0], known, in_brackets=True)
             raise ConfigError(
-                f"{source}: {path[0]!r} is neither a section nor a pin{did_you_mean(path[0], known)}; "
-                f"there are {', '.join(known)}"
+                f"{source}: {path[0]!r} is neither a section nor a pin{guess}; there are {', '.join(known)}"
             )
     return of_sections, of_pins
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from resources.errors import first_line
+from resources.errors import did_you_mean, first_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT / "profiles"
@@ -64,12 +64,11 @@ def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
     """
     import fsspec
 
-    from resources.config.wording import did_you_mean
-
     protocol, slashes, path = link.partition("://")
     known = fsspec.available_protocols()
     if protocol not in known:
-        raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{did_you_mean(protocol, known)}")
+        guess = did_you_mean(protocol, known, in_brackets=True)
+        raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{guess}")
     if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
         raise ValueError(f"{url!r} names no bucket or folder")
     try:

@@ -20,10 +20,10 @@ from resources.config.choices import CorpusIndex, Documents, Figures, Gates, Pdf
 from resources.config.environment import Override, overrides_of, put
 from resources.config.places import PINS, placed, store_url
 from resources.config.profile_files import Pins, checked_pins
-from resources.config.wording import alternatives, did_you_mean, first_problem
+from resources.config.wording import alternatives, first_problem
 from resources.embedding.base import Embedder
 from resources.engine import Engine, Resource
-from resources.errors import ConfigError, first_line, near_names
+from resources.errors import ConfigError, did_you_mean, first_line, near_names
 from resources.figures.figure import FigureNoter
 from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
@@ -297,7 +297,7 @@ def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pin
     if name is None:
         return
     if not isinstance(name, str) or name not in pins:
-        guess = did_you_mean(str(name), pins)
+        guess = did_you_mean(str(name), pins, in_brackets=True)
         raise ConfigError(
             f"{section}.model is {name!r}, which {PINS.name} does not pin{guess}; it pins {', '.join(pins)}"
         )
@@ -385,7 +385,7 @@ def _no_such_engine(section: str, name: object, found: EntryPoints) -> str:
         return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     if name is None:
         return f"{section} names no engine: set {section}.engine to one of {', '.join(found)}"
-    guess = did_you_mean(name, found) if isinstance(name, str) else ""
+    guess = did_you_mean(name, found, in_brackets=True) if isinstance(name, str) else ""
     return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(found)}"
 
 

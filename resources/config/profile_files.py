@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from resources.config.places import PINS, PROFILES
-from resources.config.wording import did_you_mean, first_problem
-from resources.errors import ConfigError, first_line, visible
+from resources.config.wording import first_problem
+from resources.errors import ConfigError, did_you_mean, first_line, visible
 
 
 class Pin(BaseModel):
@@ -127,7 +127,7 @@ def _find(name: str, said: str, folder: Path, extended_by: tuple[Path, ...]) -> 
     path = _READERS / f"{reader}.yaml"
     if not _is_file(path):
         known = _additions()
-        guess = did_you_mean(reader, known)
+        guess = did_you_mean(reader, known, in_brackets=True)
         raise ConfigError(f"{said}{name}: there is no reader {reader!r}{guess}; there are {', '.join(known)}")
     addition = _read_profile(path, ())
     return _with_reader(addition, below, f"{said}{name}") if _READER in addition else _on_top(addition, below)
@@ -137,8 +137,9 @@ def _file(name: str, said: str, folder: Path) -> Path:
     path = folder / name if _is_path(name) else PROFILES / f"{name}.yaml"
     if not _is_file(path):
         known = known_profiles()
-        there_is_none = f"{said}{name or repr(name)}: there is no such profile{did_you_mean(name, known)}"
-        raise ConfigError(f"{there_is_none}; there are {', '.join(known)}, or the path of a YAML file")
+        there_is_none = f"there is no such profile{did_you_mean(name, known, in_brackets=True)}"
+        there_are = f"there are {', '.join(known)}, or the path of a YAML file"
+        raise ConfigError(f"{said}{name or repr(name)}: {there_is_none}; {there_are}")
     return path
 
 

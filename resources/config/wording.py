@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get
 
 from pydantic import BaseModel, ValidationError
 
-from resources.errors import near_names, visible
+from resources.errors import did_you_mean, visible
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -63,7 +63,7 @@ def _describe_fault(found: "ErrorDetails", model: Any, section: str) -> str:
 def _unknown_key(model: Any, section: str, path: tuple[Any, ...]) -> str:
     known = list(_model_at(model, path[:-1]).model_fields)
     key, parents = visible(str(path[-1]), _SHOWN), ".".join(str(part) for part in (section, *path[:-1]) if part)
-    guess, names = did_you_mean(key, known), ", ".join(known)
+    guess, names = did_you_mean(key, known, in_brackets=True), ", ".join(known)
     if not parents:
         return f"there is no section {key!r}{guess}; there are {names}"
     return f"{parents} has no key {key!r}{guess}; it has {names}"
@@ -167,9 +167,3 @@ def annotation_at(annotation: Any, path: Iterable[Any]) -> tuple[Any, tuple[Any,
         elif get_origin(inner) in (dict, list):
             annotation = get_args(inner)[-1]
     return annotation, metadata
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean A or B?)`, or nothing if no name is similar."""
-    near = near_names(name, known)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""

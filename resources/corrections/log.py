@@ -82,7 +82,7 @@ class Correction:
         if self.action in (Action.LABEL, Action.ADD):
             label = self.after if self.action is Action.LABEL else self.label
             if label not in LABELS:
-                raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS) or ''}")
+                raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS)}")
             if label in PICTURES:
                 raise KopubError(f"a person cannot make a region a picture ({label}): strike it out instead")
         if self.bbox_2d is not None and not (0 <= self.bbox_2d[0] < self.bbox_2d[2] <= 1000):
