@@ -30,8 +30,8 @@ def markdown(of: Document) -> str:
     return document_markdown(of, structure_document(of).blocks).split("\n", 2)[2].rstrip("\n")
 
 
-def titles(*texts: str, label: str = "paragraph_title") -> list[tuple[int, str]]:
-    of = document([Printed("text", "머리말."), *(Printed(label, text) for text in texts)])
+def titles(*texts: str) -> list[tuple[int, str]]:
+    of = document([Printed("text", "머리말."), *(Printed("paragraph_title", text) for text in texts)])
     return [(block.level, block.text) for block in structure_document(of).blocks if block.kind is BlockKind.TITLE]
 
 

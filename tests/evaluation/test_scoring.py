@@ -79,8 +79,8 @@ def sample(gold: Gold, id: str = "a_1", **other: object) -> Sample:
     return replace(Sample(id, id, None, {}, gold), **other)
 
 
-def scored(name: str, read: SampleReading, gold: Gold | None = None, cdm: Cdm | None = None) -> dict[str, SampleScore]:
-    with Scorer(name, cdm) as scorer:
+def scored(name: str, read: SampleReading, gold: Gold | None = None) -> dict[str, SampleScore]:
+    with Scorer(name, None) as scorer:
         return {score.metric: score for score in scorer.score(sample(gold or GOLD[name]), read)}
 
 

@@ -35,9 +35,9 @@ def url(s3_root: str, s3: S3Double, monkeypatch: pytest.MonkeyPatch) -> Iterator
     s3.before = s3.after = lambda method, path: None
 
 
-def node(tmp_path: Path, name: str, url: str, gb: float = 1.0) -> Corpus:
+def node(tmp_path: Path, name: str, url: str) -> Corpus:
     """Return a node with a home of its own and the index at a URL."""
-    return Corpus(home=str(tmp_path / name), url=f"{url}/index", cache_gb=gb)
+    return Corpus(home=str(tmp_path / name), url=f"{url}/index", cache_gb=1.0)
 
 
 def rows(corpus: Corpus) -> dict[str, bytes]:

@@ -25,10 +25,10 @@ from tests.support.sources.corpora import pages
 from tests.support.sources.drawn import Sheet
 
 
-def prose(size: int, lines: int = 4, width: int = 1000, paper: int = 255) -> np.ndarray:
+def prose(size: int, lines: int) -> np.ndarray:
     """Return a grey crop with lines of Latin prose in type of `size` pixels."""
-    sheet = Sheet(width + 40, round(1.5 * size) * lines + 20, paper)
-    sheet.paragraph(20, 10, width, lines, size)
+    sheet = Sheet(1040, round(1.5 * size) * lines + 20)
+    sheet.paragraph(20, 10, 1000, lines, size)
     return np.asarray(sheet.image)
 
 

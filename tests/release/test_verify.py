@@ -47,13 +47,13 @@ def folder(prepared: Path, tmp_path: Path) -> Path:
     return shutil.copytree(prepared, tmp_path / "r")
 
 
-def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table], shard: str = "shard_01") -> None:
+def rewrite(folder: Path, config: str, change: Callable[[pa.Table], pa.Table]) -> None:
     """Apply `change` to a file, and describe the release anew."""
-    path = folder / "data" / config / f"{shard}.parquet"
+    path = folder / "data" / config / "shard_01.parquet"
     table = pq.read_table(path)
     pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
     sums = folder / "SHA256SUMS"
-    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if f"{config}/{shard}" not in line))
+    sums.write_text("".join(line for line in sums.read_text().splitlines(True) if f"{config}/shard_01" not in line))
     LocalRelease(folder=str(folder)).finish(about("shard_00", "shard_01"))
 
 

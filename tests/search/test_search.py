@@ -71,9 +71,9 @@ def made(home: Path, select: str = SEARCHED, **texts: str) -> Platform:
     return platform
 
 
-def searcher(platform: Platform, embedding: HashedEmbedder | None = None, mode: Mode = Mode.TEXT) -> Searcher:
+def searcher(platform: Platform, embedding: HashedEmbedder | None = None) -> Searcher:
     shards, folder = ["shard_00", "shard_01"], platform.home / "search"
-    return Searcher(platform.store, shards, embedding or HashedEmbedder(), "cpu", folder, mode=mode)
+    return Searcher(platform.store, shards, embedding or HashedEmbedder(), "cpu", folder, mode=Mode.TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -253,11 +253,11 @@ def vector_table(shard: str, matrix: np.ndarray) -> pa.Table:
     return pa.table({"page_id": [f"{shard}_{row}" for row in range(len(matrix))], "vector": column})
 
 
-def random_parts(dim: int = 32) -> list[ShardVectors]:
+def random_parts() -> list[ShardVectors]:
     chance = np.random.default_rng(0)
     parts = []
     for shard in ("shard_00", "shard_01", "shard_02"):
-        matrix = chance.standard_normal((100, dim)).astype(np.float32)
+        matrix = chance.standard_normal((100, 32)).astype(np.float32)
         matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
         parts.append(ShardVectors(shard, "v1", vector_table(shard, matrix)))
     return parts

@@ -404,8 +404,8 @@ async def parrot(asked: SentRequest) -> web.StreamResponse:
     return says(asked.prompt)
 
 
-def jobs(count: int, words: int = 3) -> list[list[str]]:
-    return [[f"{job}.{word}" for word in range(words)] for job in range(count)]
+def jobs(count: int) -> list[list[str]]:
+    return [[f"{job}.{word}" for word in range(3)] for job in range(count)]
 
 
 def test_every_job_comes_back_once_from_several_processes() -> None:

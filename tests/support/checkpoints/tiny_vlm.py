@@ -45,7 +45,7 @@ _QWEN_TEMPLATE = """{%- for message in messages %}<|im_start|>{{ message.role }}
 {% endif %}"""
 
 
-def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
+def save_glm_ocr(folder: Path) -> Path:
     """Save a GLM-OCR in bf16 with 2 + 2 layers of width 64."""
     import torch
     from transformers import GlmOcrConfig, GlmOcrForConditionalGeneration
@@ -90,7 +90,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
             "out_hidden_size": width,
         },
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = GlmOcrForConditionalGeneration(config)
     writable = [token_id(tokenizer, token) for token in printable(tokenizer)]
     with torch.no_grad():
@@ -106,7 +106,7 @@ def save_glm_ocr(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
+def save_qwen3_vl(folder: Path, reranker: bool = False) -> Path:
     """Save a Qwen3-VL in bf16 (3 + 3 layers of width 128), Qwen3-VL-Embedding's backbone.
 
     The one of a `reranker` has the words yes and no in its vocabulary, and its tokenizer adds nothing to a prompt.
@@ -154,7 +154,7 @@ def save_qwen3_vl(folder: Path, seed: int = 0, reranker: bool = False) -> Path:
             "deepstack_visual_indexes": [0, 1],
         },
     )
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = Qwen3VLForConditionalGeneration(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -31,9 +31,9 @@ class Ui:
         self.url = ""
 
     @contextmanager
-    def started(self, *options: str, program: str = "from kopub_cli.main import main; main()") -> Iterator["Ui"]:
+    def started(self, *options: str) -> Iterator["Ui"]:
         """Run `kopub ui` on a free port until the context ends."""
-        command = [sys.executable, "-c", program, "ui", "--port", "0", *options]
+        command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "ui", "--port", "0", *options]
         with self.log.open("w") as log:
             server = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True

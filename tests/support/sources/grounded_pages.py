@@ -20,7 +20,7 @@ Box = tuple[int, int, int, int]
 
 
 @cache
-def drawn_page(page_id: str = "p_1") -> Page:
+def drawn_page() -> Page:
     """Return a page of title, paragraph, ruled table with caption, and another paragraph."""
     sheet = Sheet(WIDTH, HEIGHT)
     sheet.text(100, 100, "Population Statistics", 40)
@@ -31,7 +31,7 @@ def drawn_page(page_id: str = "p_1") -> Page:
         for column, x in enumerate((120, 420, 720)):
             sheet.text(x, 730 + 100 * row, f"cell {row} {column}", 24)
     sheet.paragraph(100, 1200, 1000, 8)
-    return sheet.page(page_id)
+    return sheet.page("p_1")
 
 
 def tag(label: str, box: Box, top: int = 0, bottom: int = HEIGHT) -> str:
