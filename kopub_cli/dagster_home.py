@@ -37,7 +37,7 @@ def prepare_home(folder: Path) -> Path:
     Raises `ConfigError` for a path that Dagster refuses, and `StoreError` if it cannot be written.
     """
     if not folder.is_absolute():
-        raise ConfigError(f"DAGSTER_HOME is '{folder}': Dagster wants the whole path, as {folder.absolute()}")
+        raise ConfigError(f"DAGSTER_HOME is '{folder}': Dagster needs an absolute path, such as {folder.absolute()}")
     # SQLAlchemy takes the path of a database from a URL.
     if "?" in str(folder) or unquote(str(folder)) != str(folder):
         raise ConfigError(

@@ -64,7 +64,7 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def kopub(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which release this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Turn PDFs and scans into searchable text, markdown and vectors, and release them as a dataset."""
@@ -141,10 +141,12 @@ def _open_closed_streams() -> None:
 def _problem_with_files(error: Exception) -> str | None:
     """Return what to do about an unusable file or a damaged Dagster history."""
     if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
-        return f"the output or a temporary file cannot be written: {error.strerror}; make room and run again"
+        return f"the output or a temporary file cannot be written: {error.strerror}; free some space and run again"
     if isinstance(error, OSError) and error.filename:
         said = error.strerror or type(error).__name__
-        return f"{error.filename}: {said}; check the file, its permissions and the room on its disk, and run again"
+        return (
+            f"{error.filename}: {said}; check the file, its permissions and the free space on its disk, and run again"
+        )
     if "sqlalchemy" in sys.modules:
         from sqlalchemy.exc import DatabaseError
 
@@ -152,7 +154,7 @@ def _problem_with_files(error: Exception) -> str | None:
             home = os.environ.get("DAGSTER_HOME", ".dagster")
             return (
                 f"Dagster's history in {home} cannot be used ({error.orig}): move that folder away and run "
-                "again; tables and releases do not lie there"
+                "again; no tables or releases are in it"
             )
     return None
 

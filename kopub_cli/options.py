@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from resources.store.table_source import CorpusCheck, Source
     from resources.store.table_store import TableStore
 
-OCR_HELP = "Read every page by OCR, whatever the text layers of PDFs say."
-TEXT_LAYER_HELP = "Take the text layers of PDFs where they are sound."
+OCR_HELP = "Read every page by OCR, even where a PDF has a text layer."
+TEXT_LAYER_HELP = "Use the text layers of PDFs where they are sound."
 _VARIABLE = "KOPUB_PROFILE"
 _HELP = "Use this profile instead of $KOPUB_PROFILE: a name that `kopub profiles` lists, CARD+READER, or a YAML file."
 
@@ -81,7 +81,7 @@ def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"]
     Raises `ConfigError` if both are given.
     """
     if ocr and text_layer:
-        raise ConfigError("--ocr and --text-layer exclude each other: name one")
+        raise ConfigError("--ocr and --text-layer cannot be combined: choose one")
     return "never" if ocr else "prefer" if text_layer else None
 
 
@@ -152,7 +152,7 @@ def local_path(typed: str | Path) -> Path:
     Raises `ConfigError` for a URL, which would become a local folder, and for an empty path.
     """
     if isinstance(typed, str) and is_url(typed):
-        raise ConfigError(f"{typed} is a URL, and must be a path of this machine")
+        raise ConfigError(f"{typed} is a URL: name a path on this machine")
     if isinstance(typed, str):
         require_named(typed)
     return Path(typed)

@@ -62,7 +62,7 @@ class RunProfile:
                 continue
             line = f"{each.stage.name} is limited by {'the ' if found.name in _NOUNS else ''}{found.name}: {found.why}"
             keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
-            lines.append(f"{line}; what moves it: {keys}" if keys else line)
+            lines.append(f"{line}; settings that affect it: {keys}" if keys else line)
         if run.slowed:
             lines.append(run.slowed)
         if self.observed.no_gpu:

@@ -29,7 +29,7 @@ _ANYWHERE = {"0.0.0.0": _HERE, "::": "::1"}
 def browse(
     port: Annotated[
         int | None,
-        typer.Option(min=0, max=65_535, help="Port, 0 for any free one; that of reading_room.url when left out."),
+        typer.Option(min=0, max=65_535, help="Port, 0 for any free one; by default that of reading_room.url."),
     ] = None,
     host: Annotated[
         str,
@@ -37,23 +37,23 @@ def browse(
     ] = _HERE,
     edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
     author: Annotated[
-        str, typer.Option(help="Author that the forms of --edit suggest; your user name when left out.")
+        str, typer.Option(help="Author that the forms of --edit suggest; by default your user name.")
     ] = "",
     token: Annotated[
         str,
         typer.Option(
             envvar="KOPUB_EDIT_TOKEN",
-            help="Token that a correction must send; made up where other machines can reach the room.",
+            help="Token that a correction must send; generated if other machines can reach the room.",
         ),
     ] = "",
     api_token: Annotated[
         str,
         typer.Option(
-            envvar="KOPUB_API_TOKEN", help="Token for /api/v1; made up where other machines can reach the room."
+            envvar="KOPUB_API_TOKEN", help="Token for /api/v1; generated if other machines can reach the room."
         ),
     ] = "",
     is_opened: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open a browser, where this is a terminal with a screen.")
+        bool, typer.Option("--open/--no-open", help="Open a browser, if this is a terminal on a machine with a screen.")
     ] = True,
 ) -> None:
     """Open the corpus in a browser, until Ctrl-C: pages with regions and texts, search, and what needs review."""
@@ -133,7 +133,7 @@ def _say_what_is_shown(room: "Room", url: str) -> None:
     what = f"{counted(len(corpus.documents), 'document')}, {counted(len(corpus.pages), 'page')}"
     say(out, f"{url}  (Ctrl-C ends it)")
     if room.editor is not None:
-        of_token = f"with the token {room.editor.token}" if room.editor.token else "by who uses this machine"
+        of_token = f"with the token {room.editor.token}" if room.editor.token else "by anyone on this machine"
         say(out, f"pages can be corrected {of_token}", "yellow")
     say(out, f"{what} of {visible(room.settings.corpus.manifest.location)}")
 

@@ -22,7 +22,7 @@ _SHOWN = 60
 
 def corrections(
     unplaced: Annotated[
-        bool, typer.Option("--unplaced", help="Only corrections that no region agrees with any more.")
+        bool, typer.Option("--unplaced", help="Only corrections that no region matches any more.")
     ] = False,
     undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
     reason: Annotated[str, typer.Option(help="Reason for taking it back.")] = "",
@@ -32,12 +32,12 @@ def corrections(
 ) -> None:
     """List what people corrected in `kopub browse --edit`, and what became of it.
 
-    A correction stays with its box: where layout or reader changed and no region agrees, it is listed as unplaced.
+    A correction belongs to its box: if no region matches it after a change of layout or reader, it is "unplaced".
     """
     from resources.corrections.corrected import CorrectedTables
 
     if reason and not undo:
-        raise ConfigError("--reason is for --undo: add that")
+        raise ConfigError("--reason needs --undo: add it")
     located = open_located()
     standings = CorrectedTables(located.store).standings(located.manifest.keys)
     if undo:

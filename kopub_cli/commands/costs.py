@@ -26,12 +26,12 @@ _BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow
 
 def costs(
     top: Annotated[int, typer.Option(min=0, help="Costliest pages to list for each asset.")] = 3,
-    runs: Annotated[int, typer.Option(min=0, help="Latest runs of each asset to sum up.")] = 1,
+    runs: Annotated[int, typer.Option(min=0, help="Latest runs of each asset to summarise.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
     """Show the time and GPU time that the pages of the corpus took in all runs, and the costliest pages.
 
-    For the latest runs it shows rows a second and what the engines counted: tokens, retries and what they
+    For the latest runs it shows rows per second and what the engines counted: tokens, retries and what they
     gained, loops, and what was pruned and dropped.
     """
     shown = collect_costs(open_located(), top, runs)

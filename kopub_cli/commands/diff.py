@@ -32,10 +32,10 @@ _PICTURE_BYTES = 100_000
 
 def diff(
     old: Annotated[
-        str, typer.Argument(metavar="OLD", help="SHARD or SHARD@VERSION; the version is `previous` when left out.")
+        str, typer.Argument(metavar="OLD", help="SHARD or SHARD@VERSION; the version is `previous` by default.")
     ],
     new: Annotated[
-        str, typer.Argument(metavar="NEW", help="SHARD@VERSION of the same shard; its tables now, when left out.")
+        str, typer.Argument(metavar="NEW", help="SHARD@VERSION of the same shard; by default its current tables.")
     ] = "",
     html: Annotated[
         Path | None,
@@ -48,14 +48,12 @@ def diff(
 ) -> None:
     """Compare a shard before and after an upgrade: regions, texts, states, vectors.
 
-    `kopub diff shard_00` compares the tables now with those before they were
-    last replaced: `kopub diff shard_00@previous shard_00@current`, in short.
-    A VERSION may also be the recipe of a kept table, or its beginning: that
-    table, what it was made from, and what was made from it.
+    `kopub diff shard_00` is short for `kopub diff shard_00@previous shard_00@current`: it compares the current tables
+    with those that they replaced last. A VERSION may also be the recipe of a kept table, or the beginning of one: it
+    means that table, what it was made from, and what was made from it.
 
-    Regions match when their boxes overlap by half (IoU 0.5). The damage of a
-    text is the number of characters lost, changed or added, and ten for each
-    changed number.
+    Regions match if their boxes overlap by half (IoU 0.5). The damage of a text is the number of characters lost,
+    changed or added, plus ten for each changed number.
     """
     from kopub_assets.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
     from resources.config.settings import load_settings
@@ -69,7 +67,7 @@ def diff(
     shard, old_name = _parse_address(old, PREVIOUS)
     other, new_name = _parse_address(new or shard, CURRENT)
     if other != shard:
-        raise KopubError(f"{old} and {new} are two shards: name two versions of one")
+        raise KopubError(f"{old} and {new} are different shards: name two versions of one shard")
     settings.corpus.manifest.shard(shard)
     versions = edition(store, shard, old_name), edition(store, shard, new_name)
     tables = compared_tables(store, shard, *versions)

@@ -38,12 +38,12 @@ def doctor(
         typer.Option(parser=local_path, metavar="FILE", help="Also write the report of --full as JSON into this file."),
     ] = None,
 ) -> None:
-    """Examine this machine for the profile, and read the sample pages with its engines.
+    """Check whether this machine can run the profile, and read the sample pages with its engines.
 
-    It prints a line for each finding, with what to do about it. The machine comes first; where it has no problem, the
+    It prints a line for each finding, with what to do about it. The machine comes first; if it has no problem, the
     sample pages are read as a run reads them, and regions, characters and vectors are compared with what they should
     be. The result is kept: `kopub lineage` and the card of a release show it, and a run refuses an engine that failed.
-    Ends with status 1 when there is a problem.
+    The exit status is 1 if there is a problem.
 
     With --full the pages are then read for speed, with the card watched, and the last lines are a report of this card
     to paste into an issue. No path, host, user or key of this machine is in it.
@@ -51,9 +51,9 @@ def doctor(
     from resources.config.settings import load_settings
 
     if full and quick:
-        raise ConfigError("--quick loads no model: leave it or --full out")
+        raise ConfigError("--quick and --full cannot be combined: choose one")
     if out and not full:
-        raise ConfigError("--out is for the report of --full: add that")
+        raise ConfigError("--out needs --full: add it")
     settings = load_settings()
     measurement = _measurement(settings) if full else None
     console = table_console()
@@ -118,9 +118,7 @@ def _examine(
     if quick:
         return
     if not is_well(environment):
-        yield warning(
-            "self-test", "the samples were not read", "mend the problems above, then run `kopub doctor` again"
-        )
+        yield warning("self-test", "the samples were not read", "fix the problems above, then run `kopub doctor` again")
         return
     progress.update(task, description="loading the layout", total=None)
     engines = Engines(settings.layout, settings.recognition, settings.embedding)

@@ -34,7 +34,7 @@ def doubts(
 ) -> None:
     """List the pages whose text looks wrong, worst first; those that a person checked are left out.
 
-    With pdf.text_layer, pages that differ from their PDF's text layer are among them.
+    Unless pdf.text_layer is never, they include pages that differ from the text layer of their PDF.
     """
     from resources.corrections.log import CorrectionLog
 

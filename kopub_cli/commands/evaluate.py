@@ -19,21 +19,28 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` names them all.")],
-    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Folder of its data.")] = Path(),
+    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` lists them all.")],
+    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Folder with its data.")] = Path(),
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
     profile: Annotated[
-        list[str] | None, typer.Option(help="A profile to read with; several are compared. KOPUB_PROFILE by default.")
+        list[str] | None,
+        typer.Option(help="Profile to read with; repeat it to compare several. $KOPUB_PROFILE by default."),
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path, metavar="FOLDER", help="Write what was read in the form that the official scripts take."
+            parser=local_path,
+            metavar="FOLDER",
+            help="Write what was read in the format of the official scoring scripts.",
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: the worst pages, gold and reading."),
+        typer.Option(
+            parser=local_path,
+            metavar="FILE",
+            help="Write one HTML file: the worst pages, with known answer and reading.",
+        ),
     ] = None,
     pages: Annotated[
         int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")

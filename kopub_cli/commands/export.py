@@ -48,7 +48,7 @@ def export(
     require_named(folder)
     for option, given in (("--page-marks", page_marks), ("--notes", notes)):
         if given and not markdown:
-            raise ConfigError(f"{option} is for markdown: add --markdown")
+            raise ConfigError(f"{option} needs --markdown: add it")
     keep_little()
     settings = open_settings()
     images = _page_images(settings) if page_images else None

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from resources.pages.indexing import Others
     from resources.pages.manifest import Manifest, PageSource
 
-SOURCE_HELP = "Folder or URL of PDFs, images and HWP, or of Arrow or Parquet shards; one such file; a Hub dataset id."
+SOURCE_HELP = (
+    "Folder or URL of PDFs, images and HWP files, or of Arrow or Parquet shards; one such file; a Hub dataset id."
+)
 Dpi = Annotated[
-    int | None, typer.Option(min=1, help="Dots per inch at which pages of PDFs are drawn; as before, or 300.")
+    int | None,
+    typer.Option(min=1, help="Dots per inch at which pages of PDFs are drawn; by default as before, or 300."),
 ]
-Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources that the corpus has.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Make SOURCE the corpus, in place of the sources it has.")]
+Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources of the corpus.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace all sources of the corpus with SOURCE.")]
 Home = Annotated[
     Path | None, typer.Option(parser=local_path, metavar="DIR", help="Work in this home instead of $KOPUB_HOME.")
 ]
@@ -114,7 +117,7 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     from resources.pages.indexing import Others, other_sources
 
     if add and replace:
-        raise ConfigError("--add and --replace exclude each other")
+        raise ConfigError("--add and --replace cannot be combined: choose one")
     if add or replace:
         return Others.ADD if add else Others.REPLACE
     others = other_sources(source, corpus)
@@ -147,10 +150,12 @@ def _summary(manifest: "Manifest") -> str:
 
 
 def shards(
-    as_range: Annotated[bool, typer.Option("--range", help="One line for `--partition-range`.")] = False,
+    as_range: Annotated[
+        bool, typer.Option("--range", help="Print one range, for Dagster's `--partition-range`.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
 ) -> None:
-    """Name the shards of the corpus."""
+    """List the shards of the corpus."""
     from resources.config.environment import locate
 
     manifest = locate(os.environ).manifest
@@ -163,7 +168,7 @@ def shards(
 
 _OK = "ok"
 
-app = typer.Typer(help="Where the pages of the corpus come from.", invoke_without_command=True)
+app = typer.Typer(help="List the sources of the corpus, or remove one.", invoke_without_command=True)
 
 
 @app.callback()
@@ -172,7 +177,7 @@ def sources(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
 ) -> None:
-    """List the sources of the corpus: where they lie, their documents and pages, and when they were indexed."""
+    """List the sources of the corpus: where they are, their documents and pages, and when they were indexed."""
     from resources.config.environment import locate
 
     if context.invoked_subcommand is not None:
@@ -190,14 +195,14 @@ def sources(
 def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
 ) -> None:
-    """Take a source out of the corpus. Its files stay, and so do its tables: adding it again computes nothing."""
+    """Remove a source from the corpus. Its files and tables stay, so adding it again computes nothing."""
     from resources.config.environment import locate
     from resources.pages import indexing
 
     located = locate(os.environ)
     manifest = indexing.remove(source, located.corpus, tell)
     left = ", ".join(visible(each.name) for each in manifest.sources)
-    tell(f"{visible(source)} is out of the corpus, which has {counted(manifest.rows, 'page')} of {left}")
+    tell(f"{visible(source)} was removed from the corpus, which now has {counted(manifest.rows, 'page')} of {left}")
     tell(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
 
 

@@ -50,14 +50,14 @@ def lineage(
 
     A page or query shows its rows as they are now. A row of one table, such as
     corpus_text_embeddings/PAGE_ID, shows exactly what that row was made from,
-    even where those tables have been replaced since. Ends with status 1 when
+    even where those tables have been replaced since. The exit status is 1 if
     the image in the source is not the one that was read.
     """
     from kopub_assets.lineage import chain
     from resources.config.settings import load_settings
 
     if region is not None and crop is None:
-        raise ConfigError("--region is for --crop: add that")
+        raise ConfigError("--region needs --crop: add it")
     settings = load_settings()
     asset, kind, row_id, shard = _parse_target(settings.store, row_id, settings.corpus.manifest.keys)
     shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)
@@ -89,7 +89,7 @@ def _parse_target(store: "ShardStore", given: str, shards: list[str]) -> tuple[s
     for kind, shard in find(store, rest, shards).items():
         if holds(store, asset, shard, kind):
             return asset, kind, rest, shard
-    raise KopubError(f"{asset} has no row for {rest!r}: see `kopub lineage {rest}` for the tables that have")
+    raise KopubError(f"{asset} has no row for {rest!r}: see `kopub lineage {rest}` for the tables that do")
 
 
 def _show(shown: dict[str, Any], out: Console) -> None:
@@ -101,7 +101,7 @@ def _show(shown: dict[str, Any], out: Console) -> None:
     for step in shown["steps"]:
         _show_step(step, out)
     for asset in shown["missing"]:
-        say(out, f"\nThe {asset} that this was made from is not kept any more.", "yellow")
+        say(out, f"\nThe {asset} that this was made from is no longer kept.", "yellow")
 
 
 def _show_source(source: dict[str, Any], out: Console) -> None:

@@ -21,7 +21,7 @@ def mcp(
     api_token: Annotated[
         str,
         typer.Option(
-            envvar="KOPUB_API_TOKEN", help="Token that --http asks for; made up where other machines can reach it."
+            envvar="KOPUB_API_TOKEN", help="Token that --http asks for; generated if other machines can reach it."
         ),
     ] = "",
 ) -> None:

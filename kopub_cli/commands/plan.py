@@ -34,7 +34,7 @@ def plan(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Plan with another value for a key of a section (embedding.dim) or a pin.",
+            help="Plan with another value for a key of a section (embedding.dim) or of a pin (glm_ocr.revision).",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
@@ -57,7 +57,7 @@ def plan(
         _show(shown, out, f"{first}{with_profile(COMMAND)}")
         if untested(settings):
             doctor = with_profile("kopub doctor")
-            say(out, f"Its GPU engines were never tested on this machine: `{doctor}` reads the samples with them.")
+            say(out, f"Its GPU engines were never tested on this machine: `{doctor}` tests them on the sample pages.")
 
 
 def untested(settings: "Settings") -> bool:
@@ -187,7 +187,7 @@ def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
             why = "; ".join(visible(line, _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
             yield f"{name}: stale, {why}; {time}, before an upgrade: {each['command']}"
         for line in each["closed"]:
-            yield f"{name} stops an upgrade at night: {line}; give gates.override a reason to make it all the same"
+            yield f"{name} blocks the nightly upgrade: {line}; give gates.override a reason to upgrade anyway"
 
 
 def in_between(least: Any, most: Any, shown: Any) -> str:

@@ -24,13 +24,11 @@ def profile(
     pages: Annotated[int, typer.Option(min=1, help="Pages of the corpus to run on.")] = 100,
     out: Annotated[
         Path | None,
-        typer.Option(
-            parser=local_path, metavar="FILE", help="HTML file; $KOPUB_HOME/profile/profile.html when left out."
-        ),
+        typer.Option(parser=local_path, metavar="FILE", help="HTML file; by default $KOPUB_HOME/profile/profile.html."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:
-    """Measure speed: run some pages in a home of their own, and show what each stage takes and what limits it."""
+    """Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it."""
     import shutil
 
     from kopub_cli.profile_display import page_of, profile_run, tables

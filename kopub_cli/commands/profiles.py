@@ -21,10 +21,10 @@ _MEASURED, _ESTIMATED, _TOO_LARGE = "measured", "estimated", "does not fit"
 def profiles(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
 ) -> None:
-    """List the profiles with card and engines, and what each reader would be on each card.
+    """List the profiles with card and engines, and which readers fit on each card.
 
-    `measured` was measured on that card, `estimated` has its sizes from another one, and what does not fit is refused
-    by arithmetic: `kopub doctor --profile CARD+READER` shows the sums.
+    `measured` was measured on that card, `estimated` takes its sizes from another card, and `does not fit` exceeds the
+    card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
     """
     from resources.config.environment import read_environment
     from resources.config.profile_files import find_profile, known_profiles, known_readers, published_reader

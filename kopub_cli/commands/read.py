@@ -35,27 +35,31 @@ def read(
     out: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--out", parser=local_path, metavar="FOLDER", help="Write a markdown file for each, with pictures."
+            "-o",
+            "--out",
+            parser=local_path,
+            metavar="FOLDER",
+            help="Folder for a markdown file of each FILE, with pictures.",
         ),
     ] = None,
     pages: Annotated[
         str | None, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, such as 3,5,9-.")
     ] = None,
     ocr: Annotated[bool, typer.Option("--ocr", help=OCR_HELP)] = False,
-    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,
+    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} This is the default.")] = False,
     as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
 ) -> None:
     """Print files as markdown, without an index or a home: the engines of the profile read them now.
 
-    Paragraphs are joined over lines and pages; running heads and page numbers are left out. Standard error names pages
-    that are blank, could not be read, or whose text looks wrong. After Ctrl-C the pages that were read are there.
-    Exit status 3 when a page or a part of it could not be read.
+    Paragraphs are joined across lines and pages; running heads and page numbers are left out. Standard error names
+    pages that are blank, could not be read, or whose text looks wrong. After Ctrl-C, the output has the pages read so
+    far. The exit status is 3 if a page or a part of it could not be read.
     """
     from kopub.reading import Reading
     from resources.documents.export import require_own_folder
 
     if out is not None and as_json_values:
-        raise ConfigError("--json prints, and -o writes markdown: name one")
+        raise ConfigError("--json and -o cannot be combined: choose one")
     if out is not None:
         # This is checked first, because reading may take hours.
         require_own_folder(out)

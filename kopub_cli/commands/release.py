@@ -21,7 +21,7 @@ def publish(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the gates, and what the repository lacks if one is configured.")
     ] = False,
-    tag: Annotated[str, typer.Option(help="Name of the tag; made from the contents when left out.")] = "",
+    tag: Annotated[str, typer.Option(help="Name of the tag; by default made from the contents.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON object instead of lines.")] = False,
 ) -> None:
     """Push the release to hub.repo, check every hash there, and tag it."""
@@ -47,7 +47,7 @@ def publish(
     pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
     for line in pushed.difference.lines():
         tell(line)
-    tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, for the release lacks shards of the corpus"
+    tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, because the release lacks shards of the corpus"
     tell(f"{pushed.url}{tagged}")
 
 
@@ -100,7 +100,7 @@ def pull() -> None:
         size = sum(file.size for file in lists[pin])
         tell(f"{pin}: {size / 1e9:.2f} GB{_lacking(found[pin].bytes / 1e9, size / 1e9)}")
         for name, what in found[pin].damaged.items():
-            tell(f"  {visible(name)} is damaged ({what}) and is fetched anew")
+            tell(f"  {visible(name)} is damaged ({what}) and is fetched again")
     left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
     to_fetch = sum(file.size for files in left.values() for file in files) - sum(
         e.partial_bytes for e in found.values()

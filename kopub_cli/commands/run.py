@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def run(
     source: Annotated[
-        str | None, typer.Argument(metavar="[SOURCE]", help=f"{SOURCE_HELP} Left out: the corpus that is indexed.")
+        str | None, typer.Argument(metavar="[SOURCE]", help=f"{SOURCE_HELP} By default, the indexed corpus.")
     ] = None,
-    asset: Annotated[
-        list[str] | None, typer.Option("--asset", help="Only this asset; more than once for more.")
-    ] = None,
+    asset: Annotated[list[str] | None, typer.Option("--asset", help="Make only this asset; may be repeated.")] = None,
     shards: Annotated[
         str | None,
-        typer.Option("--shards", metavar="A,B...D", help="Only these shards: names and ranges, with commas."),
+        typer.Option(
+            "--shards", metavar="A,B...D", help="Make only these shards: names and ranges, separated by commas."
+        ),
     ] = None,
     add: Add = False,
     replace: Replace = False,
@@ -37,19 +37,18 @@ def run(
     max_pages: Annotated[
         int | None,
         typer.Option(
-            min=1, help="For a first look: number of pages of SOURCE's documents to make; without it, the rest."
+            min=1,
+            help="For a first look: how many pages of SOURCE's documents to make; a run without it makes the rest.",
         ),
     ] = None,
-    ocr: Annotated[
-        bool, typer.Option("--ocr", help=f"{OCR_HELP} For this run: the next one takes them again.")
-    ] = False,
-    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} The default.")] = False,
+    ocr: Annotated[bool, typer.Option("--ocr", help=f"{OCR_HELP} Only in this run.")] = False,
+    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} This is the default.")] = False,
 ) -> None:
     """Make every table that is missing or stale, and say what was lost. Finished pages are kept, even after Ctrl-C.
 
-    Exit status: 0 where every page is whole and no gate is closed; 1 where the run could not be done; 2 for a wrong
-    option; 3 where it ended with pages that failed, are quarantined or were read in part, with reading or finding
-    worse than before, or with a closed gate; 130 after Ctrl-C.
+    Exit status: 0 if every page is whole and no gate is closed; 1 if the run could not be done; 2 for a wrong option;
+    3 if it ended with pages that failed, are quarantined or were read in part, with reading or finding worse than
+    before, or with a closed gate; 130 after Ctrl-C.
     """
     use_home(home)
     if shards is not None and not shards.strip(" ,"):
@@ -78,7 +77,7 @@ def run(
     out = lasting_console()
     status = run_assets(settings, asset or [], shards or "", out)
     if ocr:
-        say(out, "the next run takes text layers again, unless it has --ocr or KOPUB_PDF__TEXT_LAYER=never is exported")
+        say(out, "the next run uses text layers again, unless it has --ocr or KOPUB_PDF__TEXT_LAYER=never is exported")
     if status:
         raise typer.Exit(status)
 
@@ -133,7 +132,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
     end.tell(out, anew=display.made_anything or bool(failures))
     if failures:
         raise KopubError(
-            f"{counted(len(failures), 'failure')}; what was finished is kept: mend what is named and run again"
+            f"{counted(len(failures), 'failure')}; what was finished is kept: fix what is named above and run again"
         )
     return end.status
 
@@ -178,7 +177,7 @@ def _parse_shards(shards: str, keys: Sequence[str]) -> list[str]:
             found.append(part)
             continue
         if not (first and last):
-            raise KopubError(f"--shards {part}: a range has two ends, as {keys[0]}...{keys[-1]}")
+            raise KopubError(f"--shards {part}: a range needs two ends, such as {keys[0]}...{keys[-1]}")
         chosen(keys, [first, last], "shard")
         found += keys[keys.index(first) : keys.index(last) + 1]
         if keys.index(first) > keys.index(last):

@@ -101,7 +101,7 @@ def _nothing(answer: "Answer") -> str:
     if not answer.searched:
         return "There is no page to search."
     if answer.mode is Mode.BM25:
-        return "None of the pages searched has a word of the question."
+        return "None of the pages searched contains a word of the question."
     return "No page fits what was asked for."
 
 

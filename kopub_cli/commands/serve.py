@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True)
 @app.callback()
 @profile_option
 def serve() -> None:
-    """The model servers that run on this machine."""
+    """List or stop the model servers that run on this machine."""
 
 
 @app.command()
@@ -40,7 +40,7 @@ def status(
 @profile_option
 def stop(
     server: Annotated[
-        str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; all, when left out.")
+        str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; by default all.")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Stop servers that are in use, too.")] = False,
 ) -> None:

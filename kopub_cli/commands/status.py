@@ -31,7 +31,7 @@ _HOW = ("missing", "stale")
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
 ) -> None:
-    """Show what was made, from which corpus, where it lies, and what to run next."""
+    """Show what was made, from which corpus, where it is stored, and what to run next."""
     settings = open_settings()
     if as_json:
         print_json(status_values(settings))
@@ -270,7 +270,7 @@ def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Itera
     if todo:
         yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
     elif files_differ:
-        yield f"next     {with_profile('kopub index SOURCE')}  (files of it are not as they were indexed)"
+        yield f"next     {with_profile('kopub index SOURCE')}  (its files have changed since they were indexed)"
     else:
         yield f"next     {_nothing(assets)}, and another run would compute nothing"
 

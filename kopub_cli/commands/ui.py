@@ -31,19 +31,19 @@ _END_SECONDS = 60
 
 def ui(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port, 0 for any free one.")] = 3000,
-    host: Annotated[str, typer.Option(help="Address to listen on. Dagster asks nobody for a password.")] = _HERE,
+    host: Annotated[str, typer.Option(help="Address to listen on; Dagster has no password protection.")] = _HERE,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Name by which browsers reach it besides localhost; may be repeated."),
+        typer.Option(help="Host name by which browsers reach it, besides localhost; may be repeated."),
     ] = None,
     workspace: Annotated[
         Path | None,
-        typer.Option(help="Only the web server, for the code server that this workspace.yaml names."),
+        typer.Option(help="Start only the web server, for the code server that this workspace.yaml names."),
     ] = None,
 ) -> None:
     """Open Dagster's UI until Ctrl-C, to look at the assets and start runs; schedules and backfills work meanwhile.
 
-    Pages of other web sites that are open in the browser are refused.
+    Requests by pages of other web sites that are open in the browser are refused.
     """
     from kopub_cli.commands.browse import listening_at, url_of
     from kopub_cli.dagster_home import instance_at, make_databases
@@ -138,4 +138,4 @@ def _serve(app: "OwnPagesOnly", listening: socket.socket, daemon: "subprocess.Po
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     if daemon is not None and daemon.poll():
-        raise KopubError(f"Dagster's daemon ended with status {daemon.returncode}; what it said stands above")
+        raise KopubError(f"Dagster's daemon ended with status {daemon.returncode}; see its messages above")

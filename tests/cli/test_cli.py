@@ -89,7 +89,7 @@ def test_index_build_status_export(home: Path, corpus: Path, tmp_path: Path):
     os.utime(corpus / "corpus" / "data-0.arrow", (0, 0))
     told = [run(home, "kopub", command, COLUMNS="200").stdout for command in ("status", "plan")]
     assert all("data-0.arrow was written since it was indexed" in each for each in told)
-    assert "next     kopub index SOURCE  (files of it are not as they were indexed)" in told[0]
+    assert "next     kopub index SOURCE  (its files have changed since they were indexed)" in told[0]
 
 
 def test_before_anything_is_made_the_plan_says_what_it_will_take(home: Path):
@@ -117,7 +117,7 @@ def test_what_was_lost_is_told_one_line_a_page_and_not_for_ever(home: Path, tmp_
 
 def test_an_error_steers_no_terminal(home: Path):
     refused = run(home, "kopub", "diff", "\x1b[2J", "\u202e")
-    told = r"Error: \x1b[2J and \u202e are two shards: name two versions of one"
+    told = r"Error: \x1b[2J and \u202e are different shards: name two versions of one shard"
     assert (refused.returncode, refused.stderr) == (1, f"{told}\n")
 
 

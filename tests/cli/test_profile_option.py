@@ -69,7 +69,7 @@ def test_the_commands_to_type_next_name_the_profile_that_was_chosen(kopub, tmp_p
     assert "next: kopub run --profile h200, or kopub plan --profile h200 for what it will make" in said
     said = " ".join(kopub("plan", "--profile", "h200").output.split())
     assert "To make them: kopub run --profile h200; about" in said
-    assert "`kopub doctor --profile h200` reads the samples" in said
+    assert "`kopub doctor --profile h200` tests them" in said
     assert json.loads(kopub("status", "--json", "--profile", "h200").output)["next"] == "kopub run --profile h200"
     assert "next     kopub run  (" in kopub("status").output
 

@@ -240,7 +240,7 @@ def test_a_shard_that_fails_in_two_assets_is_counted_as_two_failures(platform: P
         ("ocr_result", "", r"there is no asset ocr_result .*; did you mean ocr_results\?"),
         ("raw_pages", "shard_0", r"there is no shard shard_0 \(there are shard_00, shard_01\); did you mean"),
         ("raw_pages", "shard_01...shard_00", "the first shard comes after the last"),
-        ("raw_pages", "shard_01...", r"a range has two ends, as shard_00\.\.\.shard_01"),
+        ("raw_pages", "shard_01...", r"a range needs two ends, such as shard_00\.\.\.shard_01"),
     ],
 )
 def test_a_wrong_name_is_one_line(platform: Platform, asset: str, shards: str, message: str) -> None:
@@ -256,7 +256,7 @@ def test_shards_that_name_none_are_not_all(tmp_path: Path, named: str) -> None:
 
 def test_ocr_and_text_layer_exclude_each_other(tmp_path: Path) -> None:
     refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", "--ocr", "--text-layer")
-    assert (refused.returncode, refused.stderr) == (1, "Error: --ocr and --text-layer exclude each other: name one\n")
+    assert (refused.returncode, refused.stderr) == (1, "Error: --ocr and --text-layer cannot be combined: choose one\n")
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_text_layers_are_taken_but_for_a_run_with_ocr(tmp_path: Path) -> None:
     assert origins() == {"text_layer"}
     read = kopub(environment, "run", "--ocr", *only)
     assert "taken from" not in read.stdout
-    assert "the next run takes text layers again" in read.stdout
+    assert "the next run uses text layers again" in read.stdout
     assert origins() == {"recognizer"}
     assert "pdf.text_layer null -> prefer" in kopub({"KOPUB_HOME": str(tmp_path / "home")}, "plan").stdout
 
@@ -343,7 +343,7 @@ def test_a_new_home_of_dagster_gets_settings_and_a_wrong_one_is_one_line(
     assert not (prepare_home(tmp_path / "old") / "dagster.yaml").exists()
     (tmp_path / "file").touch()
     for wrong, line in (
-        (Path("near"), "wants the whole path"),
+        (Path("near"), "needs an absolute path"),
         (tmp_path / "file", "is a file: name a folder"),
         (tmp_path / "what?", "whose path has a ? or what looks like %20: set DAGSTER_HOME to another folder"),
         (tmp_path / "a%20b", "whose path has a ? or"),

@@ -43,7 +43,7 @@ def test_a_second_folder_is_never_taken_in_silence(tmp_path: Path) -> None:
     ]
     status, said, _ = kopub(home, "sources", "remove", "A")
     assert status == 0
-    assert "A is out of the corpus, which has 1 page of B" in said.splitlines()
+    assert "A was removed from the corpus, which now has 1 page of B" in said.splitlines()
     assert (first / "a.pdf").exists()
     listed = json.loads(kopub(home, "sources", "--json")[1])
     assert [(each["source"], each["path"], each["shards"]) for each in listed] == [("B", str(second), ["shard_01"])]

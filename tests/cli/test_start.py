@@ -176,7 +176,9 @@ def test_an_output_on_a_full_disk_is_one_line(
     monkeypatch.setattr("kopub_cli.main.app", print_to_full_disk)
     with pytest.raises(SystemExit) as ended:
         main()
-    said = f"Error: the output or a temporary file cannot be written: {os.strerror(number)}; make room and run again"
+    said = (
+        f"Error: the output or a temporary file cannot be written: {os.strerror(number)}; free some space and run again"
+    )
     assert (ended.value.code, capsys.readouterr().err.strip()) == (1, said)
 
 

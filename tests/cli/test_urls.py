@@ -30,7 +30,7 @@ CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "emb
 def test_an_option_that_takes_a_path(command: list[str]):
     done = CliRunner().invoke(app, command)
     assert isinstance(done.exception, ConfigError)
-    assert str(done.exception) == f"{URL} is a URL, and must be a path of this machine"
+    assert str(done.exception) == f"{URL} is a URL: name a path on this machine"
     assert not Path("s3:").exists()
 
 
@@ -89,8 +89,8 @@ def test_an_option_that_takes_a_path_and_gets_none(command: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (["lineage", "a_1", "--region", "3"], "--region is for --crop: add that"),
-        (["corrections", "--reason", "a typo"], "--reason is for --undo: add that"),
+        (["lineage", "a_1", "--region", "3"], "--region needs --crop: add it"),
+        (["corrections", "--reason", "a typo"], "--reason needs --undo: add it"),
     ],
 )
 def test_an_option_without_the_one_it_is_for(command: list[str], says: str) -> None:

@@ -253,12 +253,14 @@ def test_without_samples_it_ends_in_one_line(
     assert "\n" not in str(done.exception or done.output).strip()
 
 
-@pytest.mark.parametrize(("options", "says"), [(["--quick"], "--quick loads no model"), (["--out", "x"], "")])
+@pytest.mark.parametrize(
+    ("options", "says"), [(["--quick"], "--quick and --full cannot be combined"), (["--out", "x"], "")]
+)
 def test_options_that_contradict_each_other_are_refused(options: list[str], says: str) -> None:
     words = ["--full", *options] if says else options
     done = CliRunner().invoke(app, ["doctor", *words])
     assert done.exit_code == 1
-    assert (says or "--out is for the report of --full") in str(done.exception or done.output)
+    assert (says or "--out needs --full: add it") in str(done.exception or done.output)
 
 
 def test_a_report_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

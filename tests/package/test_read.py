@@ -246,8 +246,8 @@ def test_a_noisy_blank_is_blank_or_doubted_and_never_passes_for_a_page(tmp_path:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--ocr", "--text-layer"], "--ocr and --text-layer exclude each other: name one"),
-        (["--json", "-o", "out"], "--json prints, and -o writes markdown: name one"),
+        (["--ocr", "--text-layer"], "--ocr and --text-layer cannot be combined: choose one"),
+        (["--json", "-o", "out"], "--json and -o cannot be combined: choose one"),
         (["--pages", ""], "pages '': write numbers from 1 and ranges, such as 3-7 or 3,5,9-"),
     ],
 )

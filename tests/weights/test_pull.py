@@ -106,7 +106,7 @@ def test_a_damaged_file_is_found_and_fetched_anew(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     healed = pull()
     assert healed.exit_code == 0, healed.output
-    assert "is fetched anew" in healed.output
+    assert "is fetched again" in healed.output
     assert found()["layout weights"].level is Level.OK
 
 
