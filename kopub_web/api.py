@@ -49,8 +49,8 @@ def api_of(room: Room) -> "FastAPI":
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        dependencies=[Depends(HTTPBearer(auto_error=False, description="Where the server is open to other machines."))],
-        responses={"default": {"description": "A problem", "content": {PROBLEM: {"schema": _REFERENCE}}}},
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="Needed if other machines have access."))],
+        responses={"default": {"description": "A problem (RFC 9457)", "content": {PROBLEM: {"schema": _REFERENCE}}}},
     )
     answers = ApiAnswers(room)
     for answer in (answers.corpus, answers.documents, answers.document, answers.pages, answers.page, answers.regions):
@@ -71,7 +71,7 @@ def api_of(room: Room) -> "FastAPI":
             return problem_response(error.status, str(error))
         if isinstance(error, kopub.NoSuchPage | NoPicture):
             return problem_response(404, str(error))
-        return problem_response(500, str(error) if isinstance(error, KopubError) else "the server made an error")
+        return problem_response(500, str(error) if isinstance(error, KopubError) else "the server failed: see its log")
 
     for kind in (RequestValidationError, HTTPException, KopubError, Exception):
         app.add_exception_handler(kind, problem)
@@ -88,7 +88,7 @@ def api_of(room: Room) -> "FastAPI":
 
 
 _UNANSWERED = {
-    404: f"nothing is at this address: {PREFIX}/openapi.json describes every path",
+    404: f"there is nothing at this address: {PREFIX}/openapi.json describes every path",
     405: "the API is read-only: ask with GET",
 }
 """What to do, for errors whose framework message only repeats the status."""
@@ -114,7 +114,7 @@ T = TypeVar("T")
 
 
 class ApiList(_Answer, Generic[T]):
-    """A part of a list; `next` is the cursor of the part after it."""
+    """A part of a list; `next` is the cursor of the next part, null after the last."""
 
     items: list[T]
     count: int
@@ -122,7 +122,7 @@ class ApiList(_Answer, Generic[T]):
 
 
 class ApiCorpus(_Answer):
-    """A corpus, and how much there is in it."""
+    """A corpus: its name, location and size."""
 
     name: str
     location: str
@@ -144,7 +144,7 @@ class ApiDocument(_Answer):
 
 
 class ApiPageLine(_Answer):
-    """A page as lists have it; `link` leads to it in the room."""
+    """A page as it is listed; `link` leads to it in the room."""
 
     id: str
     document: str
@@ -204,9 +204,9 @@ class ApiRegion(_Answer):
 
 
 class ApiHit(_Answer):
-    """A page that answers, its passage, and the regions with the words.
+    """A page that answers the question, its passage, and the regions that contain the words.
 
-    `also` are pages with its picture.
+    `also` are pages with the same picture.
     """
 
     rank: int
@@ -231,7 +231,7 @@ class ApiFound(_Answer):
 
 
 class ApiStep(_Answer):
-    """The making of a row of a table."""
+    """How a row of a table was made."""
 
     asset: str
     state: State
@@ -250,7 +250,7 @@ class ApiStep(_Answer):
 
 
 class ApiScore(_Answer):
-    """A mean over `samples`: of `kind` reading by a benchmark, or finding by a retriever."""
+    """A mean over `samples`; its `kind` is reading (`of` a benchmark) or finding (`of` a retriever)."""
 
     kind: str
     of: str
@@ -260,7 +260,7 @@ class ApiScore(_Answer):
 
 
 Id = Annotated[str, Field(max_length=1024)]
-Cursor = Annotated[str, Field(max_length=2048, description="`next` of the part before; empty for the first.")]
+Cursor = Annotated[str, Field(max_length=2048, description="`next` of the previous part; empty for the first.")]
 Limit = Annotated[int, Field(ge=1, le=200)]
 Question = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY)]
 PageNumber = Annotated[int, Field(ge=1, le=10**7)]
@@ -277,7 +277,7 @@ class ApiAnswers:
         return self._room.now.corpus
 
     def corpus(self) -> ApiCorpus:
-        """Return what corpus is served, and how much there is."""
+        """Return the name, location and size of the corpus."""
         corpus = self._corpus
         return ApiCorpus(
             name=self._room.name,
@@ -295,7 +295,7 @@ class ApiAnswers:
         return _part(self._corpus.documents, limit, cursor, _document)
 
     def document(self, id: Id) -> ApiDocument:
-        """Return a document; the empty id is that of pages without one."""
+        """Return a document; the empty id stands for the pages without one."""
         return _document(self._corpus.documents[id])
 
     def pages(
@@ -307,7 +307,7 @@ class ApiAnswers:
         limit: Limit = 50,
         cursor: Cursor = "",
     ) -> ApiList[ApiPageLine]:
-        """List the pages of the corpus or a document, in their order; the doubtful ones worst first."""
+        """List the pages of the corpus or of a document in order, or only the doubtful ones, worst first."""
         corpus = self._corpus
         if shard is not None and shard not in corpus.shards:
             raise ApiProblem(404, f"there is no shard {shard!r}{did_you_mean(shard, corpus.shards)}")
@@ -347,7 +347,7 @@ class ApiAnswers:
         return Response(text.encode("utf-8", "replace"), 200, media_type="text/markdown; charset=utf-8")
 
     def picture(self, page: Id, size: Literal["thumb", "small", "large", "full"] = "small") -> Any:
-        """Return the upright page as a picture, its longer side 360, 900 or 1800 pixels, or as the source has it."""
+        """Return a picture of the upright page; its longer side has 360, 900 or 1800 pixels, or full size."""
         from starlette.responses import Response
 
         found = self._corpus.page(page)
@@ -363,11 +363,11 @@ class ApiAnswers:
         shard: Id | None = None,
         has_table: bool = False,
         has_figure: bool = False,
-        scripts: Annotated[str, Field(max_length=200, description="A comma apart: hangul,latin.")] = "",
+        scripts: Annotated[str, Field(max_length=200, description="Separated by commas: hangul,latin.")] = "",
     ) -> ApiFound:
-        """Find the pages that answer a question, in the corpus, a document or a shard, or mainly in some scripts."""
+        """Find the pages that answer a question: in the corpus, a document or a shard, or mainly in some scripts."""
         if waits := self._room.words.waits(mode):
-            raise ApiProblem(503, f"the words of the pages are being found: {waits[0]} of {waits[1]} shards so far")
+            raise ApiProblem(503, f"splitting the pages into words: {waits[0]} of {waits[1]} shards so far; ask again")
         documents, shards = (frozenset(() if name is None else (name,)) for name in (document, shard))
         names = frozenset(filter(None, (name.strip().upper() for name in scripts.split(","))))
         where = Where(documents, shards, has_table, has_figure, names)
@@ -396,7 +396,7 @@ class ApiAnswers:
         return [ApiStep.model_validate(step) for step in self._corpus.page(page).lineage]
 
     def scores(self) -> list[ApiScore]:
-        """Return what was measured of the tables as they are."""
+        """Return what was measured on the current tables."""
         return [ApiScore.model_validate(score) for score in self._room.now.scores]
 
 
@@ -451,4 +451,4 @@ def _place(cursor: str) -> tuple[int, str]:
 
 
 def _refuse_cursor() -> NoReturn:
-    raise ApiProblem(400, "the cursor is not of this list as it is now: begin again without one")
+    raise ApiProblem(400, "the cursor belongs to another list, or the list has changed: start again without one")

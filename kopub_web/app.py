@@ -191,7 +191,7 @@ def _choose(request: "Request") -> "Response":
     from starlette.responses import PlainTextResponse, RedirectResponse
 
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        return PlainTextResponse("refused: a page of another site asks", 403, _HEADERS)
+        return PlainTextResponse("refused: the request is from a page of another site", 403, _HEADERS)
     sent = request.query_params
     back = sent.get("back", "")
     answer = RedirectResponse(back if _OF_THE_ROOM.fullmatch(back) else "/", 303, _HEADERS)
@@ -258,7 +258,7 @@ def _file_routes(
         try:
             reader.editor.require_own_page(request.headers)
             if not 0 < int(request.headers.get("content-length", "0")) <= LARGEST:
-                raise ForeignRequest(f"a file has at most {LARGEST / 1e6:.0f} MB")
+                raise ForeignRequest(f"a file may have at most {LARGEST / 1e6:.0f} MB")
             async with request.form(max_files=1, max_fields=5) as form:
                 file, fields = form.get("file"), {name: str(value) for name, value in form.items() if name != "file"}
                 reader.editor.require_own_form(request.headers, fields)

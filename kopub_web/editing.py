@@ -37,12 +37,12 @@ _TAG = re.compile(r"<[^>]*>")
 async def sent_form(request: "Request") -> dict[str, str]:
     """Return the first field of each name in a form. Raises `ForeignRequest`."""
     if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
-        raise ForeignRequest("a correction is sent as a form")
+        raise ForeignRequest("a correction must be sent as a form")
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > LARGEST:
-            raise ForeignRequest(f"a correction has at most {LARGEST:,} bytes")
+            raise ForeignRequest(f"a correction may have at most {LARGEST:,} bytes")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, errors="replace", max_num_fields=2 * _MOST_CELLS)
     except ValueError:
@@ -57,7 +57,7 @@ def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> C
     """
     wanted = sent.get("do", "")
     if wanted not in list(Action):
-        raise KopubError(f"nobody knows how to {wanted!r}")
+        raise KopubError(f"{wanted!r} is not a kind of correction")
     action, log = Action(wanted), CorrectionLog(store)
     made = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
     match action:

@@ -79,7 +79,7 @@ class FileReader:
         """
         with self._lock:
             if self.reading is not None and not self.reading.is_over:
-                raise BusyReader(f"{self.reading.name} is being read: wait until it is there")
+                raise BusyReader(f"{self.reading.name} is being read: wait until it is done")
             self._remove()
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
             # No part of the name can lead out of the folder; its end, the suffix, gives the kind of file.

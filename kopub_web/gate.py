@@ -106,9 +106,9 @@ def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[st
     sent = header_values(headers)
     hosts = sent.get("host", [])
     if len(hosts) != 1 or not ("*" in names or host_name(hosts[0]) in names):
-        raise ApiProblem(421, "this server does not answer to that name")
+        raise ApiProblem(421, "the Host header is not a name of this server: use the address that the command printed")
     if foreign_origins(sent, hosts[0]) or set(sent.get("sec-fetch-site", [])) - {"same-origin", "none"}:
-        raise ApiProblem(403, "a page of another site asks")
+        raise ApiProblem(403, "requests from pages of other sites are refused")
     given = sent.get("authorization", [""])[0].encode()
     if token and not secrets.compare_digest(given, f"Bearer {token}".encode()):
         raise ApiProblem(401, "send the token that the command printed: Authorization: Bearer TOKEN")

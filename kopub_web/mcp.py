@@ -15,7 +15,7 @@ from kopub_web.gate import ApiProblem, problem_response, require_allowed
 from kopub_web.pictures import picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
 from kopub_web.room import Room
-from resources.errors import KopubError
+from resources.errors import KopubError, counted
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -32,7 +32,7 @@ _WHOLE = (0, 0, 1000, 1000)
 """The box of a whole page."""
 
 Characters = Annotated[int, Field(ge=200, le=100_000, description="The most characters to return.")]
-Start = Annotated[int, Field(ge=0, description="Where to go on: `next` of the answer before.")]
+Start = Annotated[int, Field(ge=0, description="Where to continue: `next` of the previous answer.")]
 
 
 class Citation(BaseModel):
@@ -44,9 +44,9 @@ class Citation(BaseModel):
 
 
 class McpHit(BaseModel):
-    """A page that answers, its passage, and the regions with the words.
+    """A page that answers the question, its passage, and the regions that contain the words.
 
-    `also` are pages with its picture.
+    `also` are pages with the same picture.
     """
 
     page: str
@@ -59,7 +59,7 @@ class McpHit(BaseModel):
 
 
 class McpHits(BaseModel):
-    """The pages that answer, best first; `matches_well` is false where none does."""
+    """The pages that answer, best first; `matches_well` is false if none of them matches well."""
 
     hits: list[McpHit]
     matches_well: bool | None
@@ -74,10 +74,7 @@ class McpText(BaseModel):
 
 
 class McpDocuments(BaseModel):
-    """Documents with their numbers of pages and tables to ask for.
-
-    `next` is where the rest begins.
-    """
+    """Documents with their numbers of pages; `next` is where the rest begins, null at the end."""
 
     documents: list[dict[str, Any]]
     count: int
@@ -85,9 +82,9 @@ class McpDocuments(BaseModel):
 
 
 class McpTable(BaseModel):
-    """Rows of a table.
+    """Rows of a table; `tables` is the number of tables in its document.
 
-    `regions` are where it stands, and `next` is the number of the row after these.
+    `regions` are where it is on the pages, and `next` is the number of the row after these, null at the end.
     """
 
     caption: str
@@ -182,14 +179,14 @@ class CorpusTools:
     def table(
         self,
         document: str,
-        number: Annotated[int, Field(ge=1, description="Of the table in its document, from 1.")] = 1,
+        number: Annotated[int, Field(ge=1, description="Number of the table in its document, from 1.")] = 1,
         characters: Characters = 8000,
         start: Start = 0,
     ) -> McpTable:
-        """Return a table of a document as columns and rows, whole where it goes on over pages."""
+        """Return a table of a document as columns and rows, joined if it continues over pages."""
         tables = self._corpus.documents[document].tables
         if number > len(tables):
-            raise KopubError(f"the document has {len(tables)} tables")
+            raise KopubError(f"the document has {counted(len(tables), 'table')}, counted from 1")
         table = tables[number - 1]
         rows: list[list[str]] = []
         left = characters
@@ -210,7 +207,7 @@ class CorpusTools:
         )
 
     def picture(self, page: str, size: Literal["thumb", "small", "large"] = "small") -> list[Any]:
-        """Show the upright page as a picture, its longer side 360, 900 or 1800 pixels."""
+        """Show a picture of the upright page, whose longer side has 360, 900 or 1800 pixels."""
         from mcp.server.mcpserver import Image
 
         found = self._corpus.page(page)

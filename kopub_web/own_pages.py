@@ -142,7 +142,7 @@ class Editor:
         """
         self.require_own_page(headers)
         if not secrets.compare_digest(sent.get("form", "").encode(), self.form.encode()):
-            raise ForeignRequest("the form is of a room that has ended: load the page again")
+            raise ForeignRequest("the form is from an earlier start of the room: load the page again")
         if self.token and not secrets.compare_digest(sent.get("token", "").encode(), self.token.encode()):
             raise ForeignRequest("the token is missing or wrong")
 
@@ -150,6 +150,6 @@ class Editor:
         """Raise `ForeignRequest` for a request from another origin."""
         host = headers.get("host", "").lower()
         if headers.get("origin", "").lower() not in (f"http://{host}", f"https://{host}"):
-            raise ForeignRequest("a page of another site asks, or a program that does not say where it comes from")
+            raise ForeignRequest("the request is from a page of another site, or lacks the header Origin")
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            raise ForeignRequest("a page of another site asks")
+            raise ForeignRequest("the request is from a page of another site")

@@ -117,7 +117,7 @@ def test_the_second_of_two_is_shown_the_first_and_overwrites_nothing(platform: P
     assert room.post("/correct", data={**seen, "do": "text", "text": "하나"}, headers=ORIGIN).status_code == 303
     second = room.post("/correct", data={**seen, "author": "Lee", "do": "text", "text": "둘"}, headers=ORIGIN)
     assert second.status_code == 409
-    assert "Kim has corrected this page meanwhile" in second.text
+    assert "Kim corrected this page in the meantime" in second.text
     assert "<ins>하나</ins>" in second.text
     assert ">둘</textarea>" in second.text
     assert [each.after for each in CorrectionLog(platform.store).page("a_1").every] == ["하나"]

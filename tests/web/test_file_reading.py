@@ -75,7 +75,7 @@ def test_a_file_is_read_beside_the_corpus_and_shown_until_the_next(platform: Pla
     assert first.startswith("/read/result/page?id=")
     shown = room.get(first).text
     assert "아키텍처" in shown
-    assert "This file is no part of the corpus; up to 20 pages" in shown
+    assert "This file is not part of the corpus; up to 20 pages" in shown
     inside = re.findall(r'(?:href|src|action)="(/[^"]*)"', shown)
     assert {link for link in inside if not link.startswith("/read/result/")} == {"/"}
     for link in (link.replace("&amp;", "&") for link in inside):

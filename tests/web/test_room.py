@@ -155,7 +155,7 @@ def test_the_first_page_counts_and_asks(troubled: Platform):
 def test_a_home_without_tables_says_what_to_do(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1")], [])
     platform.engines = {"embedding": HashedEmbedder()}
-    assert "Nothing has been read of this corpus yet" in browser(platform).get("/").text
+    assert "Nothing of this corpus has been read yet" in browser(platform).get("/").text
 
 
 def test_a_document_of_a_very_long_name_is_found(tmp_path: Path):
@@ -546,7 +546,7 @@ def test_every_answer_forbids_inline_scripts_and_foreign_things(room: TestClient
         ("/picture?id=..%2F..%2Fx", 404, "There is no page"),
         ("/static/..%2Fapp.py", 404, ""),
         ("/static/app.py", 404, ""),
-        ("/nowhere", 404, "Nothing is at this address"),
+        ("/nowhere", 404, "There is nothing at this address"),
     ],
 )
 def test_what_cannot_be_shown_is_said(room: TestClient, platform: Platform, path: str, status: int, line: str):
@@ -683,7 +683,7 @@ def test_what_an_upgrade_changed_is_shown_side_by_side(tmp_path: Path, monkeypat
     monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
     platform = made(tmp_path)
     page = browser(platform)
-    assert "No table was replaced yet" in page.get("/versions").text
+    assert "No table has been replaced yet" in page.get("/versions").text
     texts = {page_id: row["text"] for page_id, row in platform.rows("parsed_texts").items()}
     again = made(tmp_path, a_1="화면 어둡기를 조절하려면 <b>메뉴</b>를 누릅니다.")
     assert texts["a_1"] != again.rows("parsed_texts")["a_1"]["text"]
@@ -701,7 +701,7 @@ def test_a_shard_that_was_of_another_corpus_has_no_version_before(tmp_path: Path
     other.make("raw_pages", "layout_regions")
     page = browser(other)
     assert other.store.versions("layout_regions", "shard_00")
-    assert "No table was replaced yet" in page.get("/versions").text
+    assert "No table has been replaced yet" in page.get("/versions").text
     assert "previous version" not in page.get("/").text
 
 
