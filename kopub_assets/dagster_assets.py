@@ -128,7 +128,7 @@ def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
     It cannot run, and nothing waits for it. It has no parents, because selecting everything downstream of a parent
     would otherwise include it, and Dagster refuses to make it.
     """
-    left_out = "*Materialize all* leaves it out, and a backfill that is asked of the API must not name it."
+    left_out = "*Materialize all* leaves it out, and a backfill started through the API must not name it."
     description = f"Off: {why}.\n\n{left_out}\n\n{inspect.getdoc(asset)}"
     return dg.AssetSpec(asset.table.name, description=description, group_name=GROUP, kinds={"off"}, owners=OWNERS)
 
@@ -346,7 +346,7 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
         can_be = asset.engine_section in run_records.TESTED
         if can_be and asset.gpus and not asset.store.published(asset.name):
             run.log(
-                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` reads the samples with it"
+                f"{asset.name}: its engine was never tested on this machine: `kopub doctor` tests it on the samples"
             )
         return
     if result.passed:
@@ -354,10 +354,10 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
     reason = gates.self_test_override.strip()
     if not reason:
         raise ClosedGate(
-            f"the {result.section} engine {result.engine} {result}; mend it and run `kopub doctor` again, or give "
-            "gates.self_test_override a reason to run it all the same"
+            f"the {result.section} engine {result.engine} {result}; fix it and run `kopub doctor` again, or give "
+            "gates.self_test_override a reason to run it anyway"
         )
-    run.warn(f"{asset.name}: its self-test {result}; it runs all the same, because: {reason}")
+    run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")
 
 
 class _RunResource(dg.ConfigurableResource[Any]):

@@ -126,7 +126,7 @@ def _retrieval_account(searched: SearchedCorpus, measured: Measurement) -> list[
         lines.append(f"{unmeasured} queries left out: without a vector, or no page here answers them")
     lines += [f"{shard} left out: {reason}" for shard, reason in searched.left_out.items()]
     lines += [
-        f"{asset}: made in several ways, so that vectors of different shards may not compare"
+        f"{asset}: made by different recipes, so that vectors of different shards may not be comparable"
         for asset in searched.mixed()
     ]
     return lines

@@ -49,7 +49,7 @@ def with_upgrades(
         use_user_code_server=True,
         default_status=dg.DefaultSensorStatus.RUNNING if upgrades.enabled else dg.DefaultSensorStatus.STOPPED,
         minimum_interval_seconds=60,
-        description=f"Makes what a new model, prompt or source makes stale again, {upgrades}.",
+        description=f"Makes stale tables again, as after a new model, prompt or source, {upgrades}.",
     )
     ticks = _Ticks(settings, graph)
     conditioned = dg.map_asset_specs(
@@ -240,17 +240,17 @@ def profile_watch(settings: Settings, load: Callable[[], Any]) -> dg.SensorDefin
         name=PROFILE_WATCH,
         minimum_interval_seconds=_LOOK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Loads the definitions again when the profile, the model pins or the index changed.",
+        description="Reloads the definitions when the profile, the model pins or the index changes.",
     )
     def watch(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         if _settings_fingerprint(settings) == loaded:
-            return dg.SkipReason("The definitions are those of the profile and the index.")
+            return dg.SkipReason("The profile and the index have not changed.")
         load()
         # Only an origin with a code server, which other processes query, has a client.
         if connect := getattr(context.code_location_origin, "create_client", None):
             # Loading the definitions ends the process of this tick, so the tick cannot wait for them.
             threading.Thread(target=connect().reload_code, args=(_LOAD_SECONDS,), daemon=True).start()
-        return dg.SkipReason("The profile or the index changed: the definitions are loaded again.")
+        return dg.SkipReason("The profile or the index changed: the definitions are being reloaded.")
 
     return watch
 

@@ -109,7 +109,7 @@ def join_failures(failures: Sequence[str]) -> list[str]:
 @dg.run_failure_sensor(
     name="failed_runs",
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Says in a line why a run failed and what to do, in the log of its tick.",
+    description="Logs one line on why a run failed and what to do, in the log of its tick.",
 )
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Log one line for a failed run: shards, reason, and what to do."""
@@ -120,9 +120,9 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     first, last = (run.tags.get(tag) for tag in range_tags("", ""))
     shards = run.tags.get("dagster/partition") or (f"{first}...{last}" if first != last else first) or "no shard"
     if run.tags.get("dagster/will_retry") == "true":
-        then = "it is tried again by itself"
+        then = "it is retried automatically"
     else:
-        then = "mend that, then Re-execute from failure or kopub run"
+        then = "fix that, then choose Re-execute from failure, or kopub run"
     context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
 
 
@@ -226,7 +226,7 @@ def _reason(error: BaseException, assets: Sequence[str], shards: Sequence[str]) 
     if "containing the passed partition key" in text:
         return _wrong_partition(shards)
     if "no '--partition' option was provided" in text:
-        return f"say which shards: --partition {shards[0]} or --partition-range {shards[0]}...{shards[-1]}"
+        return f"name the shards: --partition {shards[0]} or --partition-range {shards[0]}...{shards[-1]}"
     first, _, rest = text.partition("\n")
     return first.removeprefix("Failure condition: ") or rest or type(error).__name__
 

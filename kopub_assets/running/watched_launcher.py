@@ -43,7 +43,7 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
-        about = "Seconds that the process of a run must be gone, until the run is given up."
+        about = "Seconds that the process of a run must be gone before the run is given up."
         return {"gone_seconds": dg.Field(int, default_value=120, description=about)}
 
     @classmethod

@@ -108,11 +108,11 @@ def check_store(url: str) -> Finding:
 def check_office_files() -> Finding:
     """Check that HWP and office files can be converted here, including their Hangul."""
     if not conversion.has_korean_font():
-        says = "no Korean font is here: Hangul of HWP and office files would be lost, and said page by page"
+        says = "there is no Korean font: Hangul of HWP and office files would be lost, and reported page by page"
         return warning("office files", says, conversion.KOREAN_FONTS)
     lacking = conversion.all_lacking()
     if not lacking:
-        return ok("office files", "a Korean font is here, and what converts each format")
+        return ok("office files", "a Korean font and the converter of each format are here")
     said = [line.partition(": ") for line in lacking]
     return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
 
@@ -183,7 +183,7 @@ def check_headers(folder: str | None = None) -> Finding:
     if path.is_file():
         return ok("Python.h", str(path))
     version = sysconfig.get_python_version()
-    do = f"apt-get install python{version}-dev, or use a Python that brings its headers along (uv, conda)"
+    do = f"apt-get install python{version}-dev, or use a Python that includes its headers (uv, conda)"
     return problem("Python.h", f"there is no {path}: Triton cannot build its kernels", do)
 
 
@@ -220,7 +220,7 @@ def check_gpus(seen: Mapping[str, Any]) -> Finding:
     release = seen.get("driver")
     if "problem" not in seen and seen.get("gpus"):
         names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
-        return ok("gpu", f"{names}; torch {seen['torch']}, driver {release or 'not told'}")
+        return ok("gpu", f"{names}; torch {seen['torch']}, driver {release or 'unknown'}")
     reason = seen.get("problem") or "torch finds no device"
     cuda = seen.get("cuda")
     if "torch" not in seen:
@@ -315,4 +315,6 @@ def check_memory(
         elif warm:
             yield warning(check, f"{says}; {', '.join(warm)} runs there", "`kopub serve stop`, to see what is free")
         else:
-            yield problem(check, says, "end what else runs there (nvidia-smi), or choose the profile of a smaller card")
+            yield problem(
+                check, says, "stop other programs there (nvidia-smi), or choose the profile of a smaller card"
+            )

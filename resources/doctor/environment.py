@@ -227,13 +227,13 @@ def check_weights(pins: Sequence[Weights], step: Step = lambda *_: None) -> Iter
 
 def _hub(said: Sequence[str], cached: bool) -> Finding:
     if is_offline():
-        return ok("hub", f"HF_HUB_OFFLINE is set: only {cache_folder()} is looked into")
+        return ok("hub", f"HF_HUB_OFFLINE is set: only {cache_folder()} is searched")
     silent = [line for line in said if line.startswith(UNREACHABLE)]
     if not silent:
         return ok("hub", "it answers")
     reason, _, do = silent[0].rpartition(": ")
     if cached:
-        return warning("hub", f"{reason}; the weights are in its cache", "HF_HUB_OFFLINE=1 spares the waiting for it")
+        return warning("hub", f"{reason}; the weights are in its cache", "HF_HUB_OFFLINE=1 avoids waiting for it")
     return problem("hub", reason, do)
 
 
@@ -244,7 +244,7 @@ def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Findin
         return problem(check, f"{pin}: {reason}", do)
     if found.damaged:
         name, what = next(iter(found.damaged.items()))
-        return problem(check, f"{pin}: {name} is damaged ({what})", f"{_PULL} fetches it anew")
+        return problem(check, f"{pin}: {name} is damaged ({what})", f"{_PULL} fetches it again")
     if found.is_whole:
         proof = "sizes and hashes are the Hub's" if listed else "hashes are those that the cache names them by"
         return ok(check, f"{pin}: {found.bytes / 1e9:.2f} GB, {len(found.whole)} files; {proof}")
@@ -253,7 +253,7 @@ def _one(pin: Weights, found: CachedFiles, listed: bool, refused: str) -> Findin
     says = f"{pin}: {size} are not in the cache{begun}"
     if listed:
         return warning(check, f"{says}; the first run fetches them while its server starts", f"{_PULL} does it now")
-    return problem(check, says, f"{_PULL} where there is a network, or bring the Hub's cache along")
+    return problem(check, says, f"{_PULL} where there is a network, or copy the Hub's cache to this machine")
 
 
 def _room(missing: int) -> Finding:

@@ -110,12 +110,12 @@ def self_test(
     for section, engine, test in tests:
         judged = Judgement()
         if section == "recognition" and not well["layout"]:
-            yield warning(section, "it was not judged: the regions that it reads are the layout's", "mend that first")
+            yield warning(section, "it was not judged: the regions that it reads are the layout's", "fix that first")
             continue
         try:
             test(judged)
         except EngineError as error:
-            yield problem(section, f"it cannot run: {error}", "mend that, and run `kopub doctor` again")
+            yield problem(section, f"it cannot run: {error}", "fix that, and run `kopub doctor` again")
             continue
         well[section] = is_well(judged.findings)
         wrong = [each.says for each in judged.findings if each.level is Level.PROBLEM]
@@ -169,7 +169,7 @@ def _test_recognition(
         says = f"it reads rubbish: {says}"
     judged.findings.append(_grade("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
     if lost:
-        do = "see the reason; a run would tell each such page"
+        do = "see the reason; a run would report each such page"
         judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({lost[0]})", do))
 
 
@@ -216,9 +216,7 @@ def _compare_vectors(
         expected = engine.reference(page, text)
     except EngineError as error:
         says = f"the vectors were not compared with those of the model's own code: {error}"
-        judged.findings.append(
-            warning("embedding", says, "questions that find their pages speak for them all the same")
-        )
+        judged.findings.append(warning("embedding", says, "the vectors are sound if questions find their pages"))
         return
     if expected is None:
         return
@@ -230,7 +228,7 @@ def _compare_vectors(
         judged.findings.append(_grade("embedding", says, cosine >= COSINE, cosine >= COSINE, _WEIGHTS))
 
 
-_WEIGHTS = "check the weights (`kopub pull`), and what of the profile differs from the one that comes along"
+_WEIGHTS = "check the weights (`kopub pull`), and what differs from the profile as it is shipped"
 
 
 def _grade(check: str, says: str, is_good: bool, is_bearable: bool, do: str) -> Finding:

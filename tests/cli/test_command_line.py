@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Path:
             "there is no partition shrd_01: the corpus has shard_00 to shard_01; did you mean shard_01 or shard_00?",
         ),
         ("ocr_reslts", ["--partition", "shard_00"], "there is no asset ocr_reslts; did you mean ocr_results?"),
-        ("raw_pages", [], "say which shards: --partition shard_00 or --partition-range shard_00...shard_01"),
+        ("raw_pages", [], "name the shards: --partition shard_00 or --partition-range shard_00...shard_01"),
     ],
     ids=["partition", "range", "asset", "none"],
 )

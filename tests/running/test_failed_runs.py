@@ -13,7 +13,7 @@ from tests.support.sources.corpora import pages
 
 @pytest.mark.parametrize(
     ("retried", "then"),
-    [("false", "then Re-execute from failure or kopub run"), ("true", "it is tried again by itself")],
+    [("false", "fix that, then choose Re-execute from failure, or kopub run"), ("true", "it is retried automatically")],
 )
 def test_a_failed_run_is_a_line_with_its_reason_and_what_to_do(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], retried: str, then: str

@@ -212,7 +212,7 @@ def test_a_shard_of_another_width_is_left_out(measured: Platform):
 
 def test_shards_of_different_vectors_are_named(measured: Platform):
     measured.engines["embedding"] = NamingEmbedder(lost=50)
-    assert "query_embeddings: made in several ways" in _metadata(measured.run(UPSTREAM))["measured"]
+    assert "query_embeddings: made by different recipes" in _metadata(measured.run(UPSTREAM))["measured"]
 
 
 def test_texts_that_did_not_change_are_not_tokenised_again(measured: Platform):
