@@ -66,8 +66,8 @@ def _skip_check(folder: Path) -> None:
 class Publishing(Resource):
     """The run's choice to push the release to the repository that the profile configures."""
 
-    push: bool = Field(default=False, description="Push the release to hub.repo when it is made.")
-    tag: str = Field(default="", description="Tag of the pushed release; made from its contents when left out.")
+    push: bool = Field(default=False, description="Push the release to hub.repo once it is made.")
+    tag: str = Field(default="", description="Tag of the pushed release; by default made from its contents.")
 
 
 class HfRelease(ShardAsset):

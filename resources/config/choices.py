@@ -25,20 +25,20 @@ class Search(BaseModel):
 
     mode: Mode = Field(
         default=Mode.AUTO,
-        description="How pages are ranked; auto is what retrieval_scores measured best on the tables as they are, and "
-        "a fusion where nothing was measured.",
+        description="How pages are ranked; auto is the best by retrieval_scores on the current tables, or fusion if "
+        "nothing was measured.",
     )
     notes: bool = Field(
         default=False,
-        description="Search the words of the notes on figures and tables too (descriptions, keywords, data), where "
-        "there are some. What a model made up then decides what is found; `retrieval_scores` measures without them.",
+        description="Search the words of the notes on figures and tables too (descriptions, keywords, data). "
+        "Generated text then affects what is found; `retrieval_scores` measures without it.",
     )
     floor: float = Field(
         default=FLOOR,
         ge=0,
         le=1,
-        description="BM25 score of the best page, as a share of what a page could have at most for the question, under "
-        "which nothing is said to match well.",
+        description="BM25 score of the best page, as a share of the highest possible for the question, below which "
+        "nothing counts as matching well.",
     )
 
 
@@ -76,8 +76,8 @@ class Figures(Resource):
     vectors: bool = Field(default=False, description="Make a vector for each figure, from its picture and caption.")
     embed_notes: bool = Field(
         default=False,
-        description="Add the notes on a page's figures to the text that its text vector is made of. What a model made "
-        "up then decides what is found; `retrieval_scores` compares with the run before, by type of query.",
+        description="Add the notes on a page's figures to the text from which its text vector is made. Generated text "
+        "then affects what is found; `retrieval_scores` compares with the previous run, by type of query.",
     )
     tables: bool = Field(
         default=False,
@@ -85,12 +85,12 @@ class Figures(Resource):
         "text around it: a summary in words, and keywords.",
     )
     smallest: float = Field(
-        default=SMALLEST, ge=0, le=1, description="Share of the page that an image or chart covers, at least, to count."
+        default=SMALLEST, ge=0, le=1, description="Least share of the page that an image or chart must cover to count."
     )
     most_pixels: int = Field(
         default=786_432,
         ge=4096,
-        description="Pixels of a figure as a model sees it; at 32 by 32 for a token, 768 tokens.",
+        description="Most pixels of a figure as a model sees it; at 32 by 32 per token, 768 tokens.",
     )
 
 
@@ -101,7 +101,7 @@ class Documents(Resource):
         default=False,
         description="Cut every document into pieces that fit a model; a release then has a config of them.",
     )
-    chunk_tokens: int = Field(default=512, ge=16, description="Tokens of a chunk at most; a token is four bytes.")
+    chunk_tokens: int = Field(default=512, ge=16, description="Most tokens of a chunk; a token is four bytes.")
 
 
 class Gates(Resource):
@@ -115,7 +115,7 @@ class Gates(Resource):
         default=0.25,
         ge=0,
         le=1,
-        description="Share of pages without regions, over what the shard had before, that stops a run.",
+        description="Increase in the share of a shard's pages without regions that stops a run.",
     )
     expected_empty: float = Field(
         default=0.05,
@@ -148,12 +148,12 @@ class Gates(Resource):
     self_test_override: str = Field(
         default="",
         max_length=200,
-        description="Reason to run an engine that failed its self-test (`kopub doctor`); the card says it.",
+        description="Reason to run an engine that failed its self-test (`kopub doctor`); the card states it.",
     )
     benchmarks: ProfileOnly[dict[str, str]] = Field(
         default={},
         description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
-        "upgrade that reads them worse is not made at night, and what it reads is not pushed.",
+        "upgrade that reads them worse is not made at night, and its readings are not pushed.",
     )
     benchmark_samples: int = Field(
         default=200,
@@ -162,19 +162,19 @@ class Gates(Resource):
     )
     cdm: ProfileOnly[list[str]] = Field(
         default=[],
-        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); the metric is skipped when "
-        "left out.",
+        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); without it, the metric is "
+        "skipped.",
     )
     override: str = Field(
         default="",
         max_length=200,
         description="Reason to push, and to upgrade at night, although limits are exceeded or retrieval or reading got "
-        "worse; the card says it.",
+        "worse; the card states it.",
     )
     license_override: str = Field(
         default="",
         max_length=200,
-        description="Reason to push although a licence of the sources is unknown or forbids it; the card says it.",
+        description="Reason to push although a licence of the sources is unknown or forbids it; the card states it.",
     )
 
     @field_validator("benchmarks")
@@ -200,8 +200,8 @@ class CorpusIndex(BaseModel):
     cache_gb: float = Field(
         default=CACHE_GB,
         gt=0,
-        description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; those that were "
-        "not used for longest are removed for others.",
+        description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; the least "
+        "recently used are removed first.",
     )
     upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
 
@@ -221,14 +221,14 @@ class Upgrades(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    enabled: bool = Field(default=False, description="Whether it is on when it is first loaded; the UI can switch it.")
+    enabled: bool = Field(default=False, description="Whether they are on when first loaded; the UI can switch them.")
     start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
-    end: time = Field(default=time(6), description="Nothing is started after it; what runs by then goes on.")
-    timezone: str = Field(default="Asia/Seoul", description="Time zone of `start` and `end`, as in the IANA database.")
+    end: time = Field(default=time(6), description="End of the night, HH:MM; what runs by then goes on.")
+    timezone: str = Field(default="Asia/Seoul", description="IANA time zone of `start` and `end`.")
     fresh_within_days: float | None = Field(
         default=None,
         gt=0,
-        description="Age at which the UI shows the release and the scores as overdue; null for a complete corpus.",
+        description="Age at which the UI shows the release and the scores as overdue; null: never.",
     )
 
     @field_validator("start", "end", mode="before")
@@ -293,8 +293,8 @@ class ReadingRoom(BaseModel):
 
     url: str | None = Field(
         default=LOCAL,
-        description="Address under which people's browsers find it; null leaves the links out. `kopub browse` serves "
-        "at its port.",
+        description="Address at which browsers find the reading room; null leaves the links out. `kopub browse` "
+        "listens on its port.",
     )
 
     dagster_url: str | None = Field(

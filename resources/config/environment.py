@@ -141,16 +141,16 @@ BETWEEN = "__"
 """The separator of the parts of a key: `KOPUB_EMBEDDING__DIM` is `embedding.dim`."""
 
 VARIABLES: Mapping[str, str] = {
-    "KOPUB_HOME": "Folder of this machine, never a URL: what is made and has no other place; `data` when unset. A "
-    "relative one lies below the checkout.",
+    "KOPUB_HOME": "Folder on this machine, never a URL, for everything that is made and has no other place; `data` "
+    "when unset. A relative one lies below the checkout.",
     "KOPUB_PROFILE": "Name of a file in `profiles/`, one of a card with a reader (`rtx4090+paddleocr_vl`), or the path "
     "of a YAML file; `cpu` when unset.",
     "KOPUB_RUNTIME": "Folder of the records of running model servers; below the system's temporary folder when unset.",
     STEP_TIMES: "File to which readers add what each call of their steps took, as `kopub profile` shows it.",
-    "KOPUB_API_TOKEN": "What a program has to send where `kopub browse` or `kopub mcp --http` is open to others.",
-    "KOPUB_EDIT_TOKEN": "What a correction has to send where `kopub browse --edit` is open to others.",
+    "KOPUB_API_TOKEN": "Token that programs must send if `kopub browse` or `kopub mcp --http` is open to others.",
+    "KOPUB_EDIT_TOKEN": "Token that corrections must send if `kopub browse --edit` is open to others.",
     GLM_OCR: "In the `env` of a GLM-OCR server: 1 turns this project's vision encoder on.",
-    PADDLEOCR_VL: "In the `env` of a PaddleOCR-VL server: the same.",
+    PADDLEOCR_VL: "The same in the `env` of a PaddleOCR-VL server.",
 }
 """The variables that override no key of a profile, with their purposes."""
 

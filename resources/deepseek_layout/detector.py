@@ -126,7 +126,7 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
         default=0.1,
         ge=0,
         le=1,
-        description="Retries, as a share of the pages of a shard that a run reads, and always one; 0 for none.",
+        description="Most retries, as a share of the pages of a shard that a run reads, but at least one; 0 for none.",
     )
     second_look: list[str] = Field(
         default=[],

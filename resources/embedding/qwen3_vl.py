@@ -62,7 +62,7 @@ class Qwen3VLEmbedder(TokenizedEngine, Embedder):
     )
 
     dim: int = Field(
-        default=2048, ge=64, le=MAX_DIM, description="Length of the vectors; the first numbers of the model's own."
+        default=2048, ge=64, le=MAX_DIM, description="Length of the vectors: the first numbers of the model's own."
     )
     width: int = Field(
         default=2048, ge=64, le=MAX_DIM, description="Length of the model's own vectors; 4096 for the 8B."

@@ -30,7 +30,7 @@ class TokenizedEngine(ServedEngine):
     speed_only: ClassVar[frozenset[str]] = ServedEngine.speed_only | {"tokenizer"}
 
     tokenizer: ProfileOnly[str] = Field(
-        default="", description="The model's tokenizer.json; empty: from where its weights are."
+        default="", description="The model's tokenizer.json; empty: the one beside its weights."
     )
 
     def weights(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ Any line of text, down to 7 points, has a larger mark (`benchmarks/reading/blank
 """
 SPECK_FIELD = (
     "Share of the width and of the height of the page that a speck may have: a page with nothing but specks is blank. "
-    "0 takes every mark for writing."
+    "0 counts every mark as writing."
 )
 _SPARSE = 0.02
 """Share of ink above which a page is not checked for consisting of specks: a line of text has 0.003, dust less."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 UPRIGHT = True
 UPRIGHT_FIELD = (
-    "Set pages upright before they are looked at: paper on a background, skews and quarter turns. Pages whose PDF "
-    "prints their text, and those of a layout that is known beforehand, are left as they came."
+    "Set pages upright before they are read: paper on a background, skews and quarter turns. Pages whose PDF prints "
+    "their text, and those with a layout known beforehand, are left as they are."
 )
 _ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
 """`{document}_{page, from 1}`, the form of the ids of SDS KoPub."""

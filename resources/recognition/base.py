@@ -17,8 +17,8 @@ class Recognizer(Engine):
 
     reread: list[str] = Field(
         default=[],
-        description="Tasks (text, table, formula) that are read from the crop although the text is known already, as "
-        "from a layout engine that reads. What has no text is always read.",
+        description="Tasks (text, table, formula) that are read from the crop even if the text is already known, as "
+        "from a layout engine that reads. Regions without text are always read.",
     )
 
     @field_validator("reread")

@@ -239,7 +239,7 @@ class HubTarget(Resource):
         default="", pattern=r"^([\w.-]+/[\w.-]+)?$", description="Dataset repository, `owner/name`; empty for none."
     )
     branch: str = Field(default="main", min_length=1, description="Branch that commits go to.")
-    create: bool = Field(default=False, description="Make the repository, as a private one, when it is missing.")
+    create: bool = Field(default=False, description="Make the repository, as a private one, if it is missing.")
 
     def difference(self, files: Files, log: Log) -> HubDifference:
         """Return the changes that a push of `files` would make; nothing is sent.

@@ -73,9 +73,9 @@ class LocalRelease(Engine):
     )
     speed_only: ClassVar[frozenset[str]] = frozenset({"folder", "made_in"})
 
-    folder: ProfileOnly[str] = Field(description="Folder or fsspec URL of the release; made when it is missing.")
+    folder: ProfileOnly[str] = Field(description="Folder or fsspec URL of the release; made if it is missing.")
     made_in: ProfileOnly[str] = Field(
-        default="", description="Folder of this machine for a release at a URL; `$KOPUB_HOME/release` when left out."
+        default="", description="Folder on this machine for a release at a URL; by default `$KOPUB_HOME/release`."
     )
     title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
     license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")

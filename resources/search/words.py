@@ -194,7 +194,7 @@ class WordLookup:
         self._unknown += texts.num_rows
         if self._unknown >= _MANY:
             self.found = at, shards
-            self._say(f"finding the words of the pages, once for these texts: {shard} of {counted(shards, 'shard')}")
+            self._say(f"splitting the pages into words, once for these texts: {shard} of {counted(shards, 'shard')}")
         parts = []
         for start in range(0, texts.num_rows, _AT_ONCE):
             if self._ended.is_set():

@@ -382,7 +382,9 @@ class ShardStore(Resource, TableStore):
         description="Folder or fsspec URL (s3://bucket/prefix, memory://store) of the tables."
     )
     keep_versions: int = Field(
-        default=KEPT, ge=0, description="Replaced tables to keep of each; every one takes its size."
+        default=KEPT,
+        ge=0,
+        description="Replaced versions of each table to keep; each is as large as a table.",
     )
     allow_downgrade: bool = Field(
         default=False, description="Replace tables that a newer release of KoPub made, instead of refusing to."

@@ -56,7 +56,7 @@ class ServedEngine(Engine):
     in_flight: int = Field(
         default=0,
         ge=0,
-        description="Requests in flight for each GPU, or each external server; 0: from the server's sequences.",
+        description="Requests in flight for each GPU, or each external server; 0: from the server's max_num_seqs.",
     )
     request_seconds: float = Field(default=600.0, gt=0, description="Longest wait for the answer to one request.")
     retry_seconds: float = Field(default=0.5, ge=0, description="First wait before a request is sent again.")

@@ -31,37 +31,37 @@ class VLLMServerFields(Resource):
         default="embed", description="What a pooling server makes of a prompt: a vector, or classify for a reranker."
     )
     dtype: str = Field(default="auto", description="Type of weights and activations.")
-    quantization: str | None = Field(default=None, description="For instance fp8.")
-    kv_cache_dtype: str | None = Field(default=None, description="Type of the KV cache when not the weights'.")
+    quantization: str | None = Field(default=None, description="Quantization of the weights, such as fp8.")
+    kv_cache_dtype: str | None = Field(default=None, description="Type of the KV cache, if not the weights'.")
 
     mode: Literal["managed", "external"] = Field(default="managed", description="external: use `urls`, start nothing.")
     urls: list[str] = Field(default=[], description="External servers, equal replicas, each http://host:port.")
     api_key_env: str = Field(default="", description="Environment variable that holds the external servers' key.")
     command: list[str] = Field(
-        default=["vllm", "serve"], min_length=1, description="What serves; arguments are appended."
+        default=["vllm", "serve"], min_length=1, description="Command that serves; arguments are appended."
     )
     env: dict[str, str] = Field(default={}, description="Additions to the server's environment.")
-    extra_flags: list[str] = Field(default=[], description="Further arguments; none that changes results.")
+    extra_flags: list[str] = Field(default=[], description="Further arguments; none may change results.")
 
     gpus: Any = Field(
         default=[0],
         description="GPUs as a list of indexes among the visible ones, or `all` of these; [] for a CPU build.",
     )
-    share_gpu: bool = Field(default=False, description="It fits beside other servers that say so too.")
-    replicas_per_gpu: int = Field(default=1, ge=1, description="Servers of their own on each GPU, or group of GPUs.")
+    share_gpu: bool = Field(default=False, description="Share a GPU with other servers that set this too.")
+    replicas_per_gpu: int = Field(default=1, ge=1, description="Replicas on each GPU, or on each group of GPUs.")
     replicas: int = Field(
-        default=0, ge=0, description="Servers of their own in all, given the GPUs by turns; 0: by replicas_per_gpu."
+        default=0, ge=0, description="Replicas in all, assigned to the GPUs in turn; 0: as replicas_per_gpu says."
     )
     mps: bool = Field(
         default=False,
-        description="Replicas on one GPU work at the same time, by NVIDIA's Multi-Process Service, not by turns.",
+        description="Replicas on one GPU work at the same time, by NVIDIA's Multi-Process Service, not in turn.",
     )
     tensor_parallel: int = Field(
         default=1, ge=1, description="GPUs that one replica is spread over, for a model that does not fit on one."
     )
     mm_encoder_tp_mode: Literal["weights", "data"] = Field(
         default="weights",
-        description="With tensor_parallel, data: each GPU encodes pictures of its own with the whole encoder.",
+        description="With tensor_parallel, data gives each GPU the whole encoder and pictures of its own.",
     )
     port: int = Field(default=0, ge=0, le=65_535, description="First replica's port; 0 for any free one.")
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1, description="Share of a card's memory.")
@@ -73,20 +73,22 @@ class VLLMServerFields(Resource):
     images_per_prompt: int = Field(default=1, ge=0, description="Pictures that a request may carry.")
     max_image_tokens: int = Field(default=6144, ge=0, description="Tokens of the largest picture that clients send.")
     api_server_count: int = Field(default=1, ge=1, description="Processes that answer HTTP and prepare pictures.")
-    renderer_workers: int = Field(default=1, ge=1, description="Threads of each that prepare prompts.")
-    prefix_caching: bool = Field(default=False, description="Worth it only for prompts that begin alike.")
-    mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures, for repeated ones only.")
+    renderer_workers: int = Field(default=1, ge=1, description="Threads in each of these that prepare prompts.")
+    prefix_caching: bool = Field(default=False, description="Cache prefixes; helps only prompts that begin alike.")
+    mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures; helps only repeated ones.")
     mm_processor: dict[str, Any] | None = Field(default=None, description="vLLM's --mm-processor-kwargs.")
     speculative: dict[str, Any] | None = Field(default=None, description="vLLM's --speculative-config.")
 
-    start_timeout: float = Field(default=1800, gt=0, description="Seconds for a start; the first fetches weights.")
-    turn_timeout: float = Field(default=86_400, gt=0, description="Seconds to wait for other servers' work on the GPU.")
-    idle_seconds: float = Field(default=600, ge=0, description="Without a lease, after which it is stopped.")
+    start_timeout: float = Field(default=1800, gt=0, description="Most seconds for a start; the first fetches weights.")
+    turn_timeout: float = Field(default=86_400, gt=0, description="Most seconds to wait for a GPU that others use.")
+    idle_seconds: float = Field(default=600, ge=0, description="Seconds without a lease after which it is stopped.")
     yield_seconds: float = Field(
-        default=20, ge=0, description="The same when another server waits for the GPU; longer than from step to step."
+        default=20,
+        ge=0,
+        description="The same if another server waits for the GPU; longer than the pause between steps.",
     )
-    hang_seconds: float = Field(default=30, gt=0, description="Without any progress, after which it hangs.")
-    max_restarts: int = Field(default=3, ge=0, description="Within an hour; one more death is an error.")
+    hang_seconds: float = Field(default=30, gt=0, description="Seconds without progress after which it has hung.")
+    max_restarts: int = Field(default=3, ge=0, description="Restarts within an hour; one more death is an error.")
 
     @field_validator("gpus")
     @classmethod

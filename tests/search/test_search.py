@@ -382,7 +382,7 @@ def test_words_that_take_long_are_told_and_found_once(
     said: list[str] = []
     for _ in range(2):
         Searcher(platform.store, ["shard_00", "shard_01"], None, "cpu", tmp_path, say=said.append).words()
-    about = "finding the words of the pages, once for these texts: shard_0{} of 2 shards"
+    about = "splitting the pages into words, once for these texts: shard_0{} of 2 shards"
     assert said == [about.format(0), about.format(1)]
 
 

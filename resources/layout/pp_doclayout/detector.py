@@ -71,7 +71,7 @@ class PPDocLayout(LayoutDetector):
     )
     device: str = Field(
         default="cuda",
-        description="Where the model runs: cuda, cuda:1, cpu; several with commas, as cuda:0,cuda:1; all is each "
+        description="Where the model runs: cuda, cuda:1, cpu; several with commas, as in cuda:0,cuda:1; all is each "
         "GPU that CUDA_VISIBLE_DEVICES leaves visible, with a replica of the model on every one.",
     )
     dtype: Literal["float16", "bfloat16", "float32"] = Field(
@@ -94,28 +94,31 @@ class PPDocLayout(LayoutDetector):
     )
     own_process: bool = Field(
         default=True,
-        description="Run the model in a process of its own, which is loaded beside what the run does meanwhile and "
-        "gives all memory back. With `polygons` or `gpu_jpeg`, which need the GPU here, it runs here.",
+        description="Run the model in a process of its own, which loads it while the run does other work, and gives "
+        "all memory back at its end. With `polygons` or `gpu_jpeg`, which need the GPU here, it runs here.",
     )
     polygons: bool = Field(
         default=False, description="Also compute the outline of each region; readers see nothing outside of it."
     )
     threshold: float = Field(default=0.3, gt=0, lt=1, description="Lowest score of a region.")
     speck: float = Field(default=SPECK, ge=0, lt=0.1, description=SPECK_FIELD)
-    thresholds: dict[str, float] = Field(default={}, description="The same for single labels.")
-    nms_same: float = Field(default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label goes.")
-    nms_different: float = Field(default=0.98, gt=0, le=1, description="The same between two labels.")
+    thresholds: dict[str, float] = Field(default={}, description="Lowest score by label, instead of `threshold`.")
+    nms_same: float = Field(
+        default=0.6, gt=0, le=1, description="IoU from which one of two boxes of a label is dropped."
+    )
+    nms_different: float = Field(default=0.98, gt=0, le=1, description="The same for two boxes of different labels.")
     overlap: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Share of the smaller of two boxes over which it goes, whatever their labels; a picture and a box "
-        "of another label both stay, and a formula within a line goes from half of the smaller on. null: no such rule.",
+        description="Shared area of two boxes, as a share of the smaller one, above which that is dropped, whatever "
+        "their labels; a picture and a box of another label both stay, and an inline formula is dropped above one "
+        "half. null: no such rule.",
     )
     containment: dict[str, str] = Field(
         default={"image": "union", "seal": "union", "reference": "small"},
-        description="Which of two nested boxes goes, by label: large (the inner one; the default of a label that is "
-        "not named), small (the outer one), union (none). With image: union, text within pictures is read.",
+        description="Which of two nested boxes is dropped, by label: large (the inner one; the default of a label "
+        "that is not named), small (the outer one), union (none). With image: union, text within pictures is read.",
     )
     unclip: dict[str, list[float]] = Field(default={}, description="Factors [width, height] to grow boxes of a label.")
     tasks: dict[str, str] = Field(default={}, description="Labels whose task differs from the usual one.")

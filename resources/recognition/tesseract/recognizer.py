@@ -92,7 +92,7 @@ class TesseractRecognizer(Recognizer):
         default=list(LANGUAGES),
         min_length=1,
         description="Languages of the pages by the names of Tesseract's data (kor, eng, jpn, chi_sim ...), the main "
-        "one first. Korean and English are read by an engine each, line by line; others by one engine of them all.",
+        "one first. Korean and English are each read by their own engine, line by line; others by one engine for all.",
     )
     threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
     page_seconds: float = Field(

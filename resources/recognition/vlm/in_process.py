@@ -53,10 +53,10 @@ class TransformersRecognizer(Recognizer):
     typical_seconds: ClassVar[float] = 5.0
     limits: ClassVar[tuple[str, ...]] = GlmOcrRecognizer.limits
 
-    reader: Literal["glm_ocr", "paddleocr_vl"] = Field(description="Whose model it is; DeepSeek-OCR is not there.")
+    reader: Literal["glm_ocr", "paddleocr_vl"] = Field(description="Reader whose model it is; not deepseek_ocr.")
     repo: ProfileOnly[str] = Field(description="Hub repository or folder of a checkpoint.")
     revision: ProfileOnly[str] = Field(default="", description="Commit of the Hub repository; a folder has none.")
-    device: str = Field(default="auto", description="cuda, mps or cpu; auto takes the first of them that is there.")
+    device: str = Field(default="auto", description="cuda, mps or cpu; auto takes the first that is available.")
     dtype: str = Field(
         default="auto", description="Type of weights and activations; auto is bfloat16, and float32 on a CPU."
     )

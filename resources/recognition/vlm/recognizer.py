@@ -62,14 +62,14 @@ class VlmRecognizer(ServedEngine, Recognizer):
         default=None,
         ge=12,
         description="Pixels that a line of text should have, about the size of its type: a region with higher lines is "
-        "scaled down to it, never up, and read again at full size where its answer is doubtful. 10 points have 42 at "
+        "scaled down to it, never up, and read again at full size if its answer is doubtful. 10 points have 42 at "
         "300 dpi, 28 at 200 dpi, 21 at 150 dpi. null sends regions as they are.",
     )
     reuse_folder: ProfileOnly[str] = Field(default="", description="Folder of the answer cache; empty for none.")
     reuse_answers: int = Field(
         default=1_000_000,
         ge=0,
-        description="Most answers in the cache, about 1 GB a million; those not used longest go first.",
+        description="Most answers in the cache, about 1 GB per million; the least recently used are dropped first.",
     )
 
     @field_validator("prompts")
