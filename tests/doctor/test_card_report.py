@@ -23,6 +23,7 @@ from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.server import VLLMServer
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.doubles.tested_engines import TwoColumns
@@ -214,10 +215,14 @@ def test_the_cpu_profile_is_measured_by_its_real_engines(
 @pytest.mark.timeout(900)
 def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPUB_RUNTIME", str(tmp_path))
-    server = VLLMServer(**cpu_server(save_glm_ocr(tmp_path / "glm-ocr"), idle_seconds=2))
+    server = VLLMServer(**cpu_server(save_glm_ocr(tmp_path / "glm-ocr"), idle_seconds=60))
     reader = GlmOcrRecognizer(server=server, processes=1, tries=1, sampling={"max_tokens": 16})
     platform.engines |= {"layout": CpuLayout(), "recognition": reader}
-    report, stages = measured(platform.settings, seen={}, samples=first_samples(1))
+    try:
+        report, stages = measured(platform.settings, seen={}, samples=first_samples(1))
+    finally:
+        for each in list_servers():
+            stop_server(each, force=True)
     ocr = stages["recognition"]
     assert (ocr["items"], ocr["problem"]) == (1, "")
     assert ocr["tokens_out"] >= ocr["regions"] > 0
