@@ -1,11 +1,13 @@
 """The progress output of `make setup`, and its checks before downloading torch and vLLM."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from resources.config.settings import ROOT
+from resources.recognition.tesseract.recognizer import data_files, install
 
 PIP = """#!/bin/sh
 echo "$@" >> {log}
@@ -43,6 +45,13 @@ def test_an_installation_tells_how_it_goes_and_whether_it_failed(tmp_path: Path)
     assert asked == "-m pip install --progress-bar off --editable .\n"
     (tmp_path / "broken").mkdir()
     assert set_up(tmp_path / "broken", "pip.sh", "--editable", ".", status=3)[0].returncode == 3
+
+
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
+def test_language_data_that_is_here_is_not_installed_again():
+    command = [ROOT / "deploy" / "tessdata.sh", sys.executable]
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.skipif(Path("/usr/bin/nvidia-smi").exists(), reason="nvidia-smi is here")

@@ -241,7 +241,7 @@ def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
     return {name: path if path.is_file() else None for name, path in best.items()}
 
 
-def tessdata_folder(languages: Sequence[str]) -> str:
+def tessdata_folder(languages: Sequence[str] = LANGUAGES) -> str:
     """Return the folder of all languages' data, or raise `EngineError` with the remedy."""
     files = data_files(languages)
     missing = [name for name, path in files.items() if path is None]
