@@ -11,7 +11,7 @@ from rich.console import Console
 
 from kopub_cli.console import print_json, say, table_console, tell
 from kopub_cli.options import open_settings, require_indexed, require_named
-from resources.errors import visible
+from resources.errors import ConfigError, visible
 
 if TYPE_CHECKING:
     from resources.release.fitness import Fitness
@@ -30,6 +30,8 @@ def publish(
     from resources.release.publishing import publish as push
     from resources.store.corpus_tables import RELEASED_FILES
 
+    if as_json and not dry_run:
+        raise ConfigError("--json needs --dry-run: add it")
     settings = open_settings()
     require_indexed(settings, [RELEASED_FILES.name])
     about = HfRelease(settings.resources).replace_release(_say, _say)

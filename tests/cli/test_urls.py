@@ -91,6 +91,7 @@ def test_an_option_that_takes_a_path_and_gets_none(command: list[str]) -> None:
     [
         (["lineage", "a_1", "--region", "3"], "--region needs --crop: add it"),
         (["corrections", "--reason", "a typo"], "--reason needs --undo: add it"),
+        (["publish", "--json"], "--json needs --dry-run: add it"),
     ],
 )
 def test_an_option_without_the_one_it_is_for(command: list[str], says: str) -> None:
