@@ -231,7 +231,7 @@ class ApiFound(_Answer):
 
 
 class ApiStep(_Answer):
-    """How a row of a table was made."""
+    """A step of lineage: how a table's row was made."""
 
     asset: str
     state: State

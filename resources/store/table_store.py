@@ -210,7 +210,7 @@ class TableStore:
 
     @property
     def local(self) -> bool:
-        """Whether the tables are on a disk of this machine."""
+        """Return whether the tables are on a disk of this machine."""
         return self._objects.local
 
     def fetched_once(self) -> AbstractContextManager[None]:
