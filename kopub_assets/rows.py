@@ -128,9 +128,13 @@ def unfinished(
 def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
     """Return the newest of the `known` rows for each of `specs`, in order.
 
-    `known` is sorted oldest first. The known columns are written again, because a kept row may have moved in its shard.
+    `known` is sorted oldest first. A finished row stays if another try at it failed: only `partial` rows are tried
+    again, and what was read of them must not be lost. The known columns are written again, because a kept row may have
+    moved in its shard.
     """
-    newest = {key: position for position, key in enumerate(keys(known, id_column))}
+    places = list(enumerate(zip(keys(known, id_column), known["state"].to_pylist(), strict=True)))
+    newest = {key: position for position, (key, _) in places}
+    newest |= {key: position for position, (key, state) in places if state in FINAL}
     found = [spec for spec in specs if spec.key in newest]
     table = known.take(pa.array([newest[spec.key] for spec in found], pa.int64())).combine_chunks()
     for name in found[0].known if found else ():

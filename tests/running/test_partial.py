@@ -11,6 +11,7 @@ from resources.embedding.hashed import HashedEmbedder
 from resources.search.searcher import Searcher
 from resources.states import State
 from tests.doubles.engines import OneRegionLayout, SlowReader
+from tests.doubles.witness_engines import WitnessReader
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages, query
 
@@ -73,6 +74,19 @@ def test_another_try_that_loses_the_region_again_leaves_the_page_as_it_was(platf
     before = platform.rows("parsed_texts")
     assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
     assert platform.rows("parsed_texts") == before
+
+
+def test_another_try_that_reads_nothing_leaves_what_was_read(platform: Platform):
+    platform.engines["recognition"] = WitnessReader(lose="a_2")
+    assert platform.run(TEXTS).success
+    before = platform.rows("ocr_results")
+    assert before["a_2"]["state"] == State.PARTIAL
+    platform.engines["recognition"] = WitnessReader(fail_on="a_2")
+    assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert platform.rows("ocr_results") == before
+    platform.engines["recognition"] = WitnessReader()
+    assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert set(platform.states("ocr_results").values()) == {State.OK}
 
 
 def nothing_lost(result: dg.ExecuteInProcessResult, asset: str) -> dg.AssetCheckEvaluation:
