@@ -180,8 +180,11 @@ class EvaluationRequest:
         return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
 
     def is_indexed(self, home: Path) -> bool:
-        """Return whether the benchmark was indexed as a corpus."""
-        return (self.home(home) / manifest.NAME).is_file() and (self.home(home) / manifest.GOLD).is_file()
+        """Return whether the benchmark is indexed as a corpus.
+
+        It is not while its pages are being written, nor after a kill meanwhile.
+        """
+        return all((self.home(home) / name).is_file() for name in (manifest.NAME, manifest.GOLD, _MADE_FROM))
 
     def gives_regions(self, home: Path) -> bool:
         """Return whether the pages of the indexed benchmark come with regions."""

@@ -8,9 +8,11 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
+from kopub_assets.evaluations import guards_of, prepare_answers
 from kopub_cli.commands.plan import evaluation_lines, plan_values
 from resources.config.choices import Gates
 from resources.corrections.log import Action, Correction, CorrectionLog
+from resources.evaluation.benchmark import SamplePicture
 from resources.release.publishing import reading_scores
 from resources.store.corpus_tables import BENCHMARKS
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
@@ -128,6 +130,22 @@ def test_a_benchmark_that_was_never_read_is_evaluated_before_anything_is_upgrade
     (shown,) = plan_values(platform.settings)["evaluations"]
     assert shown["why"] == ["this profile has not been scored on it"]
     assert night(platform)[0] == {BENCHMARKS}
+
+
+def test_a_benchmark_whose_pages_are_being_written_is_not_scored_yet(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
+    def stop(picture: SamplePicture) -> bytes:
+        raise KeyboardInterrupt
+
+    (platform.home / "answers" / "p_8.png").write_bytes(b"a new picture")
+    (platform.home / "answers" / "p_8.txt").write_text(TEXT, "utf-8")
+    (asked,) = guards_of(platform.settings)
+    monkeypatch.setattr(SamplePicture, "read", stop)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_answers(asked, platform.home)
+    (shown,) = plan_values(platform.settings)["evaluations"]
+    assert (shown["current"], shown["why"]) == (False, ["this profile has not been scored on it"])
 
 
 def test_another_embedding_needs_no_evaluation(platform: Platform):
