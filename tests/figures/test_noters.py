@@ -63,6 +63,14 @@ def test_a_request_holds_the_picture_the_caption_and_the_form() -> None:
         assert sent.width * sent.height <= MOST
 
 
+def test_a_text_that_spells_an_escape_out_is_asked_about_as_it_is() -> None:
+    said = r"JSON에서 빈 문자는 \u0000으로 쓴다."
+    server = chat((double.VALID, "stop"))
+    note = notes(server, [FigurePicture("a_1/2", jpeg(), said, said)])["a_1/2"]
+    assert (note.state, note.reason) == (State.OK, None)
+    assert server.asked[0].prompt.count(said) == 2
+
+
 def test_the_form_is_not_asked_of_a_server_without_it() -> None:
     server = HttpDouble(reply=double.without_structured_outputs())
     refused = notes(server, [figure()])["a_1/2"]

@@ -21,6 +21,8 @@ JobFigures = defaultdict[str, float]
 
 _IMAGE = "\0"
 """The placeholder of the image while the rest is encoded; no prompt contains it."""
+_MARK = json.dumps(f",{_IMAGE}")[1:-1]
+"""The encoded placeholder, with the comma before it: a text that spells it out has a second backslash between them."""
 
 Frame = tuple[bytes, bytes]
 """The parts of a request before and after its image."""
@@ -33,8 +35,8 @@ def image_part(media_type: str) -> dict[str, Any]:
 
 def request_frame(body: Mapping[str, Any]) -> Frame:
     """Encode a body with one `image_part`, and split it at its image."""
-    start, end = json.dumps(body, ensure_ascii=False).split(json.dumps(_IMAGE)[1:-1])
-    return start.encode(), end.encode()
+    start, end = json.dumps(body, ensure_ascii=False).split(_MARK)
+    return f"{start},".encode(), end.encode()
 
 
 def fill_frame(frame: Frame, image: bytes) -> bytes:
