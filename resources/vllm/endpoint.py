@@ -9,11 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
+
+from resources.errors import visible
 
 Samples = defaultdict[str, float]
 """Sums by sample name over all labels, except labels that distinguish kinds, which are appended: `name/kind`."""
@@ -64,7 +67,11 @@ class Endpoint:
 
     def samples(self) -> Samples:
         """Return all counters and gauges of the replicas, summed. Raises as `probe` does."""
-        return sum_samples(parse_metrics(metrics_text(target)) for target in self.targets)
+        try:
+            return sum_samples(parse_metrics(metrics_text(target)) for target in self.targets)
+        except ValueError as error:
+            # A server that is not vLLM, or a proxy, may answer with a page of its own.
+            raise BadProbe(HTTPStatus.OK, f"/metrics holds no figures ({visible(str(error), _WORDS)})") from None
 
 
 class Meter:
@@ -93,7 +100,7 @@ class UnreachableServer(Exception):
 
 
 class BadProbe(Exception):
-    """An answer with a status other than 200, and the server's own words."""
+    """An answer with a status other than 200, or without what was asked for."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(f"HTTP {status}: {words}")
@@ -251,7 +258,7 @@ def _open(target: Target, request: Request, seconds: float) -> str:
         request.add_header("Authorization", f"Bearer {target.api_key}")
     try:
         with _direct.open(request, timeout=seconds) as response:
-            return response.read().decode()
+            return response.read().decode(errors="replace")
     except HTTPError as error:
         words = error.read(_WORDS).decode(errors="replace")
         raise BadProbe(error.code, " ".join(words.split())) from None

@@ -437,6 +437,19 @@ def test_no_server_is_started_for_no_work() -> None:
     assert servers.leases == 0
 
 
+@pytest.mark.parametrize("page", [b"<!doctype html>\n<title>Not here</title>\n", b"\xff\xfe"], ids=["HTML", "no text"])
+def test_a_server_with_another_page_in_place_of_figures_is_used_without_them(
+    page: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def front_page(request: web.Request) -> web.Response:
+        return web.Response(body=page)
+
+    monkeypatch.setattr("tests.doubles.http_double._metrics", front_page)
+    with HttpDouble(parrot) as double:
+        results = list(pool(Servers([double])).run(jobs(3)))
+    assert sorted(results) == sorted(map(tuple, jobs(3)))
+
+
 def test_a_job_that_cannot_be_prepared_leaves_the_others() -> None:
     with HttpDouble(parrot) as double:
         results = list(pool(Servers([double])).run([["raise"], *jobs(3)]))
