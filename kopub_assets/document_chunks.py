@@ -42,7 +42,11 @@ class DocumentChunks(RowTable):
     table: ClassVar[Table] = DOCUMENT_CHUNKS
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "document_chunks",
-        {1: "the first release", 2: "a page that lost all that it shows is lost to its document, not blank"},
+        {
+            1: "the first release",
+            2: "a page that lost all that it shows is lost to its document, not blank",
+            3: "a document without chunks that lost a page is partial, not blank",
+        },
     )
     parents = (RawPages, LayoutRegions, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("documents",)
@@ -143,7 +147,8 @@ class DocumentChunks(RowTable):
             document: Document = pickle.loads(zlib.decompress(spec.given))
             blocks = structure_document(document).blocks
             chunks = [_row(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
-            ended = {"state": State.OK if chunks else State.BLANK, "reason": None}
+            # A document that lost pages is not one in which there was nothing to cut.
+            ended = {"state": State.OK if chunks or spec.partial else State.BLANK, "reason": None}
             yield RowResult(spec.id, {"chunks": chunks, **ended})
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:

@@ -124,6 +124,20 @@ def test_a_row_has_the_document_that_begins_in_its_shard_with_its_pages_elsewher
     assert (lost["state"], lost["reason"]) == ("partial", "1 of 3 pages are lost or read in part, first c_2")
 
 
+def test_a_document_without_chunks_that_lost_a_page_is_not_blank(tmp_path: Path):
+    prints = json.dumps({"d_1": [("image", "", BELOW)], "d_2": [("text", "잃는다.", HEAD)], "e_1": PRINTS["one"]})
+    platform = Platform.of(tmp_path, [pages("d_1", "d_2", "e_1")], [])
+    platform.engines = {
+        "layout": PrintedLayout(prints=prints),
+        "recognition": PrintedReader(prints=prints, lose=["d_2"]),
+        "documents": Documents(chunks=True),
+    }
+    assert platform.run(",".join((*BEFORE, ASSET))).success
+    row = platform.rows(ASSET)["d_1"]
+    assert (row["chunks"], row["state"]) == ([], "partial")
+    assert row["reason"] == "1 of 2 pages are lost or read in part, first d_2"
+
+
 def test_a_release_has_the_chunks_as_a_config(made: Platform):
     folder = made.home / "release"
     assert list(verify(folder)) == []
