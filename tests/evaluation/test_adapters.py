@@ -110,6 +110,19 @@ class TestOmniDocBench:
             "category poem: 1 blocks of it are not scored: it is not known",
         ]
 
+    @pytest.mark.parametrize("benchmark", ["omnidocbench", "mdpbench_ko"])
+    def test_gold_of_another_form_is_left_out(self, tmp_path: Path, benchmark: str):
+        gold = [page(f"{name}.jpg", block("title", text="가"), language="korean") for name in "abc"]
+        gold[0]["layout_dets"][0]["poly"] = [10, 20, 60, 80]
+        gold[1]["page_info"]["page_attribute"] = ["korean"]
+        put(tmp_path, **{"gold.json": gold}, **{f"{name}.jpg": PNG for name in "abc"})
+        found = load(benchmark, tmp_path)
+        assert [sample.id for sample in found.samples] == ["c"]
+        assert left_out(found) == [
+            "a: its gold cannot be read: IndexError('list index out of range')",
+            """b: its gold cannot be read: AttributeError("'list' object has no attribute 'get'")""",
+        ]
+
     def test_paragraphs_that_were_cut_are_one(self, tmp_path: Path):
         cut = [{"relation_type": "truncated", "source_anno_id": a, "target_anno_id": b} for a, b in ((2, 1), (3, 2))]
         blocks = [
@@ -183,6 +196,7 @@ class TestPubTabNet:
             {"filename": "a.png", "split": "val", "html": html},
             {"filename": "b.png", "split": "train", "html": html},
             {"filename": "c.png", "split": "val", "html": {"structure": structure, "cells": []}},
+            {"filename": 5, "split": "val", "html": html},
         ]
         text = "\n".join(map(json.dumps, lines)) + "\nno json\n[]\n"
         put(tmp_path, **{"PubTabNet_2.0.0.jsonl": text}, **{f"val__{name}.png": PNG for name in "abd"})
@@ -196,8 +210,9 @@ class TestPubTabNet:
         assert [(region.label, region.task, region.bbox) for region in regions] == [("table", Task.TABLE, (0, 0, 1, 1))]
         assert left_out(found) == [
             "PubTabNet_2.0.0.jsonl:3: its gold cannot be read: IndexError('list index out of range')",
-            "PubTabNet_2.0.0.jsonl:4: it is no JSON: Expecting value: line 1 column 1 (char 0)",
-            "PubTabNet_2.0.0.jsonl:5: it is no JSON object",
+            "5: it has gold and no picture",
+            "PubTabNet_2.0.0.jsonl:5: it is no JSON: Expecting value: line 1 column 1 (char 0)",
+            "PubTabNet_2.0.0.jsonl:6: it is no JSON object",
             "d.png: it is a picture without gold",
         ]
 

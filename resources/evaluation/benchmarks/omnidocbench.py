@@ -246,14 +246,14 @@ def _load(
         path = by_stem.get(stem)
         if path is not None:
             named.add(path)
-        if not wanted(page):
-            continue
         try:
-            elements = _elements(page, path, unknown)
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            if not wanted(page):
+                continue
+            elements, slices = _elements(page, path, unknown), _slices(page, stem)
+        except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
             gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
             continue
-        gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), _slices(page, stem))
+        gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), slices)
     gathered.leave_out_pictures(found, named)
     for category, count in sorted(unknown.items()):
         gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")

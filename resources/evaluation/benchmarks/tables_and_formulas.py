@@ -205,7 +205,7 @@ def _json_rows(folder: Path, gathered: SampleCollector) -> Iterator[_Row]:
                 named.append(str(record.get("filename")))
                 continue
             try:
-                name, table = record["filename"], table_html(record["html"])
+                name, table = str(record["filename"]), table_html(record["html"])
             except (KeyError, TypeError, IndexError, AttributeError) as error:
                 gathered.leave_out(where, f"its gold cannot be read: {error!r}")
                 continue
