@@ -365,6 +365,16 @@ class TestTexts:
         ]
         assert left_out(found) == ["a_2: its columns text and ocr differ by 1.00"]
 
+    def test_a_page_is_transformed_into_every_form_or_into_none(self, tmp_path: Path):
+        long = "가" * 62
+        put(
+            tmp_path,
+            **{f"{name}.{end}": content for name in ("a", long) for end, content in (("png", PNG), ("txt", ""))},
+        )
+        found = load("transformed", tmp_path)
+        assert [sample.id.partition("__")[0] for sample in found.samples] == ["a"] * 16
+        assert [each.reason for each in found.left_out] == ["its id with the name of a form is longer than 200 bytes"]
+
     def test_pages_of_a_corpus_with_their_text(self, tmp_path: Path):
         rows = [{"id": "a_1", "text": "가", "license": "CC0"}, {"id": "a_2", "text": None}, {"id": "a_1", "text": "나"}]
         table = pa.Table.from_pylist([{"image": {"bytes": PNG, "path": None}, **row} for row in rows])

@@ -11,8 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture
+from resources.errors import quoted
+from resources.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SamplePicture, SkippedSample
 from resources.evaluation.benchmarks.texts import TEXTS, load_texts, score_page
+from resources.pages.documents.folder import problem_with
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +27,20 @@ _QUALITY = 85
 
 
 def load_transformed(folder: Path) -> Benchmark:
-    """Load each page of a folder once in every form."""
+    """Load each page of a folder once in every form.
+
+    A page whose id has no room for the names of the forms is left out, since no corpus would take some of them.
+    """
     found = load_texts(folder)
-    samples = [_in_form(sample, form) for sample in found.samples for form in FORMS]
-    return Benchmark(TRANSFORMED.name, "2", found.licence, found.source, samples, found.left_out)
+    samples: list[Sample] = []
+    left_out = list(found.left_out)
+    for sample in found.samples:
+        forms = [_in_form(sample, form) for form in FORMS]
+        if problem := next(filter(None, (problem_with(each.id) for each in forms)), None):
+            left_out.append(SkippedSample(quoted(sample.id), f"its id with the name of a form {problem}"))
+        else:
+            samples += forms
+    return Benchmark(TRANSFORMED.name, "2", found.licence, found.source, samples, left_out)
 
 
 def _in_form(sample: Sample, form: str) -> Sample:
