@@ -289,13 +289,17 @@ def _part(folder: Path, path: Path) -> ReleasePart:
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"{path} is not readable ({error}): delete it and {_AGAIN} {path.stem}") from None
     metadata = footer.metadata or {}
-    if _FEATURES not in metadata or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
+    try:
+        features, summary = metadata[_FEATURES].decode(), json.loads(metadata.get(SUMMARY, b"{}"))
+    except (KeyError, ValueError, RecursionError):
+        features, summary = "", None
+    if not isinstance(summary, dict) or (path.parent.name in _SUMMARISED and SUMMARY not in metadata):
         raise StoreError(f"{path} is no file of a release: delete it and {_AGAIN} {path.stem}")
     return ReleasePart(
         shard=path.stem,
         path=path.relative_to(folder).as_posix(),
         rows=footer.num_rows,
         bytes=path.stat().st_size,
-        features=metadata[_FEATURES].decode(),
-        summary=json.loads(metadata.get(SUMMARY, b"{}")),
+        features=features,
+        summary=summary,
     )

@@ -21,6 +21,7 @@ from resources.files import file_sha256
 from resources.release import local
 from resources.release.dataset import write_parquet
 from resources.release.features import count, count_apart
+from resources.release.files import SUMMARY
 from resources.release.local import LocalRelease
 from resources.release.verify import unproved, verify
 from tests.doubles.hubs.writable_hub import WritableHub
@@ -169,6 +170,14 @@ def test_a_file_that_was_changed_removed_or_added_is_a_line(folder: Path):
 def test_a_file_of_other_columns_is_a_line(folder: Path):
     rewrite(folder, "qrels", lambda table: table.drop_columns(["score"]))
     assert "data/qrels/shard_01.parquet does not have the columns that README.md says" in list(verify(folder))
+
+
+@pytest.mark.parametrize("said", [b"no JSON", b"[" * 100_000, b"[]", b"\xff"], ids=["text", "deep", "list", "no text"])
+def test_a_file_whose_summary_cannot_be_read_is_a_line(folder: Path, said: bytes):
+    table = pq.read_table(path := folder / "data/pages/shard_01.parquet")
+    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), SUMMARY: said}), path)
+    (line,) = verify(folder)
+    assert "data/pages/shard_01.parquet is no file of a release: delete it" in line
 
 
 def test_columns_that_joins_need_are_missed_in_a_line(folder: Path):
