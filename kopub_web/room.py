@@ -15,6 +15,7 @@ from kopub.sources.home import HomeSource
 from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
 from kopub_web.answers import ScoredBenchmark, WordLoader, scored
 from kopub_web.pictures import PictureCache
+from resources.corrections.corrected import CorrectedTables
 from resources.corrections.gold import has_known_answers
 from resources.corrections.log import CorrectionLog
 from resources.diff.compare import ShardDiff
@@ -324,11 +325,14 @@ FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label",
 
 
 def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpus) -> pa.Table:
-    """Return the figures of the shards in order, with schema `FIGURES`. Raises `StoreError`."""
+    """Return the figures of the shards in order, as people corrected them, with schema `FIGURES`.
+
+    Raises `StoreError`.
+    """
     asset = TABLES.readings.name
-    made = store.published(asset)
+    made, corrected = store.published(asset), CorrectedTables(store)
     tables = [
-        _figures(store.read(asset, shard, ["page_id", "image_crops"]))
+        _figures(corrected.read(asset, shard, ["page_id", "image_crops"]))
         for shard in shards
         if shard in made and is_of_corpus(asset, shard)
     ]

@@ -14,13 +14,16 @@ from kopub_web.editing import cells
 from kopub_web.own_pages import Editor
 from kopub_web.room import Room
 from resources.corrections.corrected import CorrectedTables
-from resources.corrections.log import CorrectionLog
+from resources.corrections.log import Action, CorrectionLog
 from resources.search.searcher import Searcher
 from resources.store.table_source import CorpusCheck
-from tests.corrections.test_corrections import TABLES, computed, files, prepared  # noqa: F401 - a fixture
+from tests.corrections.test_corrections import TABLES, computed, corrected, files, prepared  # noqa: F401 - a fixture
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform, Prepared
+from tests.support.sources.corpora import pages
 from tests.support.visits import ENGLISH, Visit, browsed
+from tests.web.test_room import Scribe, ThreeBoxes
+from tests.web.test_room import browser as reading
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -109,6 +112,21 @@ def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platfor
     assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
     assert CorrectionLog(platform.store).page("a_2").every[0].after == TABLE.replace("<td>1</td>", "<td>&lt;3</td>")
     assert cells(TABLE) == [[(0, "가 & 나")], [(1, "1"), (2, "2")]]
+
+
+def test_a_figure_is_at_its_place_after_a_region_before_it_is_struck_out(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1")], [])
+    platform.engines = {"layout": ThreeBoxes(), "recognition": Scribe(text="글")}
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    before = reading(platform).get("/figure?id=a_1&region=1").content
+    corrected(platform, "a_1", 0, "", Action.STRIKE)
+    room = reading(platform)
+    listed = room.get("/figures").text
+    assert re.findall(r'"(/figure\?[^"]*|[^"]*#text-\d)"', listed) == [
+        "/page?id=a_1#text-0",
+        "/figure?id=a_1&amp;region=0",
+    ]
+    assert room.get("/figure?id=a_1&region=0").content == before
 
 
 def test_the_second_of_two_is_shown_the_first_and_overwrites_nothing(platform: Platform):
