@@ -150,10 +150,12 @@ class CorpusTools:
             pages = pages_between(self._corpus.documents[document or ""], first, last)
         text, cited, at = "", [], 0
         for each in pages:
-            read = each.markdown
-            begin, at = at, at + len(read) + 2
-            if at > start and read:
-                text += read[max(0, start - begin) :] + "\n\n"
+            # A page without text takes no place, or the next part would begin too early.
+            read = f"{each.markdown}\n\n" if each.markdown else ""
+            begin, at = at, at + len(read)
+            if at > start:
+                text += read[max(0, start - begin) :]
+            if read and at - 2 > start:
                 cited.append(self._cited(each.id, _WHOLE))
             # More characters than wanted show that there is a rest.
             if len(text) > characters + 2:

@@ -12,9 +12,11 @@ import httpx
 import pytest
 
 from resources.config.settings import ROOT
-from tests.search.test_search import made
+from tests.search.test_search import Typist, made
+from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sample_home import sample_home
+from tests.support.sources.corpora import pages
 
 mcp = imported("mcp")
 
@@ -79,6 +81,26 @@ def test_an_agent_finds_the_page_that_answers_and_cites_it(samples: dict[str, st
         assert [content.type for content in shown.content] == ["text", "image"]
 
     asked(samples, ask)
+
+
+def test_parts_of_a_document_with_an_empty_page_are_the_whole(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1", "a_2", "a_3")], [])
+    texts = {"a_1": "가" * 250, "a_2": "", "a_3": "".join(map(chr, range(0xAC00, 0xAC00 + 500)))}
+    platform.engines = {"recognition": Typist(texts=texts)}
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
+
+    async def ask(client: Any) -> None:
+        whole = await told(client, "read", document="a")
+        for characters in (200, 251):
+            parts, at = "", 0
+            while at is not None:
+                part = await told(client, "read", document="a", characters=characters, start=at)
+                parts, at = parts + part["markdown"], part["next"]
+            assert parts == whole["markdown"]
+        assert [each["page"] for each in whole["pages"]] == ["a_1", "a_3"]
+
+    asked(environment, ask)
 
 
 def test_a_table_comes_as_rows(samples: dict[str, str]):
