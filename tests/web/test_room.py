@@ -606,6 +606,20 @@ def test_a_page_whose_source_changed_is_shown_without_its_picture(tmp_path: Path
     assert (refused.status_code, says in refused.text) == (404, True)
 
 
+def test_a_page_whose_drawn_file_is_gone_says_so_in_its_history(tmp_path: Path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.png").write_bytes(page_image(1))
+    home = tmp_path / "home"
+    index(str(tmp_path / "source"), home)
+    platform = Platform(home)
+    platform.make("raw_pages")
+    (drawn,) = (home / "rendered").glob("pages-*")
+    drawn.unlink()
+    shown = browser(platform).get("/page", params={"id": "a_1", "view": "history"})
+    says = f"File {drawn} cannot be opened: No such file or directory; run `kopub index` again"
+    assert (shown.status_code, says in plain(shown.text)) == (200, True)
+
+
 def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
     platform = made(tmp_path)
     page = browser(platform)
