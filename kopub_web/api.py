@@ -375,7 +375,7 @@ class ApiAnswers:
             found = self._room.searcher.search(q, limit, mode, where)
         except CannotSearch as error:
             raise ApiProblem(400, str(error)) from None
-        answer = answer_of(found, self._corpus.page)
+        answer = answer_of(found, self._room.page_found)
         hits = [
             ApiHit(
                 rank=hit.rank,

@@ -117,7 +117,7 @@ class CorpusTools:
         from resources.search.options import Where
 
         where = Where(frozenset(() if document is None else (document,)))
-        answer = answer_of(self._room.searcher.search(question, limit, None, where), self._corpus.page)
+        answer = answer_of(self._room.searcher.search(question, limit, None, where), self._room.page_found)
         hits = [
             McpHit(
                 page=hit.page.id,

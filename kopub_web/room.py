@@ -200,6 +200,15 @@ class Room:
             self._renew()
             self._looked = time.monotonic()
 
+    def page_found(self, page_id: str) -> kopub.Page:
+        """Return a page that a search found.
+
+        It may be newer than the last look. Raises `NoSuchPage` and `StoreError`.
+        """
+        if page_id not in self.now.corpus.pages:
+            self.look_again()
+        return self._now.corpus.page(page_id)
+
     def _renew(self) -> None:
         found = self._look(self._now.corpus.refreshed())
         if (found.corpus, found.others) != (self._now.corpus, self._now.others):

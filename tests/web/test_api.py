@@ -18,10 +18,11 @@ from starlette.testclient import TestClient
 import kopub
 import kopub_web.api
 import kopub_web.gate
+import kopub_web.room
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
-from tests.search.test_search import made, searcher
+from tests.search.test_search import TEXTS, made, searcher
 from tests.support.harness import Platform
 from tests.web.test_room import HOSTILE, browser
 
@@ -119,6 +120,20 @@ def test_a_search_finds_what_the_package_finds(api: TestClient, corpus: kopub.Co
         chosen = corpus.search("화면 밝기", mode=mode, scripts=scripts)
         assert [hit["page"]["id"] for hit in told["hits"]] == [hit.page.id for hit in chosen]
     assert "script is 'THAI'" in problem(api.get("search", params={"q": "화면", "scripts": "thai"}), 400)
+
+
+def test_a_page_that_was_made_a_moment_ago_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 3600.0)
+    platform = made(tmp_path / "home")
+    later = {path: path.read_bytes() for path in (tmp_path / "home" / "store").glob("[a-z]*/shard_01.parquet")}
+    for path in later:
+        path.unlink()
+    api = browser(platform)
+    for path, content in later.items():
+        path.write_bytes(content)
+    found = api.get("/api/v1/search", params={"q": TEXTS["b_1"], "limit": 1})
+    assert found.status_code == 200, found.text
+    assert [hit["page"]["id"] for hit in found.json()["hits"]] == ["b_1"]
 
 
 def test_pictures_come_by_size(api: TestClient):
