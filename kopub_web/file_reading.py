@@ -31,7 +31,8 @@ MOST_PAGES = 20
 """Most pages of a file that are read; for more, there is `kopub read`, or a corpus."""
 SECONDS = 900.0
 """Seconds after which a reading is abandoned."""
-_LONGEST_NAME = 100
+_LONGEST_NAME = 200
+"""Most bytes of a file's name that are kept, of the 255 that a file system takes; a Korean letter has three."""
 
 
 class BusyReader(KopubError):
@@ -84,7 +85,8 @@ class FileReader:
             folder = Path(tempfile.mkdtemp(prefix="kopub-room-"))
             # No part of the name can lead out of the folder; its end, the suffix, gives the kind of file.
             plain = re.sub(r"[^\w.\- ]", "_", name.replace("\\", "/").rpartition("/")[2]).lstrip(".")
-            reading = FileReading(plain[-_LONGEST_NAME:] or "file", folder)
+            end = plain.encode()[-_LONGEST_NAME:].decode(errors="ignore").lstrip(".")
+            reading = FileReading(end or "file", folder)
             path = folder / reading.name
             # The results are in the folder, too, and are removed with it.
             environment = {**os.environ, "TMPDIR": str(folder)}

@@ -131,6 +131,13 @@ def test_what_is_too_large_or_no_file_is_refused(
     assert reader.reading is None
 
 
+def test_a_file_with_a_long_korean_name_is_read(platform: Platform, reader: FileReader):
+    room, (_, picture) = client(platform, reader), sample("install.ko_19")
+    assert send(room, f"{'긴이름' * 31}.png", picture).status_code == 303
+    shown = room.get(followed(room).headers["location"])
+    assert (shown.status_code, "아키텍처" in shown.text) == (200, True)
+
+
 def test_a_file_that_takes_too_long_is_given_up(platform: Platform):
     reader = FileReader(Editor("Kim"), seconds=0.05)
     room = client(platform, reader)
