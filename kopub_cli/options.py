@@ -158,6 +158,19 @@ def local_path(typed: str | Path) -> Path:
     return Path(typed)
 
 
+def user_name() -> str:
+    """Return the user's name.
+
+    It is a number for a user without a name, as in a container.
+    """
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
+
+
 def require_named(typed: str) -> None:
     """Raise `ConfigError` for an empty path or URL, which would mean the current folder."""
     if not typed.strip():

@@ -1,6 +1,5 @@
 """`kopub browse`: the reading room, by default only on this machine."""
 
-import getpass
 import os
 import secrets
 import socket
@@ -14,7 +13,7 @@ import typer
 
 from kopub_cli.commands.search import searcher_of
 from kopub_cli.console import say, table_console
-from kopub_cli.options import corpus_check, open_settings
+from kopub_cli.options import corpus_check, open_settings, user_name
 from resources.errors import ConfigError, counted, visible
 from resources.processes import keep_little
 
@@ -70,7 +69,7 @@ def browse(
     port = settings.reading_room.port if port is None else port
     is_here = host in LOOPBACK
     token = token_for(host, token)
-    editor = Editor(author or getpass.getuser(), token) if edit else None
+    editor = Editor(author or user_name(), token) if edit else None
     check = corpus_check(settings.corpus.manifest, settings.store)
     room = Room(settings, searcher_of(settings), check, editor)
     api_token = token_for(host, api_token)

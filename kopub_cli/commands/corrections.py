@@ -1,6 +1,5 @@
 """`kopub corrections`: what people corrected, what became of it, and how to undo it."""
 
-import getpass
 import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,7 @@ import typer
 from rich.text import Text
 
 from kopub_cli.console import say, table_console, tell
-from kopub_cli.options import open_located
+from kopub_cli.options import open_located, user_name
 from resources.errors import ConfigError, KopubError, counted, visible
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
     page, each = found[0]
     log = CorrectionLog(open_located().store)
     shard = page.shard or each.shard
-    log.add(Correction(each.page_id, shard, Action.UNDO, getpass.getuser(), after=each.id, reason=reason))
+    log.add(Correction(each.page_id, shard, Action.UNDO, user_name(), after=each.id, reason=reason))
     tell(f"undone: {each.action} of {visible(each.page_id)}; `kopub run` makes its rows again")
 
 

@@ -248,6 +248,18 @@ def test_after_another_layout_a_correction_stays_with_its_box_or_is_listed(
     assert "고친 글" in platform.rows("parsed_texts")["a_1"]["text"]
 
 
+def test_a_user_without_a_name_undoes_a_correction(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    made = corrected(platform, "a_1", 0, "무른 글")
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+    said = CliRunner().invoke(app, ["corrections", "--undo", made.id])
+    assert (said.exit_code, said.output[:6]) == (0, "undone"), said.exception
+    assert CorrectionLog(platform.store).page("a_1").every[-1].author == f"user {os.getuid()}"
+
+
 def test_after_another_reader_a_correction_stands(platform: Platform):
     corrected(platform, "a_1", 1, "고친 글")
     platform.engines["recognition"] = SlowReader(diary=str(platform.home / "other.diary"), prompt="look")
