@@ -70,7 +70,7 @@ def search(
                 place["source"] = sources[place["shard"]]
         print_json(found)
     else:
-        _show(answer, sources if len(manifest.sources) > 1 else {}, table_console())
+        _show(answer, sources if len(manifest.sources) > 1 else {}, where, table_console())
 
 
 def searcher_of(settings: "Settings") -> "Searcher":
@@ -80,10 +80,10 @@ def searcher_of(settings: "Settings") -> "Searcher":
     return home_searcher(settings, settings.corpus, settings.store, lambda line: tell(line, err=True))
 
 
-def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
+def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Console) -> None:
     """Show the answer, with the names in `sources` (by shard) if the corpus has several."""
     if not answer.hits:
-        say(out, _nothing(answer))
+        say(out, _nothing(answer, where))
     elif answer.matches_well is False:
         say(out, "Nothing matches well. The nearest pages are:", "yellow")
     for at, hit in enumerate(answer.hits):
@@ -97,12 +97,10 @@ def _show(answer: "Answer", sources: Mapping[str, str], out: Console) -> None:
         say(out, note, "yellow")
 
 
-def _nothing(answer: "Answer") -> str:
-    if not answer.searched:
-        return "There is no page to search."
-    if answer.mode is Mode.BM25:
+def _nothing(answer: "Answer", where: Where) -> str:
+    if answer.searched and answer.mode is Mode.BM25:
         return "None of the pages searched contains a word of the question."
-    return "No page fits what was asked for."
+    return "There is no page to search." if where == Where() else "No page fits what was asked for."
 
 
 def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:

@@ -117,7 +117,7 @@ class Searcher:
             ranking, match = words.best(next(query_tokens([query])), DEPTH, pages)
             found.rankings.append(ranking)
             found.verdicts.append(match >= self._floor)
-            found.pages = max(found.pages, len(words))
+            found.pages = max(found.pages, words.count(pages))
             notes += of_words
         ranked = _fuse(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
         if used is Mode.RERANKED:
@@ -253,15 +253,13 @@ class Searcher:
         is_of_corpus: IsOfCorpus,
     ) -> None:
         ranking = vectors.nearest(query, DEPTH, pages)
+        found.rankings.append(ranking)
+        found.pages = max(found.pages, vectors.count(pages))
         if kind is Mode.FIGURE:
             # Figures have no known floor, because most questions are answered by text.
-            found.rankings.append(ranking)
-            found.pages = max(found.pages, vectors.pages)
             return
         with self._lock:
             floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
-        found.rankings.append(ranking)
-        found.pages = max(found.pages, len(vectors))
         if floor is not None:
             found.verdicts.append(bool(ranking) and ranking[0].score >= floor)
         elif not (self._embedding and self._embedding.is_lexical):

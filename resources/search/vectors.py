@@ -121,13 +121,11 @@ class Vectors:
     def __init__(self, shards: "Sequence[ShardVectors]") -> None:
         self.shards = [shard for shard in shards if shard.table.num_rows]
 
-    def __len__(self) -> int:
-        return sum(shard.table.num_rows for shard in self.shards)
-
-    @property
-    def pages(self) -> int:
-        """The number of pages that have a vector, or a figure with one."""
-        return sum(pc.call_function("count_distinct", [shard.table["page_id"]]).as_py() for shard in self.shards)
+    def count(self, pages: PageFilter | None = None) -> int:
+        """Return the number of searched pages that have a vector, or a figure with one."""
+        found = ((shard.table["page_id"], rows_of(shard.table, shard.shard, pages)) for shard in self.shards)
+        searched = (ids if rows is None else ids.take(pa.array(rows)) for ids, rows in found)
+        return sum(pc.call_function("count_distinct", [ids]).as_py() for ids in searched)
 
     def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
         """Return at most `count` pages, nearest first, and equal ones in corpus order.

@@ -54,8 +54,10 @@ class Words:
     of_notes: bool = False
     """Whether words of notes on figures are indexed too."""
 
-    def __len__(self) -> int:
-        return self._index.count
+    def count(self, pages: PageFilter | None = None) -> int:
+        """Return the number of indexed pages among the searched ones."""
+        found = ((ids, rows_of(ids, shard, pages)) for shard, ids, _ in self._parts())
+        return sum(ids.num_rows if rows is None else len(rows) for ids, rows in found)
 
     def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
         """Return at most `count` pages with a word of the query, and the match.

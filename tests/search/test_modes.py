@@ -139,6 +139,8 @@ def test_a_part_of_the_corpus_is_searched(platform: Platform):
     for mode in (Mode.BM25, Mode.TEXT, Mode.FUSION):
         assert set(found(platform, "화면 공유기 덮개", mode, Where(documents=frozenset({"a"})))) == {"a_1", "a_2"}
         assert set(found(platform, "화면 공유기 덮개", mode, Where(shards=frozenset({"shard_01"})))) == {"b_1"}
+        for where, count in ((Where(), 3), (Where(documents=frozenset({"b"})), 1), (Where(has_table=True), 0)):
+            assert searcher(platform).search("화면", mode=mode, where=where).searched == count
     with pytest.raises(CannotSearch, match=r"there is no document 'aa'$"):
         found(platform, "화면", where=Where(documents=frozenset({"aa"})))
     with pytest.raises(CannotSearch, match="there is no shard shard_0; did you mean shard_00 or shard_01"):
