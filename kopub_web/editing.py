@@ -32,6 +32,7 @@ _GIVEN = sorted(set(LABELS) - PICTURES)
 """The labels that a person may give a region."""
 _CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
+_LINE_END = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 
 
 async def sent_form(request: "Request") -> dict[str, str]:
@@ -143,7 +144,8 @@ def cells(content: str) -> list[list[tuple[int, str]]]:
 
 
 def _said(cell: str) -> str:
-    return html.unescape(_TAG.sub("", cell)).strip()
+    """Return a text without markup, in one line as browsers send it."""
+    return " ".join(html.unescape(_TAG.sub("", _LINE_END.sub(" ", cell))).split())
 
 
 def _with_cells(content: str, sent: Mapping[str, str]) -> str:

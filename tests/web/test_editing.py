@@ -114,6 +114,21 @@ def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platfor
     assert cells(TABLE) == [[(0, "가 & 나")], [(1, "1"), (2, "2")]]
 
 
+def test_lines_of_a_cell_are_words_apart_and_stay_where_another_cell_is_mended(platform: Platform):
+    lines = "<table><tr><td>서울<br>부산</td><td>하나\n둘</td><td>3</td></tr></table>"
+    reader = platform.engines["recognition"]
+    platform.engines["recognition"] = SlowReader(diary=reader.diary, prompt="now", says={"a_2": lines})
+    platform.make(*TABLES)
+    room = client(platform, Editor("Kim"))
+    shown = room.get("/page?id=a_2&view=edit").text
+    fields_of = re.findall(r'name="(cell-\d)" value="([^"]*)"', shown)[:3]
+    assert fields_of == [("cell-0", "서울 부산"), ("cell-1", "하나 둘"), ("cell-2", "3")]
+    box = re.findall(r'name="box" value="([^"]*)"', shown)[2]
+    sent = {**fields(room, "a_2"), "box": box, "do": "text", **dict(fields_of), "cell-2": "4"}
+    assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
+    assert CorrectionLog(platform.store).page("a_2").every[0].after == lines.replace("3", "4")
+
+
 def test_a_figure_is_at_its_place_after_a_region_before_it_is_struck_out(tmp_path: Path):
     platform = Platform.of(tmp_path, [pages("a_1")], [])
     platform.engines = {"layout": ThreeBoxes(), "recognition": Scribe(text="글")}
