@@ -31,6 +31,7 @@ _MOST_CELLS = 400
 _GIVEN = sorted(set(LABELS) - PICTURES)
 """The labels that a person may give a region."""
 _CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
+_CELL_NAME = re.compile(r"cell-\d{1,9}")
 _TAG = re.compile(r"<[^>]*>")
 _LINE_END = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
 
@@ -212,11 +213,17 @@ def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[st
     }
 
 
+def _written(sent: Mapping[str, str]) -> str:
+    """Return the text that a form sent, or a table's cells, one a line."""
+    cells = ((int(name.removeprefix("cell-")), text) for name, text in sent.items() if _CELL_NAME.fullmatch(name))
+    return sent.get("text") or "\n".join(text for _, text in sorted(cells))
+
+
 def refused_values(
     error: KopubError, store: "ShardStore", page: kopub.Page, sent: Mapping[str, str], request: ViewRequest
 ) -> dict[str, Any]:
     """Return the values of the view of the forms after a correction was refused."""
-    values: dict[str, Any] = {"mine": sent.get("text", "") if sent.get("do") in ("text", "add") else ""}
+    values: dict[str, Any] = {"mine": _written(sent) if sent.get("do") in ("text", "add") else ""}
     if isinstance(error, CorrectedMeanwhile):
         last = CorrectionLog(store).page(page.id).every[-1]
         return values | {"conflict": shown_change(last, request, False)}

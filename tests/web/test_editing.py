@@ -127,6 +127,8 @@ def test_lines_of_a_cell_are_words_apart_and_stay_where_another_cell_is_mended(p
     sent = {**fields(room, "a_2"), "box": box, "do": "text", **dict(fields_of), "cell-2": "4"}
     assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
     assert CorrectionLog(platform.store).page("a_2").every[0].after == lines.replace("3", "4")
+    second = room.post("/correct", data={**sent, "cell-2": "다섯"}, headers=ORIGIN)
+    assert (second.status_code, "서울 부산\n하나 둘\n다섯</textarea>" in second.text) == (409, True)
 
 
 def test_a_figure_is_at_its_place_after_a_region_before_it_is_struck_out(tmp_path: Path):
