@@ -1,5 +1,6 @@
 """The display of `kopub run`: a live table, or occasional lines."""
 
+import shlex
 import threading
 import time
 from collections import Counter
@@ -227,7 +228,7 @@ class RunEnd:
             scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
             looks=[
                 f"a first look: {counted(each.left, 'page')} left; "
-                f"{with_profile(f'kopub run {manifest.location_of(each)}')} makes them"
+                f"{with_profile(f'kopub run {shlex.quote(manifest.location_of(each))}')} makes them"
                 for each in manifest.sources
                 if each.left
             ],

@@ -1,6 +1,7 @@
 """`kopub index`, `kopub shards` and `kopub sources`: the corpus and its partitions."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -243,4 +244,4 @@ def _state(manifest: "Manifest", source: "PageSource") -> str:
         return "not there now"
     if source.failed:
         return f"{counted(source.failed, 'page')} not made: index it again"
-    return f"{counted(source.left, 'page')} left: kopub run {place}" if source.left else _OK
+    return f"{counted(source.left, 'page')} left: kopub run {shlex.quote(place)}" if source.left else _OK

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from kopub_cli.main import app
+from resources.pages.indexing import index
 from tests.support.processes import forked
 from tests.support.sources.pdf_files import pdf, sheet
 
@@ -14,7 +17,7 @@ from tests.support.sources.pdf_files import pdf, sheet
 def folder(place: Path, *names: str) -> Path:
     place.mkdir()
     for at, name in enumerate(names):
-        (place / f"{name}.pdf").write_bytes(pdf(sheet(box=f"0 0 {60 + at + 10 * (ord(place.name) % 9)} 80")))
+        (place / f"{name}.pdf").write_bytes(pdf(sheet(box=f"0 0 {60 + at + 10 * (ord(place.name[0]) % 9)} 80")))
     return place
 
 
@@ -55,12 +58,19 @@ def test_a_second_folder_is_never_taken_in_silence(tmp_path: Path) -> None:
     assert [each["source"] for each in json.loads(kopub(home, "sources", "--json")[1])] == ["A"]
 
 
+def test_the_command_for_the_pages_that_are_left_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "A 문서's", "a", "b")
+    index(str(source), tmp_path / "home", max_pages=1)
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
+    (listed,) = json.loads(CliRunner().invoke(app, ["sources", "--json"]).output)
+    left, _, command = listed["state"].partition(": ")
+    assert (left, shlex.split(command)) == ("1 page left", ["kopub", "run", str(source)])
+
+
 @pytest.mark.parametrize(("answer", "names"), [("\n", ["A", "B"]), ("r\n", ["B"]), ("s\n", ["A"])])
 def test_a_person_at_a_terminal_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, names: list[str]
 ) -> None:
-    from typer.testing import CliRunner
-
     from kopub_cli.commands import index as command
     from resources.pages.manifest import Manifest
 
