@@ -187,6 +187,7 @@ def test_what_no_form_of_the_room_sent_is_refused(platform: Platform, headers: d
         {"do": "add", "left": "-1", "top": "0", "right": "x", "bottom": "9"},
         {"do": "undo", "of": "../../etc"},
         {"do": "text", "author": " "},
+        {"do": "text", "seen": "a correction of a store that is gone"},
     ],
 )
 def test_what_cannot_be_saved_is_said_and_the_page_is_shown(platform: Platform, sent: dict[str, str]):
