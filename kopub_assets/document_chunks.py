@@ -45,7 +45,8 @@ class DocumentChunks(RowTable):
         {
             1: "the first release",
             2: "a page that lost all that it shows is lost to its document, not blank",
-            3: "a document without chunks that lost a page is partial, not blank",
+            3: "a document without chunks that lost a page is partial, not blank; "
+            "a chart that was read as a table is cut as one",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

@@ -14,7 +14,7 @@ from resources.documents.joins import ITEM, join_pages, one_line, paragraphs
 from resources.documents.tables import is_table, tables_and_text
 from resources.recognition.content import strip_delimiters, strip_fences
 from resources.states import State
-from resources.texts.markdown import formula_numbers
+from resources.texts.markdown import TABLE_LABELS, formula_numbers
 
 _TITLES = frozenset({"doc_title", "paragraph_title"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
@@ -101,6 +101,8 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentB
             continue
         if region.index in page.pictures:
             yield DocumentBlock(BlockKind.PICTURE, (replace(part, text=""),), picture=page.pictures[region.index])
+            # The note is on the picture; what a reader made of a chart has none of its own.
+            part = replace(part, note=None)
         if not part.text:
             continue
         if (page.number, region.index) in out:
@@ -118,7 +120,7 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
     label, text = part.region.label, part.text
     if label in _TITLES:
         yield _title(part)
-    elif label == "table" and "<table" in text.lower():
+    elif label in TABLE_LABELS and "<table" in text.lower():
         for piece in tables_and_text(text):
             yield DocumentBlock(BlockKind.TABLE if is_table(piece) else BlockKind.TEXT, (replace(part, text=piece),))
             part = replace(part, note=None) if is_table(piece) else part

@@ -344,3 +344,10 @@ def test_no_cell_is_lost_or_doubled(first: list[list[str]], second: list[list[st
     repeated = len(second) > 1 and all(first[0]) and first[0] == second[0]
     cells = [cell for row in (*first, *second[repeated:]) for cell in row]
     assert re.findall(r"<td>(.*?)</td>", written) == cells
+
+
+def test_a_chart_that_was_read_as_a_table_is_one() -> None:
+    content = "<table><tr><td>2023</td><td>5</td></tr></table>"
+    made = document([Printed("chart", content)])
+    assert [(block.kind, block.text) for block in structure_document(made).blocks] == [(BlockKind.TABLE, content)]
+    assert markdown(made).endswith("<table>\n<tr><td>2023</td><td>5</td></tr>\n</table>")
