@@ -137,8 +137,10 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
                 )
     else:
         x1, y1, x2, y2 = part.region.bbox
-        for paragraph in paragraphs(text, x2 - x1, y2 - y1):
-            of = replace(part, text=paragraph.text)
+        found = paragraphs(text, x2 - x1, y2 - y1)
+        for at, paragraph in enumerate(found, 1):
+            # A note on a table without cells stands once, below the whole of it.
+            of = replace(part, text=paragraph.text, note=part.note if at == len(found) else None)
             if paragraph.is_code:
                 yield DocumentBlock(BlockKind.CODE, (of,), language=paragraph.language)
             else:

@@ -188,6 +188,23 @@ def test_notes_are_below_their_pictures_and_tables_when_they_are_asked_for(tmp_p
     assert "By a model" not in written(MarkdownOptions())
 
 
+def test_a_note_is_written_once_however_many_blocks_its_region_has(tmp_path: Path) -> None:
+    made = [
+        page(1, "a.pdf", Printed("table", "첫 줄.\n\n둘째 줄.")),
+        page(2, "a.pdf", Printed("chart", "<table><tr><td>가</td></tr></table>", (100, 200, 300, 300))),
+        page(3, "a.pdf", Printed("table", "<table><tr><td>나</td></tr></table> 아래 줄.")),
+    ]
+
+    def note(page_id: str, index: int) -> FigureNote:
+        return FigureNote("", State.OK, description=f"요약 {page_id}")
+
+    options = MarkdownOptions(notes=True)
+    write_documents(DocumentTables(s=made), ["s"], tmp_path, ["markdown"], note, markdown=options)
+    written = (tmp_path / "a.md").read_text("utf-8")
+    assert re.findall(r"By a model:\*\* (.*)", written) == ["요약 a.pdf_1", "요약 a.pdf_2", "요약 a.pdf_3"]
+    assert written.index("둘째 줄.") < written.index("요약 a.pdf_1")
+
+
 FULL = "데비안 설치 프로그램은 임베디드 장치와 노트북 컴퓨터와 데스크톱 컴퓨터 등 여러가지"
 
 
