@@ -46,7 +46,7 @@ class DocumentChunks(RowTable):
             1: "the first release",
             2: "a page that lost all that it shows is lost to its document, not blank",
             3: "a document without chunks that lost a page is partial, not blank; "
-            "a chart that was read as a table is cut as one",
+            "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

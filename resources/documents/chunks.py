@@ -152,22 +152,34 @@ class _Packer:
             return False
         return piece.kind is not BlockKind.TITLE or last.kind is BlockKind.TITLE or packed.tokens < self._small
 
-    def cut(self, text: str) -> Iterator[tuple[int, int]]:
+    def cut(self, text: str, marked: Callable[[str, int, int], str]) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of as few pieces as possible, each small enough.
 
-        The text is cut between sentences, or else between words.
+        The text is cut between sentences, or else between words. `marked` makes what a chunk has of a part of the text,
+        given that part and its (start, end).
         """
+
+        def fits(start: int, end: int) -> bool:
+            return self.count(marked(text[start:end], start, end)) <= self.max_tokens
+
         start = end = 0
-        for stop in self._ends(text, 0, len(text), _BOUNDARIES):
-            if end > start and self.count(text[start:stop]) > self.max_tokens:
+        for stop in self._ends(text, 0, len(text), _BOUNDARIES, fits):
+            if end > start and not fits(start, stop):
                 yield start, end
                 start = end
             end = stop
         yield start, end
 
-    def _ends(self, text: str, start: int, stop: int, boundaries: Sequence[re.Pattern[str]]) -> Iterator[int]:
+    def _ends(
+        self,
+        text: str,
+        start: int,
+        stop: int,
+        boundaries: Sequence[re.Pattern[str]],
+        fits: Callable[[int, int], bool],
+    ) -> Iterator[int]:
         """Yield where `text[start:stop]` may be cut to fit, and its end."""
-        if self.count(text[start:stop]) <= self.max_tokens:
+        if fits(start, stop):
             yield stop
         elif not boundaries:
             # A word longer than a chunk; no tokenizer makes more tokens than there are bytes, four to a character.
@@ -175,10 +187,10 @@ class _Packer:
             yield stop
         else:
             for found in boundaries[0].finditer(text, start, stop):
-                yield from self._ends(text, start, found.end(), boundaries[1:])
+                yield from self._ends(text, start, found.end(), boundaries[1:], fits)
                 start = found.end()
             if start < stop:
-                yield from self._ends(text, start, stop, boundaries[1:])
+                yield from self._ends(text, start, stop, boundaries[1:], fits)
 
 
 _BOUNDARIES = (re.compile(r"\n+|(?<=[.!?。！？…])[\"'”’)\]]*\s+"), re.compile(r"\s+"))
@@ -201,21 +213,26 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
     for part in block.parts:
         text += part.joint + part.text
         ends.append(len(text))
-    for start, end in packer.cut(text):
+
+    def marked(said: str, start: int, end: int) -> str:
+        if block.kind is BlockKind.ITEM and start == 0:
+            said = f"- {said}"
+        elif block.kind is BlockKind.FORMULA:
+            said = f"$$\n{said}\n$$"
+            if block.number is not None and end == len(text):
+                said = f"{said} {block.number.text}"
+        return defuse(said)
+
+    for start, end in packer.cut(text, marked):
         parts = tuple(
             part
             for part, begin, stop in zip(block.parts, [0, *ends], ends, strict=False)
             if begin < end and stop > start
         )
-        whole = text[start:end].strip()
-        if block.kind is BlockKind.ITEM and start == 0:
-            whole = f"- {whole}"
-        elif block.kind is BlockKind.FORMULA:
-            whole = f"$$\n{whole}\n$$"
-            if block.number is not None and end == len(text):
-                whole, parts = f"{whole} {block.number.text}", (*parts, block.number)
-        if whole:
-            yield _Piece(block.kind, defuse(whole), headings, parts)
+        if block.number is not None and end == len(text):
+            parts = (*parts, block.number)
+        if whole := text[start:end].strip():
+            yield _Piece(block.kind, marked(whole, start, end), headings, parts)
 
 
 def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
@@ -241,7 +258,7 @@ def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Pack
     held: list[tuple[TableRow, BlockPart]] = []
     pieces: list[_Piece] = []
     for group in [*groups, []]:
-        if held and (not group or packer.count(begin + _lines([*held, *group]) + _END) > packer.max_tokens):
+        if held and (not group or packer.count(defuse(begin + _lines([*held, *group]) + _END)) > packer.max_tokens):
             parts = {id(part): part for _, part in held}
             text = defuse(begin + _lines(held) + _END)
             pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defuse(begin)) if pieces else 0))

@@ -83,6 +83,20 @@ def test_a_long_paragraph_is_cut_between_sentences_and_each_piece_has_the_page_i
     assert {place.page for piece in pieces for place in piece.places} == {1}
 
 
+@pytest.mark.parametrize(
+    "regions",
+    [
+        [Printed("text", "• " + "abc " * 31 + "abcd")],
+        [Printed("display_formula", "x " * 63 + "xy"), Printed("formula_number", "(1)")],
+        [Printed("text", "[a](javascript:x) " * 7)],
+    ],
+)
+def test_the_marks_of_an_entry_a_formula_and_a_link_count_as_tokens(regions: list[Printed]) -> None:
+    pieces = chunks(document(regions), 32)
+    assert len(pieces) > 1
+    assert all(piece.tokens <= 32 for piece in pieces)
+
+
 def test_a_long_table_is_cut_between_rows_and_keeps_its_caption_and_heading() -> None:
     rows = [[f"{at}", f"값 {at}"] for at in range(60)]
     content = table(["번호", "값"], *rows).replace("<table>", "<table><caption>표 1</caption>")
