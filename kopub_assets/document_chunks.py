@@ -46,7 +46,8 @@ class DocumentChunks(RowTable):
             1: "the first release",
             2: "a page that lost all that it shows is lost to its document, not blank",
             3: "a document without chunks that lost a page is partial, not blank; "
-            "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens",
+            "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens; "
+            "a chunk has the place of a heading that stands alone on its page",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

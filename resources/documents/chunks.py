@@ -259,7 +259,8 @@ def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Pack
     pieces: list[_Piece] = []
     for group in [*groups, []]:
         if held and (not group or packer.count(defuse(begin + _lines([*held, *group]) + _END)) > packer.max_tokens):
-            parts = {id(part): part for _, part in held}
+            # The first piece is also of the part with the heading, which may be all that stands on its page.
+            parts = {id(part): part for _, part in (held if pieces else [*heads, *held])}
             text = defuse(begin + _lines(held) + _END)
             pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defuse(begin)) if pieces else 0))
             held = []

@@ -108,6 +108,17 @@ def test_a_long_table_is_cut_between_rows_and_keeps_its_caption_and_heading() ->
     assert [*map(int, re.findall(r"<td>(\d+)</td>", "".join(piece.text for piece in pieces)))] == [*range(60)]
 
 
+@pytest.mark.parametrize("max_tokens", [512, 30])
+def test_a_heading_alone_on_its_page_is_a_place_of_the_table_that_goes_on(max_tokens: int) -> None:
+    made = document(
+        [Printed("table", table(["번호", "값"]), EDGES)],
+        [Printed("table", table(["1", "가"], ["2", "나"], ["3", "다"], heading=False), NEXT_EDGES)],
+    )
+    first, *others = chunks(made, max_tokens)
+    assert [place.page for place in first.places] == [1, 2]
+    assert all(place.page == 2 for piece in others for place in piece.places)
+
+
 def test_the_first_row_heads_a_table_that_marks_none() -> None:
     rows = [[f"{at}", "값"] for at in range(60)]
     pieces = chunks(document([Printed("table", table(["번호", "값"], *rows, heading=False))]), 200)
