@@ -176,6 +176,21 @@ def test_a_link_keeps_its_name(tmp_path: Path) -> None:
     assert [row.source for row in rows_of(tmp_path / "home")] == ["pages.arrow"]
 
 
+@pytest.mark.parametrize("name", ["{}/page.png", "{}/data.arrow", "source/{}.arrow", "source/{}.parquet"])
+def test_a_source_or_a_file_of_pages_whose_name_is_no_utf_8_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name.format(os.fsdecode("보고서".encode("cp949")))
+    try:
+        file.parent.mkdir()
+        file.write_bytes(write_arrow(tmp_path / "whole.arrow", table(pages("a_1"))).read_bytes())
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    if file.suffix == ".png":
+        file.write_bytes(page_image())
+    with pytest.raises(SourceError, match=r"\\udcba[^\n]* has a name that is not UTF-8: rename it"):
+        index(str(file.parent), tmp_path / "home")
+    assert not (tmp_path / "home" / "shards.json").exists()
+
+
 def test_progress_is_told(tmp_path: Path) -> None:
     source = write_corpus(tmp_path, [pages("a_1", "a_1"), pages("../x")], [query("q", "?", "a_1", "z_9")])
     lines: list[str] = []
