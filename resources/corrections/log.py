@@ -197,7 +197,7 @@ class CorrectionLog:
             known = self.page(correction.page_id)
             if seen is not None and seen != known.seen:
                 if not known.every:
-                    raise KopubError(f"the corrections of {correction.page_id} are gone since: load the page again")
+                    raise KopubError(f"{correction.page_id} has no corrections any more: load the page again")
                 last = known.every[-1]
                 raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
             if correction.action is Action.UNDO and correction.after not in {each.id for each in known.every}:

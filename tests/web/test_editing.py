@@ -102,6 +102,17 @@ def test_why_nothing_was_saved_is_said_in_both_languages(platform: Platform):
         assert (refused.status_code, says in refused.text) == (422, True)
 
 
+@pytest.mark.parametrize("seen", [{}, {"seen": "of a log that was deleted since"}])
+def test_a_form_that_saw_other_corrections_of_a_page_without_any_is_refused(platform: Platform, seen: dict[str, str]):
+    room = client(platform, Editor("Kim"))
+    sent = {name: value for name, value in fields(room).items() if name != "seen"}
+    for language, says in (("en", "a_1 has no corrections any more"), ("ko", "a_1 쪽에는 이제 고친 내용이 없습니다")):
+        headers = {**ORIGIN, "Accept-Language": language}
+        refused = room.post("/correct", data={**sent, **seen, "do": "text", "text": "글"}, headers=headers)
+        assert (refused.status_code, says in refused.text) == (422, True)
+    assert not CorrectionLog(platform.store).page("a_1").every
+
+
 def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platform):
     reader = platform.engines["recognition"]
     platform.engines["recognition"] = SlowReader(diary=reader.diary, prompt="now", says={"a_2": TABLE})
