@@ -127,8 +127,12 @@ class DocumentStream:
             if page.shard == shard
         }
         row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
+        page_ids = readings["page_id"].to_pylist()
+        if places.keys() - set(page_ids):
+            # A document that waits for a page without a row would never be yielded.
+            raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
         with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
-            for row, page_id in enumerate(readings["page_id"].to_pylist()):
+            for row, page_id in enumerate(page_ids):
                 if page_id not in places or page_id not in row_of:
                     missing = _LAYOUTS if page_id in places else _PAGES
                     raise StoreError(
