@@ -114,13 +114,12 @@ def _documents(
     settings: "Settings", folder: Path, formats: list[str], images: "OpenImages | None", markdown: "MarkdownOptions"
 ) -> "DocumentExport":
     from resources.corrections.corrected import CorrectedTables
-    from resources.documents.export import write_documents
-    from resources.figures.figure import sound_notes
+    from resources.documents.export import sound_notes, write_documents
     from resources.store.corpus_tables import TABLES
 
     require_indexed(settings, [TABLES.pages.name, TABLES.regions.name, TABLES.readings.name])
-    store, keys = settings.store, settings.corpus.manifest.keys
-    return write_documents(CorrectedTables(store), keys, folder, formats, sound_notes(store, keys), images, markdown)
+    tables, keys = CorrectedTables(settings.store), settings.corpus.manifest.keys
+    return write_documents(tables, keys, folder, formats, sound_notes(tables, keys), images, markdown)
 
 
 def _say(folder: str, done: "DocumentExport") -> None:

@@ -1,19 +1,15 @@
 """The figures of a page with captions and context, and their notes."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from resources.engine import Engine
 from resources.fingerprints import CodeVersion
 from resources.recognition.regions import RegionText, crop_index, region_texts
 from resources.states import State
-from resources.store.corpus_tables import FIGURE_NOTES
 from resources.texts.markdown import page_text
-
-if TYPE_CHECKING:
-    from resources.store.table_store import TableStore
 
 LABELS = frozenset({"image", "chart"})
 """Regions that are figures. Seals and pictures in running heads are not."""
@@ -192,28 +188,6 @@ def notes_text(notes: Iterable[Mapping[str, Any]] | None) -> str:
 def _note_text(note: Mapping[str, Any]) -> str:
     data = note["data_html"] and page_text([RegionText(0, "table", note["data_html"])])
     return "\n".join(part for part in (note["description"], ", ".join(note["keywords"] or ()), data) if part)
-
-
-_FIELDS = ("kind", "description", "data_html", "smiles", "language")
-
-
-def sound_notes(store: "TableStore", shards: Sequence[str]) -> Callable[[str, int], FigureNote | None]:
-    """Return a function from a page's id and a region to its note, or None.
-
-    It holds 40 MB for 40,781 pages with one and a half notes each, of 200 characters. Raises `StoreError`.
-    """
-    known: dict[tuple[str, int], FigureNote] = {}
-    for shard in shards:
-        if not store.has(FIGURE_NOTES.name, shard):
-            continue
-        for row in store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist():
-            for note in row["notes"] or ():
-                if note["state"] == State.OK:
-                    said = {name: note[name] for name in _FIELDS if note[name] is not None}
-                    keywords = tuple(note["keywords"] or ())
-                    figure = f"{row['page_id']}/{note['index']}"
-                    known[row["page_id"], note["index"]] = FigureNote(figure, State.OK, keywords=keywords, **said)
-    return lambda page_id, index: known.get((page_id, index))
 
 
 class FigureNoter(Engine):

@@ -11,8 +11,7 @@ from PIL import Image, ImageFilter, ImageOps
 
 from resources.config.choices import Figures
 from resources.config.settings import load_settings
-from resources.documents.export import write_documents
-from resources.figures.figure import sound_notes
+from resources.documents.export import sound_notes, write_documents
 from resources.release.export import export
 from resources.release.verify import verify
 from resources.search.options import Mode

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,10 +23,13 @@ from resources.config.choices import Figures
 from resources.config.places import PROFILES
 from resources.config.profile_files import find_profile, read_profile
 from resources.config.settings import Settings
+from resources.corrections.corrected import CorrectedTables
+from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.diff.compare import compare
+from resources.documents.export import sound_notes
 from resources.embedding.base import Embedder, Embedding
 from resources.errors import ConfigError, EngineError, KopubError
-from resources.figures.figure import FigureNote, FigureNoter, FigurePicture, sound_notes
+from resources.figures.figure import FigureNote, FigureNoter, FigurePicture
 from resources.figures.noters import ChatNoter
 from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
@@ -362,6 +366,20 @@ def test_a_lost_figure_makes_its_page_partial_or_failed_and_is_tried_again(platf
     changed(platform, lose="nothing")
     assert platform.run("figure_notes").success
     assert platform.states("figure_notes")["a_2"] == State.OK
+
+
+def test_a_note_stays_with_its_figure_when_a_person_strikes_out_what_stands_before_it(platform: Platform) -> None:
+    tables = CorrectedTables(platform.store)
+    (page,) = (row for row in tables.read("layout_regions", "shard_00").to_pylist() if row["page_id"] == "a_1")
+    before = sound_notes(tables, ["shard_00"])("a_1", 1)
+    assert before is not None
+    box, label = tuple(page["regions"][0]["bbox_2d"]), page["regions"][0]["label"]
+    struck = Correction("a_1", "shard_00", Action.STRIKE, "Kim", (0, 0, 1, 1), box, label, "text")
+    CorrectionLog(platform.store).add(struck)
+    note_of = sound_notes(tables, ["shard_00"])
+    assert [note_of("a_1", index) for index in (0, 1)] == [replace(before, id="a_1/0"), None]
+    # The other pages have theirs where they were.
+    assert note_of("a_2", 1) is not None
 
 
 def test_a_kept_note_is_not_made_again(platform: Platform) -> None:

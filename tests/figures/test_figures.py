@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resources.documents.export import sound_notes
 from resources.errors import harmless
 from resources.figures.answers import (
     SCHEMA,
@@ -20,7 +21,7 @@ from resources.figures.answers import (
     prompt,
     smiles_of,
 )
-from resources.figures.figure import FigureNote, notes_text, page_figures, sound_notes
+from resources.figures.figure import FigureNote, notes_text, page_figures
 from resources.recognition.vlm.client.chat_requests import ChatAnswer
 from resources.states import State
 from resources.store.schemas import FIGURE_NOTES
