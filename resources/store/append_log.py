@@ -76,7 +76,14 @@ class AppendLog:
         The order holds even if the clock was set back.
         """
         last = max((int(name[:_DIGITS]) for name in self.seen() if name[:_DIGITS].isdigit()), default=0)
-        name = f"{max(time.time_ns(), last + 1):0{_DIGITS}d}-{suffix or uuid.uuid4().hex[:8]}.parquet"
+        return self.insert(table, max(time.time_ns(), last + 1), suffix or uuid.uuid4().hex[:8])
+
+    def insert(self, table: pa.Table, moment: int, suffix: str) -> str:
+        """Add a table at a `moment` of its own, and return its name.
+
+        The moment is in nanoseconds since 1970.
+        """
+        name = f"{moment:0{_DIGITS}d}-{suffix}.parquet"
         self.add(name, table)
         return name
 

@@ -4,6 +4,7 @@ The tables themselves hold no times, so that a shard comes out the same however 
 """
 
 import math
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -136,13 +137,15 @@ def append(store: TableStore, asset: str, shard: str, rows: pa.Table, first: boo
 def carry(store: TableStore, asset: str, source: str, shard: str, keys: Collection[tuple[str, str]]) -> None:
     """Copy the newest entries of (id, fingerprint) `keys` from shard `source` to `shard`.
 
-    Keys that already have an entry in `shard` are skipped.
+    Keys that already have an entry in `shard` are skipped. The copies keep their place in time, so that they do not
+    pass for what was computed last.
     """
     wanted = set(keys) - set(keys_of(read(store, asset, shard)))
     rows = newest(read(store, asset, source)) if wanted else LEDGER.empty_table()
     rows = rows.filter(pa.array([key in wanted for key in keys_of(rows)], pa.bool_()))
     if rows.num_rows:
-        _of(store, asset, shard).append(rows, _MERGED)
+        moment = 1000 * max(rows["made_at"].cast(pa.int64()).to_pylist())
+        _of(store, asset, shard).insert(rows, moment, f"{uuid.uuid4().hex[:_RUN_DIGITS]}-{_MERGED}")
 
 
 def read(store: TableStore, asset: str, shard: str) -> pa.Table:
@@ -208,15 +211,20 @@ def last_run(store: TableStore, shards: Mapping[str, Collection[str]]) -> LastRu
     at = moments.index(max(moments))
     run_id, ended = last["run_id"][at].as_py(), moment_of(moments[at])
     names = of_shards(log.seen())
-    # A merged part may repeat entries of other parts, and its name does not say how many rows a run computed.
-    to_read = {_shard(name) for name in names if _run(name) is None}
+    # A merged part may repeat entries of other parts, also of other shards, and its name does not say how many rows a
+    # run computed.
+    to_read = {_shard(name)[0]: dict[str, None]() for name in names if _run(name) is None}
     rows = dict.fromkeys(shards, 0)
     for name in names:
-        run = _run(name)
-        if run is not None and run[0] == run_id[:_RUN_DIGITS] and _shard(name) not in to_read:
-            rows[_shard(name)[0]] += run[1]
-    for asset, shard in to_read:
-        rows[asset] += _count_computed(_known(read(store, asset, shard)), run_id)
+        (asset, shard), run = _shard(name), _run(name)
+        if run is not None and run[0] != run_id[:_RUN_DIGITS]:
+            continue
+        if asset in to_read:
+            to_read[asset][shard] = None
+        elif run is not None:
+            rows[asset] += run[1]
+    for asset, read_of in to_read.items():
+        rows[asset] = _count_computed((_known(read(store, asset, shard)) for shard in read_of), run_id)
     return LastRun(run_id, ended, rows)
 
 
@@ -226,13 +234,16 @@ def _known(rows: pa.Table) -> pa.Table:
     return rows.filter(rows["seconds"].is_valid())
 
 
-def _count_computed(table: pa.Table, run_id: str) -> int:
-    """Return the number of rows that a run computed.
+def _count_computed(tables: Iterable[pa.Table], run_id: str) -> int:
+    """Return how many rows of an asset a run computed, given its entries by shard.
 
-    Each row counts once, because a merged part may repeat rows of earlier parts.
+    Each row counts once, because the entries of rows that moved to another shard are in both.
     """
-    columns = (table[name].to_pylist() for name in ("run_id", "row_id", "fingerprint"))
-    return len({(row_id, made) for run, row_id, made in zip(*columns, strict=True) if run == run_id})
+    found = set[tuple[str, str]]()
+    for table in tables:
+        runs = table["run_id"].to_pylist()
+        found.update(key for run, key in zip(runs, keys_of(table), strict=True) if run == run_id)
+    return len(found)
 
 
 def _file(name: str) -> str:

@@ -131,3 +131,17 @@ def test_two_writers_that_merge_at_once_lose_and_double_nothing(store: ShardStor
     ledger.append(store, "ocr_results", "shard_00", made("run-16", "a"))
     runs = ledger.read(store, "ocr_results", "shard_00")["run_id"].to_pylist()
     assert sorted(runs) == sorted([*(f"run-{run}" for run in range(17)), "run-other"])
+
+
+def test_rows_that_moved_to_another_shard_leave_the_last_run_as_it_was(store: ShardStore):
+    ledger.append(store, "ocr_results", "shard_00", made("older-run", "a", "b", "c"))
+    ledger.append(store, "raw_pages", "shard_00", made("newer-run", "a", "b"))
+    ledger.carry(store, "ocr_results", "shard_00", "shard_01", [("b", "f-b"), ("c", "f-c")])
+    shards = {"ocr_results": {"shard_00", "shard_01"}, "raw_pages": {"shard_00"}}
+    found = ledger.last_run(store, shards)
+    assert found is not None
+    assert (found.run_id, found.rows) == ("newer-run", {"ocr_results": 0, "raw_pages": 2})
+    del shards["raw_pages"]
+    found = ledger.last_run(store, shards)
+    assert found is not None
+    assert (found.run_id, found.rows) == ("older-run", {"ocr_results": 3})
