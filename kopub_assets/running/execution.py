@@ -81,13 +81,19 @@ def execute(
             )
     except KeyboardInterrupt:
         # Dagster handles an interrupt only once the run has started.
-        run = instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished:
-            instance.report_run_canceled(run)
+        _record_as_canceled(instance, run_id)
         raise
     if any(map(tells_of_interrupt, result.all_events)):
+        # Between its steps, Dagster records an interrupt as a failure.
+        _record_as_canceled(instance, run_id)
         raise KeyboardInterrupt
     return failures_of(result)
+
+
+def _record_as_canceled(instance: dg.DagsterInstance, run_id: str) -> None:
+    run = instance.get_run_by_id(run_id)
+    if run is not None and (run.is_failure or not run.is_finished):
+        instance.report_run_canceled(run)
 
 
 def failures_of(result: dg.ExecuteInProcessResult) -> list[str]:

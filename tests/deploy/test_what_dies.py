@@ -182,6 +182,22 @@ def test_a_run_that_is_stopped_before_it_starts_is_canceled(monkeypatch: pytest.
         assert [run.status for run in instance.get_runs()] == [Status.CANCELED]
 
 
+@pytest.mark.parametrize("event", ["PIPELINE_START", "RESOURCE_INIT_STARTED", "STEP_START", "STEP_SUCCESS"])
+def test_a_run_that_is_stopped_between_its_steps_is_canceled(event: str, monkeypatch: pytest.MonkeyPatch):
+    with dg.DagsterInstance.ephemeral() as instance:
+        store = instance.event_log_storage.store_event
+
+        def store_and_interrupt(entry: dg.EventLogEntry) -> None:
+            store(entry)
+            if entry.dagster_event and entry.dagster_event.event_type_value == event:
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(instance.event_log_storage, "store_event", store_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            execute(dg.Definitions([_made]), instance, ["_made"], ["shard_00"])
+        assert [run.status for run in instance.get_runs()] == [Status.CANCELED]
+
+
 def _launcher(instance: dg.DagsterInstance, patience: int) -> WatchedRunLauncher:
     launcher = WatchedRunLauncher(gone_seconds=patience)
     launcher.register_instance(instance)
