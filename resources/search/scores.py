@@ -92,13 +92,22 @@ class History:
         return found is not None and found[1]["inputs"] == inputs and found[0].schema.equals(self.scores.schema)
 
     def is_of_tables_now(self, store: TableStore, keys: Collection[str], is_of_corpus: IsOfCorpus) -> bool:
-        """Return whether the stored scores belong to the current rows of the shards `keys`."""
+        """Return whether the stored scores belong to the current rows of the shards `keys`.
+
+        A shard whose tables were all made since is one that the scores lack.
+        """
         measured, footers, known = self.measured(store), FooterCache(store), frozenset(keys)
         tables = {asset: footers.tables(asset) for asset in {asset for each in measured.values() for asset in each}}
-        return all(
+        if not all(
             shard in known and is_of_corpus(asset, shard) and tables[asset][shard].content == content
             for shard, contents in measured.items()
             for asset, content in contents.items()
+        ):
+            return False
+        unmeasured = known - measured.keys() if measured else ()
+        return not any(
+            all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
+            for shard in unmeasured
         )
 
     def measured(self, store: TableStore) -> Contents:

@@ -128,6 +128,20 @@ def test_a_full_disk_is_one_line_and_the_next_run_makes_the_scores(
     assert platform.run("retrieval_scores", first=None).success
 
 
+def test_scores_of_before_a_shard_was_made_are_not_those_of_today(platform: Platform):
+    def told() -> list[str]:
+        return retrieval_lines(platform.settings, lambda asset, shard: True)[0]
+
+    assert platform.run(UPSTREAM).success
+    of_one_shard = told()
+    assert platform.run("*corpus_image_embeddings,*corpus_text_embeddings", first="shard_01").success
+    assert told() == of_one_shard
+    assert platform.run("query_embeddings", first="shard_01").success
+    assert told() == ["finding  not measured on the tables as they are now: kopub run measures it"]
+    assert platform.run("retrieval_scores", first=None).success
+    assert told()[0].startswith("finding  by ")
+
+
 def test_images_that_queries_cannot_be_compared_with_are_no_retriever(platform: Platform):
     platform.engines["embedding"] = TextOnly()
     platform.run(UPSTREAM, last="shard_01")
