@@ -257,6 +257,8 @@ class RowTable(ShardAsset):
     """
 
     checks: ClassVar[tuple[Check, ...]] = (ACCOUNTED, NOTHING_LOST)
+    parts: ClassVar[str] = ""
+    """The column that lists the parts of a row with their states; empty if a row is made whole or not at all."""
 
     @abstractmethod
     def rows(self, shard: str) -> Iterable[RowSpec]:

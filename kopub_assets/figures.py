@@ -42,7 +42,7 @@ class PageResults:
 
 
 class FigureTable(EngineTable):
-    """An `EngineTable` of pages, with their figures listed in the column `listed`.
+    """An `EngineTable` of pages, with their figures listed in the column `parts`.
 
     A page without a figure that is large enough is `blank`, and is not given to the engine.
     """
@@ -50,7 +50,6 @@ class FigureTable(EngineTable):
     parents = (RawPages, OcrResults)
     needs: ClassVar[tuple[str, ...]] = ("figures",)
     config: ClassVar[type[Resource] | None] = RetryPartial
-    listed: ClassVar[str]
     counts_context: ClassVar[bool] = False
     """True if the text around a figure affects its result."""
     takes_tables: ClassVar[bool] = False
@@ -97,7 +96,7 @@ class FigureTable(EngineTable):
                 read, [self.recipe_hash, *picture_inputs(page), said], {"page_id": page["page_id"]}, figures
             )
             if row.predetermined is None and not figures:
-                row = replace(row, predetermined={self.listed: [], "state": State.BLANK, "reason": None})
+                row = replace(row, predetermined={self.parts: [], "state": State.BLANK, "reason": None})
             yield row
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[RowSpec, dict[int, bytes]]]:
@@ -161,7 +160,7 @@ class FigureTable(EngineTable):
             for made in (result.made[figure.index],)
         ]
         state, reason = page_end(listed)
-        return RowResult(spec.id, {self.listed: listed, "state": state, "reason": reason}, self.cost_of(result))
+        return RowResult(spec.id, {self.parts: listed, "state": state, "reason": reason}, self.cost_of(result))
 
     def cost_of(self, result: PageResults) -> float:
         """Return the cost of a page's figures, in any unit."""
@@ -199,7 +198,7 @@ class FigureNotes(FigureTable):
     code_version: ClassVar[CodeVersion] = CodeVersion("figure_notes", {1: "the first release"})
     engine_section: ClassVar[str | None] = "notes"
     engine: FigureNoter
-    listed: ClassVar[str] = "notes"
+    parts: ClassVar[str] = "notes"
     counts_context: ClassVar[bool] = True
     takes_tables: ClassVar[bool] = True
 
@@ -248,7 +247,7 @@ class FigureEmbeddings(FigureTable):
     engine_section: ClassVar[str | None] = "embedding"
     engine: Embedder
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, FIGURE_VECTORS_ARE_SOUND)
-    listed: ClassVar[str] = "figures"
+    parts: ClassVar[str] = "figures"
 
     @classmethod
     def off(cls, resources: Resources) -> str | None:

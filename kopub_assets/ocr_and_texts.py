@@ -83,6 +83,7 @@ class OcrResults(EngineTable):
     engine: Recognizer
     needs: ClassVar[tuple[str, ...]] = ("pdf", "layout")
     config: ClassVar[type[Resource] | None] = RetryPartial
+    parts: ClassVar[str] = "regions"
     reads_regions_of = LayoutRegions
 
     def __init__(self, resources: Resources) -> None:

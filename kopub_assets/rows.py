@@ -1,6 +1,7 @@
 """The rows of a table being made: their inputs, what is kept, and their cost."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -125,23 +126,36 @@ def unfinished(
     return [spec for spec in specs if spec.key not in finished]
 
 
-def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str) -> pa.Table:
+def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str, parts: str = "") -> pa.Table:
     """Return the newest of the `known` rows for each of `specs`, in order.
 
-    `known` is sorted oldest first. A finished row stays if another try at it failed: only `partial` rows are tried
-    again, and what was read of them must not be lost. The known columns are written again, because a kept row may have
-    moved in its shard.
+    `known` is sorted oldest first. A finished row stays if another try at it failed or lost more of its `parts`: only
+    `partial` rows are tried again, and what was read of them must not be lost. The known columns are written again,
+    because a kept row may have moved in its shard.
     """
     places = list(enumerate(zip(keys(known, id_column), known["state"].to_pylist(), strict=True)))
-    newest = {key: position for position, (key, _) in places}
-    newest |= {key: position for position, (key, state) in places if state in FINAL}
-    found = [spec for spec in specs if spec.key in newest]
-    table = known.take(pa.array([newest[spec.key] for spec in found], pa.int64())).combine_chunks()
+    finished: dict[Key, list[int]] = defaultdict(list)
+    for position, (key, state) in places:
+        if state in FINAL:
+            finished[key].append(position)
+    chosen = {key: position for position, (key, _) in places}
+    chosen |= {key: _least_lost(known, tries, parts) for key, tries in finished.items()}
+    found = [spec for spec in specs if spec.key in chosen]
+    table = known.take(pa.array([chosen[spec.key] for spec in found], pa.int64())).combine_chunks()
     for name in found[0].known if found else ():
         column = known.schema.get_field_index(name)
         values = pa.array([spec.known[name] for spec in found], known.schema.field(column).type)
         table = table.set_column(column, known.schema.field(column), values)
     return table
+
+
+def _least_lost(known: pa.Table, tries: Sequence[int], parts: str) -> int:
+    """Return the position of the try that lost the fewest parts; the newest of equals."""
+    if not parts or len(tries) == 1:
+        return tries[-1]
+    listed = known[parts].take(pa.array(tries, pa.int64())).to_pylist()
+    lost = [sum(part["state"] in LOST for part in each or ()) for each in listed]
+    return min(zip(lost, tries, strict=True), key=lambda each: (each[0], -each[1]))[1]
 
 
 @dataclass(frozen=True, slots=True)

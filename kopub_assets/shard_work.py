@@ -104,7 +104,7 @@ class ShardWork:
         now = self._journal.rows().slice(self._before.num_rows)
         known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
         # Parquet and Arrow name list items differently; the cast makes equal rows equal files.
-        table = assemble(self._specs, known, asset.table.key).cast(asset.schema)
+        table = assemble(self._specs, known, asset.table.key, asset.parts).cast(asset.schema)
         made = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
         found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
         for check, problem in found.items():

@@ -67,14 +67,15 @@ class WitnessLayout(LayoutDetector):
 
 
 class WitnessReader(Recognizer):
-    """Reads the hash of the bytes and the box; the last region of `lose` fails."""
+    """Reads the hash of the bytes and the box; the last `losses` regions of `lose` fail."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.witness", {1: "a double"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "fail_on", "die_on"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"lose", "losses", "fail_on", "die_on"})
     spans_shards: ClassVar[bool] = True
 
     prompt: str = "read"
     lose: str = ""
+    losses: int = 1
     fail_on: str = ""
     die_on: str = ""
 
@@ -82,7 +83,7 @@ class WitnessReader(Recognizer):
         for page, regions in pages:
             digest = sha256(page.data)
             _die(self.die_on, page)
-            lost = {self.lose: regions[-1:], self.fail_on: regions}.get(page.page_id, ())
+            lost = {self.lose: regions[-self.losses :], self.fail_on: regions}.get(page.page_id, ())
             yield page_reading(
                 page.page_id,
                 [

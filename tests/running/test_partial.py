@@ -89,6 +89,26 @@ def test_another_try_that_reads_nothing_leaves_what_was_read(platform: Platform)
     assert set(platform.states("ocr_results").values()) == {State.OK}
 
 
+def test_another_try_that_reads_less_leaves_what_was_read(platform: Platform):
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), regions=3)
+    platform.engines["recognition"] = WitnessReader(lose="a_2")
+    assert platform.run(TEXTS).success
+    before = platform.rows("ocr_results")
+    platform.engines["recognition"] = WitnessReader(lose="a_2", losses=2)
+    assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
+    assert platform.rows("ocr_results") == before
+
+
+def test_another_try_that_reads_more_takes_the_place_of_what_was_read(platform: Platform):
+    platform.engines["layout"] = OneRegionLayout(diary=str(platform.home / "layout.diary"), regions=3)
+    platform.engines["recognition"] = WitnessReader(lose="a_2", losses=2)
+    assert platform.run(TEXTS).success
+    platform.engines["recognition"] = WitnessReader(lose="a_2")
+    assert platform.run(TEXTS, tags={RETRY_PARTIAL_TAG: "true"}).success
+    (page,) = [row for row in platform.rows("ocr_results").values() if row["page_id"] == "a_2"]
+    assert [region["state"] for region in page["regions"]] == [State.OK, State.OK, State.FAILED]
+
+
 def nothing_lost(result: dg.ExecuteInProcessResult, asset: str) -> dg.AssetCheckEvaluation:
     (found,) = [
         check
