@@ -23,7 +23,7 @@ from resources.pages.page_reader import origins
 from resources.parallel import bounded_map
 from resources.recognition.regions import join_regions
 from resources.store import ledger, run_records
-from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, TABLES
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, FIGURE_VECTORS, TABLES
 from resources.store.rows import MADE_FROM, MADE_WITH, lineage_rows
 from resources.store.schemas import OCR_RESULTS
 from resources.store.table_store import ShardStore
@@ -321,6 +321,7 @@ _COMPARED_COLUMNS: dict[str, Sequence[str]] = {
     TABLES.regions.name: ["page_id", "regions", "state"],
     TABLES.readings.name: ["page_id", "regions", "state"],
     TABLES.texts.name: ["page_id", "state"],
+    FIGURE_VECTORS.name: ["page_id", "figures", "state"],
     **{
         vectors.name: [vectors.key, "vector", "state"]
         for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)

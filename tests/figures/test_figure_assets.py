@@ -15,6 +15,7 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
+from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition
 from kopub_assets.plan import survey
 from kopub_cli.commands.plan import plan_values
 from kopub_cli.commands.run import run_assets
@@ -25,7 +26,6 @@ from resources.config.profile_files import find_profile, read_profile
 from resources.config.settings import Settings
 from resources.corrections.corrected import CorrectedTables
 from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.diff.compare import compare
 from resources.documents.export import sound_notes
 from resources.embedding.base import Embedder, Embedding
 from resources.errors import ConfigError, EngineError, KopubError
@@ -407,9 +407,10 @@ def test_unsound_vectors_are_not_published(platform: Platform) -> None:
 
 
 def test_a_diff_compares_the_vectors_of_figures(platform: Platform) -> None:
-    made = platform.graph.on(platform.resources()).names
-    old = {asset: platform.store.read(asset, "shard_00") for asset in made if asset != "hf_release"}
-    found = compare(old, old).vectors["figure_embeddings"]
+    platform.engines["figures"] = Figures(vectors=True, most_pixels=123_456)
+    assert platform.run("figure_embeddings").success
+    before, now = (edition(platform.store, "shard_00", name) for name in (PREVIOUS, CURRENT))
+    found = compare_versions(platform.store, "shard_00", before, now).vectors["figure_embeddings"]
     assert (found.compared, found.mean) == (2, 1.0)
     assert {name for _, name in found.lowest} == {"a_1_1", "a_2_1"}
 
