@@ -320,7 +320,7 @@ _COMPARED_COLUMNS: dict[str, Sequence[str]] = {
     TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
     TABLES.regions.name: ["page_id", "regions", "state"],
     TABLES.readings.name: ["page_id", "regions", "state"],
-    TABLES.texts.name: ["page_id", "state"],
+    TABLES.texts.name: ["page_id", "text", "state"],
     FIGURE_VECTORS.name: ["page_id", "figures", "state"],
     **{
         vectors.name: [vectors.key, "vector", "state"]

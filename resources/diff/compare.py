@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
-from resources.recognition.regions import RegionRecord, Row, join_regions
+from resources.recognition.regions import RegionRecord, join_regions
 from resources.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.rows import region_ids, vector_matrix, with_vector
 
@@ -161,12 +162,14 @@ class PageDiff:
     """The changes of a page.
 
     `states` are (old, new) by asset, if they differ. `damage` is that of the page's whole text in reading order, which
-    stays the same if a region is cut in two. `old` and `new` are all its regions.
+    stays the same if a region is cut in two; if both sides read the same, that of the parsed texts, which hold what
+    people corrected. `texts` are the two texts that it compares, and `old` and `new` all regions of the page.
     """
 
     page_id: str
     states: Mapping[str, tuple[str | None, str | None]]
     damage: Damage
+    texts: tuple[str, str]
     old: tuple[RegionRecord, ...]
     new: tuple[RegionRecord, ...]
     changes: tuple[RegionChange, ...]
@@ -202,10 +205,14 @@ class ShardDiff:
 
 @dataclass(frozen=True, slots=True)
 class PageSide:
-    """One side of a page: its states by table, and its regions as read."""
+    """One side of a page.
+
+    It has the page's states by table, its regions as read, and its parsed text.
+    """
 
     states: Mapping[str, str]
     regions: tuple[RegionRecord, ...]
+    text: str | None = None
 
 
 def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDiff:
@@ -234,28 +241,37 @@ def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
         if "page_id" in table.column_names:
             for page_id, state in zip(table["page_id"].to_pylist(), table["state"].to_pylist(), strict=True):
                 states.setdefault(page_id, {})[asset] = state
-    readings = _regions_by_page(tables, _READINGS)
-    layouts = _regions_by_page(tables, _LAYOUTS)
+    readings = _by_page(tables, _READINGS, "regions")
+    layouts = _by_page(tables, _LAYOUTS, "regions")
+    texts = _by_page(tables, TABLES.texts.name, "text")
     return {
-        page_id: PageSide(ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))))
+        page_id: PageSide(
+            ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))), texts.get(page_id)
+        )
         for page_id, ended in states.items()
     }
 
 
-def _regions_by_page(tables: Mapping[str, pa.Table], asset: str) -> dict[str, list[Row]]:
+def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[str, Any]:
+    """Return the values of a column by page; empty if there is no such table."""
     if asset not in tables:
         return {}
     table = tables[asset]
-    return dict(zip(table["page_id"].to_pylist(), (row or [] for row in table["regions"].to_pylist()), strict=True))
+    return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
 
 
 def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
     ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
-    texts = ["\n".join(region.content or "" for region in page.regions) for page in (old, new)]
+    before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
+    harm = damage(before, after)
+    if not harm.score and old.text is not None and new.text is not None:
+        before, after = old.text, new.text
+        harm = damage(before, after)
     return PageDiff(
         page_id=page_id,
         states={asset: ended for asset, ended in ends.items() if ended[0] != ended[1]},
-        damage=damage(*texts),
+        damage=harm,
+        texts=(before, after),
         old=old.regions,
         new=new.regions,
         changes=tuple(sorted(_changes(old, new), key=lambda change: change.damage.score, reverse=True)),

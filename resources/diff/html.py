@@ -77,13 +77,18 @@ def rendered(template: Path, **values: Any) -> str:
 def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
     """Return a page as values for a template.
 
-    The boxes of both sides are in pixels, and the changes contain texts with marked differences.
+    The boxes of both sides are in pixels, and the changes contain texts with marked differences. If no region changed
+    but the text did, as a person corrected it, the only change is that of the whole page.
     """
+    changes = [_change(change) for change in page.changes[:_LISTED]]
+    if not changes and page.damage.score:
+        whole = RegionChange(("text",), 0.0, None, None, page.damage)
+        changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
     return {
         "diff": page,
         "picture": picture,
         "sides": [_boxes(page.old, page.changes, "old"), _boxes(page.new, page.changes, "new")],
-        "changes": [_change(change) for change in page.changes[:_LISTED]],
+        "changes": changes,
     }
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
+from resources.corrections.log import Action, Correction, CorrectionLog
 from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
 from resources.diff.html import mark_differences
 from resources.embedding.base import Embedding
@@ -165,6 +166,22 @@ def test_a_region_cut_in_two_loses_no_text_of_its_page(platform: Platform, kopub
     (page,) = told(kopub, "shard_00")["changed"]
     assert page["damage"]["score"] == 0
     assert page["regions"] == {"old": 1, "new": 2}
+
+
+def test_a_page_whose_text_a_person_corrected_is_one_that_differs(
+    platform: Platform, kopub: Callable[..., Result], tmp_path: Path
+):
+    make(platform, a_1=one("합계 1,200 원"))
+    (region,) = platform.rows("ocr_results")["a_1"]["regions"]
+    box, label = tuple(region["bbox_2d"]), region["label"]
+    correction = Correction("a_1", "shard_00", Action.TEXT, "Kim", (10, 10, 150, 50), box, label, after="합계 1,300 원")
+    CorrectionLog(platform.store).add(correction)
+    make(platform, a_1=one("합계 1,200 원"))
+    (page,) = told(kopub, "shard_00")["changed"]
+    assert (page["page_id"], page["changes"]) == ("a_1", [])
+    assert page["damage"] == {"score": 1 + NUMBER, "lost": 0, "changed": 1, "added": 0, "numbers": 1}
+    assert "1 of 2 pages differs" in kopub("shard_00", "--html", str(tmp_path / "diff.html")).stdout
+    assert "<del>2</del>00 원" in (tmp_path / "diff.html").read_text("utf-8")
 
 
 def test_pages_that_ended_otherwise_come_first_then_the_most_damaged(
