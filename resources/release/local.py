@@ -172,7 +172,9 @@ class LocalRelease(Engine):
     @property
     def root(self) -> Path:
         """The folder on this machine."""
-        return Path(self.made_in if self.url else self.folder)
+        root = Path(self.made_in if self.url else self.folder)
+        # A release is replaced by renaming folders, which would put one in the place of a link.
+        return root.resolve() if root.is_symlink() else root
 
     @property
     def url(self) -> str | None:

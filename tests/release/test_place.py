@@ -105,6 +105,18 @@ def test_a_table_that_is_only_named_as_those_of_a_release_is_neither_released_no
     assert contents(release.root)["data/pages/shard_77.parquet"] == b"my own table"
 
 
+def test_a_link_to_another_disk_stays_one_and_the_release_is_made_there(tmp_path: Path):
+    link, real = tmp_path / "r", tmp_path / "disk" / "release"
+    real.mkdir(parents=True)
+    link.symlink_to(real)
+    for shards in (["shard_00"], ["shard_00", "shard_01"]):
+        placed(link, tmp_path)
+        replace(LocalRelease(folder=str(link)), *shards)
+        assert link.readlink() == real
+        assert len(list(real.glob("data/pages/*.parquet"))) == len(shards)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("r")] == ["r"]
+
+
 def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     release = LocalRelease(folder=str(tmp_path / "r"))
     replace(release, "shard_00")
