@@ -260,8 +260,9 @@ class LocalRelease(Engine):
             return {}, _BEING_MADE
 
     def _sums(self) -> dict[str, str]:
+        # A damaged list lists nothing, and is written anew.
         path = self.root / CHECKSUMS
-        return parse_checksums(path.read_text("utf-8")) if path.exists() else {}
+        return parse_checksums(path.read_text("utf-8", "replace")) if path.exists() else {}
 
     def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
         return self._write_text(CHECKSUMS, render_checksums(known))

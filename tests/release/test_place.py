@@ -117,6 +117,17 @@ def test_a_link_to_another_disk_stays_one_and_the_release_is_made_there(tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("r")] == ["r"]
 
 
+@pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", b"no checksums"])
+def test_damaged_checksums_are_made_anew(tmp_path: Path, damaged: bytes):
+    release = LocalRelease(folder=str(tmp_path / "r"))
+    replace(release, "shard_00")
+    before = contents(release.root)
+    write(release.root, {"SHA256SUMS": damaged})
+    placed(release.root, tmp_path)
+    replace(release, "shard_00")
+    assert contents(release.root) == before
+
+
 def test_what_a_kill_leaves_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     release = LocalRelease(folder=str(tmp_path / "r"))
     replace(release, "shard_00")
