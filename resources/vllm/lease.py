@@ -354,4 +354,21 @@ def _lock_holders(path: Path) -> tuple[int, ...]:
     inode = str(path.stat().st_ino)
     # 1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF
     rows = (line.split() for line in LOCKS.read_text().splitlines())
-    return tuple(sorted({int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}))
+    found = {int(row[4]) for row in rows if row[1] == "FLOCK" and row[5].rpartition(":")[2] == inode}
+    return tuple(sorted(pid for pid in found if _may_hold(pid, path)))
+
+
+def _may_hold(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open, as far as the system says.
+
+    A file on another disk may have the same inode, and the device in the kernel's list is not always that of `stat`.
+    """
+    try:
+        opened = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return True
+    for file in opened:
+        with suppress(OSError):
+            if file.samefile(path):
+                return True
+    return False

@@ -350,6 +350,22 @@ def test_a_runtime_folder_that_cannot_be_used_is_one_line(
     assert isinstance(CliRunner().invoke(app, ["status"]).exception, EngineError)
 
 
+def test_a_lock_of_the_same_number_on_another_disk_is_no_use_of_a_server(
+    fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with VLLMServer(**{**fields, "idle_seconds": 60}).lease():
+        (server,) = list_servers()
+        assert server.users == (os.getpid(),)
+    locks = tmp_path / "locks"
+    inode = server.folder.lease.stat().st_ino
+    locks.write_text(f"1: FLOCK  ADVISORY  WRITE {os.getpid()} 00:99:{inode} 0 EOF\n")
+    monkeypatch.setattr("resources.vllm.lease.LOCKS", locks)
+    (server,) = list_servers()
+    assert server.users == ()
+    stop_server(server)
+    assert not processes(tmp_path)
+
+
 def test_a_server_that_stops_by_itself_meanwhile_is_stopped(fields: dict[str, Any], tmp_path: Path) -> None:
     with VLLMServer(**fields).lease():
         (server,) = list_servers()
