@@ -249,8 +249,14 @@ def require_apart(release: LocalRelease, home: Path, store: str, source: str = "
 def require_ours(root: Path) -> None:
     """Raise `StoreError` where `root` or a folder beside it is no release's.
 
-    Those beside it are looked at under the names that a release uses.
+    Those beside it are looked at under the names that a release uses. A mounted disk is none, because no other folder
+    can be renamed to its place.
     """
+    if os.path.ismount(root):
+        raise StoreError(
+            f"{root} is a disk of its own, and a release is put in place by renaming its folder: name a folder on it "
+            "in release.folder"
+        )
     for made in (root, root.with_name(root.name + _STAGING)):
         lock = made.with_name(f"{made.name}.lock")
         if lock.is_file() and lock.stat().st_size:

@@ -117,6 +117,18 @@ def test_a_link_to_another_disk_stays_one_and_the_release_is_made_there(tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("r")] == ["r"]
 
 
+def test_a_folder_that_is_a_disk_of_its_own_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """No folder can be renamed to the place where a disk is mounted, as a container's volume."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == folder)
+    with pytest.raises(ConfigError, match=r"volume is a disk of its own, .*: name a folder on it in release\.folder"):
+        placed(folder, tmp_path)
+    placed(folder / "release", tmp_path)
+
+
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", b"no checksums"])
 def test_damaged_checksums_are_made_anew(tmp_path: Path, damaged: bytes):
     release = LocalRelease(folder=str(tmp_path / "r"))
