@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from kopub.pages import NoSuchPage, Page, Pages
 from kopub.rows import Region
 from resources.errors import KopubError, counted, did_you_mean
-from resources.states import State
+from resources.states import State, decisive
 
 if TYPE_CHECKING:
     from resources.documents.chunks import Chunk
@@ -143,13 +143,16 @@ def _read_page(page: Page, number: int) -> "DocumentPage":
     from resources.store.corpus_tables import TABLES
     from resources.texts.markdown import link_target
 
+    read_from = (TABLES.readings.name, TABLES.regions.name, TABLES.pages.name)
+    ended = decisive({asset: page.states[asset] for asset in read_from if asset in page.states})
     return DocumentPage(
         number=number,
         page_id=page.id,
         width=page.width or 0,
         height=page.height or 0,
-        state=page.states.get(TABLES.readings.name, page.state),
-        reason=page.reason,
+        state=State.OK if ended is None else page.states[ended],
+        # The page's own reason begins with the name of a table, and may be that of a later one.
+        reason=ended and next(step.reason for step in page.lineage if step.asset == ended),
         regions=tuple(
             RegionRecord(
                 index=region.index,

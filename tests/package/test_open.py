@@ -16,6 +16,7 @@ import pytest
 
 import kopub
 from kopub.sources.source import ParquetRows
+from resources.documents.export import write_documents
 from resources.release.local import LocalRelease
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.hubs.writable_hub import REPO, WritableHub
@@ -111,6 +112,13 @@ def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
         corpus.embed("one text")
     with pytest.raises(kopub.KopubError):
         _ = broken.image
+
+
+def test_a_document_says_why_a_page_is_lost_as_an_export_does(corpus: kopub.Corpus, made: Platform, tmp_path: Path):
+    write_documents(made.store, ["shard_00", "shard_01"], tmp_path / "out", ["markdown"])
+    for document in corpus.documents:
+        assert document.to_markdown() == (tmp_path / "out" / f"{document.id}.md").read_text("utf-8")
+    assert "> Page 1 could not be read (failed): asked to fail" in corpus.documents["b"].to_markdown()
 
 
 def test_a_home_and_its_release_are_the_same(made: Platform):

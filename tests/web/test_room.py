@@ -417,10 +417,10 @@ def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, m
     text = shown.partition('class="panel rendered')[2].partition("</div>")[0]
     assert text.count("<table>") == 2
     assert re.findall(r'<img src="([^"]*)"', text) == [f"/figure?id=a_{n}&amp;region=1" for n in (1, 2)]
-    assert "Page 3 could not be read (failed): layout_regions: asked to fail" in text
+    assert "Page 3 could not be read (failed): asked to fail" in text
     korean = plain(page.get("/document?id=a&view=text", headers=KOREAN).text)
     assert "2쪽의 2번 영역(글)을 읽지 못했습니다: 답이 도중에 끊겼습니다" in korean
-    assert "3쪽을 읽지 못했습니다: layout_regions: asked to fail" in korean
+    assert "3쪽을 읽지 못했습니다: asked to fail" in korean
     assert not re.search(r"<!--|script|onclick|onerror|evil.example", re.sub(r"&lt;.*?&gt;", "", text))
     assert 'href="/document?id=b&amp;view=text" data-key="]"' in shown
 
