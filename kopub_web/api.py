@@ -167,7 +167,10 @@ class ApiOrigin(_Answer):
 
 
 class ApiPage(ApiPageLine):
-    """A page with its text; `previous` and `next` are ids of its document."""
+    """A page with its text; `previous` and `next` are ids of its document.
+
+    `origin_problem` says why the origin is not available.
+    """
 
     width: int | None
     height: int | None
@@ -175,6 +178,7 @@ class ApiPage(ApiPageLine):
     license: str | None
     source: str | None
     origin: ApiOrigin | None
+    origin_problem: str | None
     reason: str | None
     states: dict[str, State]
     doubts: list[str]
@@ -319,11 +323,19 @@ class ApiAnswers:
     def page(self, id: Id) -> ApiPage:
         """Return a page with its text and where it comes from."""
         page = self._corpus.page(id)
-        beside = {"previous": page.previous, "next": page.next}
-        own = {name: getattr(page, name) for name in ApiPage.model_fields if name not in ApiPageLine.model_fields}
-        origin = None if page.origin is None else ApiOrigin.model_validate(page.origin)
-        ids = {name: None if other is None else other.id for name, other in beside.items()}
-        return ApiPage.model_validate({**dict(_line(page)), **own, **ids, "origin": origin})
+        try:
+            origin, problem = page.origin, None
+        except KopubError as error:
+            origin, problem = None, str(error)
+        given = {
+            **dict(_line(page)),
+            "previous": page.previous and page.previous.id,
+            "next": page.next and page.next.id,
+            "origin": origin,
+            "origin_problem": problem,
+        }
+        own = {name: getattr(page, name) for name in ApiPage.model_fields if name not in given}
+        return ApiPage.model_validate({**given, **own})
 
     def regions(self, page: Id) -> list[ApiRegion]:
         """Return the regions of a page in reading order, with what was read."""

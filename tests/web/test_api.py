@@ -22,8 +22,10 @@ import kopub_web.room
 from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
+from resources.pages.indexing import index
 from tests.search.test_search import TEXTS, made, searcher
 from tests.support.harness import Platform
+from tests.support.sources.corpora import page_image
 from tests.web.test_room import HOSTILE, browser
 
 TOKEN = "a secret of many letters"
@@ -89,6 +91,7 @@ def test_the_answers_equal_those_of_the_package(api: TestClient, corpus: kopub.C
             assert shown[name] == getattr(page, name)
         assert shown["next"] == (page.next and page.next.id)
         assert shown["origin"]["file"] == (page.origin and page.origin.file)
+        assert shown["origin_problem"] is None
         assert api.get("markdown", params=values).text == page.markdown
         regions = api.get("regions", params=values).json()
         told = [(region.index, region.label, list(region.box), region.content, region.text) for region in page.regions]
@@ -134,6 +137,19 @@ def test_a_page_that_was_made_a_moment_ago_is_found(tmp_path: Path, monkeypatch:
     found = api.get("/api/v1/search", params={"q": TEXTS["b_1"], "limit": 1})
     assert found.status_code == 200, found.text
     assert [hit["page"]["id"] for hit in found.json()["hits"]] == ["b_1"]
+
+
+def test_a_page_is_told_without_its_origin_where_that_is_gone(tmp_path: Path):
+    platform = Platform(tmp_path / "home")
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "one.png").write_bytes(page_image(1))
+    index(str(tmp_path / "scans"), platform.home)
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    (rendered,) = (platform.home / "rendered").glob("*.parquet")
+    rendered.unlink()
+    shown = browser(platform).get("/api/v1/page?id=one_1").raise_for_status().json()
+    assert (shown["document"], shown["state"], shown["origin"]) == ("one.png", "ok", None)
+    assert shown["origin_problem"] == f"{rendered} cannot be opened: No such file or directory; run `kopub index` again"
 
 
 def test_pictures_come_by_size(api: TestClient):
