@@ -155,7 +155,7 @@ class CorpusTools:
             begin, at = at, at + len(read)
             if at > start:
                 text += read[max(0, start - begin) :]
-            if read and at - 2 > start:
+            if read and at - 2 > start and begin < start + characters:
                 cited.append(self._cited(each.id, _WHOLE))
             # More characters than wanted show that there is a rest.
             if len(text) > characters + 2:

@@ -99,6 +99,10 @@ def test_parts_of_a_document_with_an_empty_page_are_the_whole(tmp_path: Path):
                 parts, at = parts + part["markdown"], part["next"]
             assert parts == whole["markdown"]
         assert [each["page"] for each in whole["pages"]] == ["a_1", "a_3"]
+        # Up to the end of the first page, and of the gap behind it, nothing of the next one is read.
+        for characters, cited in ((249, ["a_1"]), (250, ["a_1"]), (252, ["a_1"]), (253, ["a_1", "a_3"])):
+            part = await told(client, "read", document="a", characters=characters)
+            assert [each["page"] for each in part["pages"]] == cited
 
     asked(environment, ask)
 
