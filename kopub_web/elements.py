@@ -79,6 +79,16 @@ def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str =
     )
 
 
+def documents_named(documents: Sequence[str], name: str) -> list[str]:
+    """Return the ids that contain `name`, whatever its case and its form of Hangul."""
+
+    def plain(text: str) -> str:
+        return unicodedata.normalize("NFC", text).casefold()
+
+    wanted = plain(name.strip())
+    return [document for document in documents if wanted in plain(document)]
+
+
 def document_cards(documents: Sequence[kopub.Document], request: ViewRequest) -> list[DocumentCard]:
     cards = []
     for document in documents:

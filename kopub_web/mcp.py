@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 import kopub
 from kopub_web.api import pages_between
+from kopub_web.elements import documents_named
 from kopub_web.gate import ApiProblem, problem_response, require_allowed
 from kopub_web.pictures import picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
@@ -172,7 +173,7 @@ class CorpusTools:
     ) -> McpDocuments:
         """List the documents of the corpus."""
         corpus = self._corpus
-        found = [document for document in corpus.documents.ids if name.casefold() in document.casefold()]
+        found = documents_named(corpus.documents.ids, name)
         documents = [corpus.documents[each] for each in found[start : start + limit]]
         shown = [{"id": each.id, "pages": len(each), "link": self._url + self._to.document(each)} for each in documents]
         rest = start + limit if start + limit < len(found) else None

@@ -1,10 +1,9 @@
 """The views of lists: pages to look at, answers, documents, versions and figures."""
 
-import unicodedata
 from typing import Any
 
 import kopub
-from kopub_web.elements import counted_lists, document_cards, hue, page_card, page_name, pieces
+from kopub_web.elements import counted_lists, document_cards, documents_named, hue, page_card, page_name, pieces
 from kopub_web.requests import LONGEST_QUERY, ViewRequest, ViewResponse, part
 from kopub_web.room import DOUBTFUL, LISTS, Room
 from resources.errors import KopubError
@@ -147,9 +146,7 @@ def documents(room: Room, request: ViewRequest) -> ViewResponse:
     corpus = room.now.corpus
     name, shard = request.text("name"), request.text("shard")
     found = _of_shard(corpus, shard) if shard in corpus.shards else corpus.documents.ids
-    if name.strip():
-        wanted = _plain(name.strip())
-        found = [document for document in found if wanted in _plain(document)]
+    found = documents_named(found, name)
     shown, pager = part(
         len(found), _DOCUMENTS, request, lambda **at: request.to.documents(name=name, shard=shard, **at)
     )
@@ -170,11 +167,6 @@ def documents(room: Room, request: ViewRequest) -> ViewResponse:
 
 def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
     return [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
-
-
-def _plain(name: str) -> str:
-    """Return a form that ignores case and the Unicode form of Hangul."""
-    return unicodedata.normalize("NFC", name).casefold()
 
 
 def versions(room: Room, request: ViewRequest) -> ViewResponse:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ def test_parts_of_a_document_with_an_empty_page_are_the_whole(tmp_path: Path):
         for characters, cited in ((249, ["a_1"]), (250, ["a_1"]), (252, ["a_1"]), (253, ["a_1", "a_3"])):
             part = await told(client, "read", document="a", characters=characters)
             assert [each["page"] for each in part["pages"]] == cited
+
+    asked(environment, ask)
+
+
+def test_documents_are_found_by_a_name_in_either_form_of_hangul(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("보고서_1", "Letters_1")], [])
+    platform.make("raw_pages")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
+
+    async def ask(client: Any) -> None:
+        for name, ids in ((unicodedata.normalize("NFD", "보고"), ["보고서"]), ("LETTER", ["Letters"]), ("x", [])):
+            listed = await told(client, "list_documents", name=name)
+            assert [each["id"] for each in listed["documents"]] == ids
 
     asked(environment, ask)
 
