@@ -56,15 +56,14 @@ def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, An
     to = request.to
     shown, pager = part(len(found), TEXT_PAGES, request, lambda **at: to.document(found, view=TEXT, **at))
     of = kopub.Document(found.id, found.pages[shown])
-    places = {page_id: at for at, page_id in enumerate(of.pages.ids)}
-    ids = list(places)
+    figures: dict[str, str] = {}
 
-    def picture(link: str) -> str | None:
-        at, _, region = link.partition("-")
-        return to.figure(ids[int(at)], int(region)) if region.isdecimal() and at.isdecimal() else None
+    def picture(page_id: str, region: int) -> str:
+        link = str(len(figures))
+        figures[link] = to.figure(page_id, region)
+        return link
 
-    text = of.to_markdown(lambda page_id, region: f"{places[page_id]}-{region}")
-    html = elements.markdown(text, picture, _LONGEST_TEXT, comments=True)
+    html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
     marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
     told = _QUOTED.sub(lambda quoted: _told(quoted[1], request), html)
     rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))

@@ -277,6 +277,14 @@ def test_a_link_that_was_read_is_no_link_in_the_room(tmp_path: Path):
     assert kopub.open(tmp_path).page("a_1").markdown.startswith("[click\\](javascript:alert(1)) ![p\\](file:")
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_picture_that_was_read_is_no_picture_in_the_text_of_a_document(tmp_path: Path):
+    room = browser(made(tmp_path, a_1=f"![p](99-1) ![q](0-0) ![r]({'9' * 5000}-1)"))
+    shown = room.get("/document?id=a&view=text").text
+    assert 'alt="q"' in shown
+    assert not re.search("<img[^>]* src=", shown)
+
+
 def test_a_region_is_cut_out_of_its_page(troubled: Platform):
     page = browser(troubled)
     cut = page.get("/figure?id=a_1&region=1")
