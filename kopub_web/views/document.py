@@ -18,7 +18,8 @@ _PAGES, TEXT_PAGES = 60, 20
 """Pages in one part of the pictures and of the text; parts are made separately, however long the document is."""
 _LONGEST_TEXT = 5 * elements.MOST
 TEXT = "text"
-_PAGE_MARK = re.compile(r"page \d+(: .*)?", re.DOTALL)
+_PAGE_MARK = re.compile(rf"page \d+(: ({'|'.join(State)})(: .*)?)?", re.DOTALL)
+"""The comment where a page begins; that of a document named `page 3` goes on with its number of pages."""
 _QUOTED = re.compile(r"<blockquote>\s*<p>([^<]* could not be read[^<]*)</p>\s*</blockquote>")
 _COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
 

@@ -40,7 +40,7 @@ from resources.search import words
 from resources.search.options import Mode
 from resources.search.words import tokenise
 from resources.states import State
-from tests.search.test_search import TEXTS, TwoWayEmbedder, made, searcher
+from tests.search.test_search import TEXTS, TwoWayEmbedder, Typist, made, searcher
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow
 
@@ -437,6 +437,16 @@ def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, m
     assert [re.findall(r'class="leaf" [^>]*id=(a_\d)', each) for each in parts] == [["a_1", "a_2"], ["a_3"]]
     where = address(page.get("/page?id=a_3").text, "/document?id=a&amp;view=text")
     assert where == f"/document?id=a&view=text&part=2#{leaves[2][0]}"
+
+
+def test_a_document_that_is_named_like_a_page_has_its_marks_at_its_pages(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("page 3_1", "page 3_2")], [])
+    platform.engines = {"recognition": Typist(texts={"page 3_1": "처음 글.", "page 3_2": "다음 글."})}
+    platform.make(*MADE[:4])
+    shown = browser(platform).get("/document?id=page 3&view=text").text
+    assert re.findall('class="leaf" id="page-shard_00-[01]"|처음 글|다음 글', shown.partition("<details")[0]) == [
+        'class="leaf" id="page-shard_00-0"', "처음 글", 'class="leaf" id="page-shard_00-1"', "다음 글",
+    ]  # fmt: skip
 
 
 def test_printed_lines_are_paragraphs_in_the_text_of_a_document(tmp_path: Path):
