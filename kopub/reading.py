@@ -52,7 +52,8 @@ _FIRST, _MOST, _MOST_ON_A_GPU = 4, 32, 256
 """Pages that are read together: few at first, for early results. A GPU changes models between these groups."""
 _HASH = 8
 """Hex digits that tell apart files of one name."""
-_RANGE = re.compile(r"(?P<first>[0-9]+)(?P<dash>-(?P<last>[0-9]+)?)?|-(?P<until>[0-9]+)")
+_RANGE = re.compile(r"(?P<first>[0-9]{1,9})(?P<dash>-(?P<last>[0-9]{1,9})?)?|-(?P<until>[0-9]{1,9})")
+"""A page or a range; no file has more pages, and Python parses no number of thousands of digits."""
 _SCHEMA = pa.schema(
     [
         (ID, pa.string()),

@@ -187,6 +187,7 @@ def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: di
         ("3-x", "pages '3-x': write numbers from 1 and ranges, such as 3-7 or 3,5,9-"),
         ("7-3", "pages '7-3': write numbers"),
         ("0", "pages '0': write numbers"),
+        pytest.param("9" * 5000, "pages '9+…: write numbers", id="digits"),
         ([], r"pages '\[\]': write numbers"),
         ("3-7", "'letters.pdf' has 2 pages: none of them was asked for"),
     ],
