@@ -180,9 +180,9 @@ class Corpus:
     ) -> Answer:
         """Return the best pages for a question, as `kopub search` finds them.
 
-        `mode` is auto, fusion, reranked, bm25, vectors, text or image; by default the profile's own, which is the best
-        one measured. The other arguments select the pages to search: those of any of the documents, in any of the
-        shards, with a table, with a figure, mainly in any of the scripts (`page.script`). The engine of the profile
+        `mode` is auto, fusion, reranked, bm25, vectors, text, image or figure; by default the profile's own, which is
+        the best one measured. The other arguments select the pages to search: those of any of the documents, in any of
+        the shards, with a table, with a figure, mainly in any of the scripts (`page.script`). The engine of the profile
         with which the corpus was opened embeds the question. Raises `KopubError`, one line, for a question that cannot
         be answered.
         """
@@ -191,7 +191,8 @@ class Corpus:
         if limit < 1:
             raise KopubError(f"limit is {limit}, and must be at least 1")
         searcher, notes = self._searcher
-        where = Where(_names(documents), _names(shards), has_table, has_figure, _names(scripts))
+        named = frozenset(map(str.upper, _names(scripts)))
+        where = Where(_names(documents), _names(shards), has_table, has_figure, named)
         return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:

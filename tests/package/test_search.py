@@ -63,7 +63,8 @@ def test_documents_and_shards_are_filters(made: Platform):
         corpus.search(QUESTION, limit=-1)
     assert {hit.page.shard for hit in corpus.search(QUESTION, shards=["shard_01"], mode="text")} == {"shard_01"}
     assert len(corpus.search(QUESTION, has_figure=True)) == 0
-    assert {hit.page.script for hit in corpus.search(QUESTION, scripts=["HANGUL"])} == {"HANGUL"}
+    for scripts in (["HANGUL"], "hangul"):
+        assert {hit.page.script for hit in corpus.search(QUESTION, scripts=scripts)} == {"HANGUL"}
 
 
 def test_the_command_finds_the_same(made: Platform):
