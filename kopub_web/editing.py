@@ -105,12 +105,12 @@ def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[
 
 
 def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
+    label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
     try:
         box = tuple(int(sent.get(edge, "")) for edge in ("left", "top", "right", "bottom"))
-    except ValueError:
+        pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
+    except (ValueError, OverflowError):
         raise KopubError("the box of a region is four whole numbers from 0 to 1000") from None
-    label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
-    pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
     kind = KINDS[DEFAULT_TASKS.get(label, Task.TEXT)]
     return {"bbox": pixels, "bbox_2d": box, "label": label, "kind": kind, "after": _lines(sent.get("text", ""))}
 

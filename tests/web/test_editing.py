@@ -196,6 +196,7 @@ def test_what_no_form_of_the_room_sent_is_refused(platform: Platform, headers: d
         {"do": "text", "box": "1,2,3,4"},
         {"do": "label", "label": "<script>"},
         {"do": "add", "left": "-1", "top": "0", "right": "x", "bottom": "9"},
+        {"do": "add", "left": "0", "top": "0", "right": f"1{'0' * 400}", "bottom": "9", "label": "text"},
         {"do": "undo", "of": "../../etc"},
         {"do": "text", "author": " "},
         {"do": "text", "seen": "a correction of a store that is gone"},
