@@ -20,7 +20,7 @@ from resources.corrections.gold import has_known_answers
 from resources.corrections.log import CorrectionLog
 from resources.diff.compare import ShardDiff
 from resources.diff.html import Upgrade, compared_page
-from resources.errors import StoreError
+from resources.errors import SourceError, StoreError
 from resources.recognition.regions import crop_index
 from resources.search.scores import stored_scores
 from resources.states import State, count_states
@@ -178,12 +178,12 @@ class Room:
     def now(self) -> Now:
         """The corpus as it is now, or was a moment ago.
 
-        While a table is damaged, it is the last corpus before the damage.
+        While the index or a table is damaged, it is the last corpus before the damage.
         """
         if time.monotonic() - self._looked > _LOOK_AGAIN and self._lock.acquire(blocking=False):
             try:
                 self._renew()
-            except StoreError:
+            except (SourceError, StoreError):
                 pass
             finally:
                 self._looked = time.monotonic()

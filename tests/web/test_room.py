@@ -647,6 +647,14 @@ def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
     assert page.get("/documents").status_code == 200
 
 
+def test_a_damaged_index_leaves_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    page = browser(made(tmp_path))
+    (tmp_path / "shards.json").write_text("{")
+    for address in ("/documents", "/page?id=a_1", "/api/v1/page?id=a_1"):
+        assert page.get(address).status_code == 200, address
+
+
 def test_a_table_of_another_release_is_said_in_one_line(tmp_path: Path):
     platform = made(tmp_path)
     path = tmp_path / "store" / "ocr_results" / "shard_00.parquet"
