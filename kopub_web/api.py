@@ -386,7 +386,9 @@ class ApiAnswers:
         try:
             found = self._room.searcher.search(q, limit, mode, where)
         except CannotSearch as error:
-            raise ApiProblem(400, str(error)) from None
+            corpus = self._corpus
+            is_there = documents.issubset(corpus.documents.ids) and shards.issubset(corpus.shards)
+            raise ApiProblem(400 if is_there else 404, str(error)) from None
         answer = answer_of(found, self._room.page_found)
         hits = [
             ApiHit(
