@@ -45,9 +45,10 @@ class HomeSource:
         self.corpus: CorpusPlace = place_of(where)
         self.store: TableStore = store
         self._manifest = Manifest.load(self.corpus)
-        self._corrected = CorrectedTables(store)
-        self._changes = self._corrected.changes()
         self._stamps, self._other = self._look()
+        # Changes that are newer than the marks are noticed by the next look, older ones never.
+        self._changes = CorrectedTables(store).changes()
+        self._corrected = CorrectedTables(store, self._changes)
         self._files = OpenFiles()
         self._catalogues = before._catalogues if before else {}
 
@@ -180,12 +181,12 @@ class HomeSource:
 
         Both are by asset; marks are by shard too.
         """
-        footers = FooterCache(self.store)
+        footers, corrected = FooterCache(self.store), CorrectedTables(self.store)
         source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
         stamps: dict[str, dict[str, str]] = {}
         other: dict[str, list[str]] = {}
         for asset in _PAGE_TABLES:
-            published, entries = self._corrected.published(asset), footers.tables(asset)
+            published, entries = corrected.published(asset), footers.tables(asset)
             of_corpus = {
                 shard
                 for shard, entry in entries.items()

@@ -70,12 +70,14 @@ class CorrectedTables:
     """The tables of a store as people corrected them.
 
     The store itself keeps the engines' results. Only layouts and readings are corrected here, since everything else is
-    made from them. A page that nobody corrected is the same to the byte.
+    made from them. A page that nobody corrected is the same to the byte. With `changes`, the tables are read as these
+    left them, whatever people corrected since.
     """
 
-    def __init__(self, store: TableStore) -> None:
+    def __init__(self, store: TableStore, changes: Mapping[str, tuple[Correction, ...]] | None = None) -> None:
         self._store = store
         self._log = CorrectionLog(store)
+        self._changes = changes
 
     def has(self, asset: str, shard: str) -> bool:
         return self._store.has(asset, shard)
@@ -94,7 +96,7 @@ class CorrectedTables:
         table = self._store.read(asset, shard, columns)
         if asset not in (_LAYOUTS, _READINGS):
             return table
-        changed = self.changes()
+        changed = self.changes() if self._changes is None else self._changes
         if not changed:
             return table
         ids = table["page_id"] if "page_id" in table.column_names else self._store.read(asset, shard, ["page_id"])[0]

@@ -182,6 +182,15 @@ def test_search_finds_the_new_words(platform: Platform):
     assert found("자전거 수리") == ["b_2"]
 
 
+def test_an_open_corpus_has_the_corrections_of_when_it_was_opened(platform: Platform):
+    corrected(platform, "a_2", 1, "고쳐 쓴 제목입니다")
+    corpus = open_corpus(platform.home)
+    corrected(platform, "a_2", 1, "다시 고친 제목입니다")
+    for opened, title in ((corpus, "고쳐 쓴 제목입니다"), (corpus.refreshed(), "다시 고친 제목입니다")):
+        assert title in opened.page("a_2").markdown
+        assert opened.to_arrow()["markdown"].to_pylist() == [page.markdown for page in opened.pages]
+
+
 def test_undo_brings_the_tables_back_byte_for_byte(platform: Platform):
     before = files(platform)
     made = [
