@@ -30,6 +30,7 @@ _MOST_CELLS = 400
 """Most cells of a table with a field for each; a larger table is edited as HTML."""
 _GIVEN = sorted(set(LABELS) - PICTURES)
 """The labels that a person may give a region."""
+_OPENED = re.compile(r"<t[dh]\b", re.IGNORECASE)
 _CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
 _CELL_NAME = re.compile(r"cell-\d{1,9}")
 _TAG = re.compile(r"<[^>]*>")
@@ -135,13 +136,13 @@ def _lines(text: str) -> str:
 def cells(content: str) -> list[list[tuple[int, str]]]:
     """Return the cells of a table by row, each with its number.
 
-    The result is empty if there are too many cells to edit singly.
+    The result is empty if they cannot be edited singly: there are too many, or one has no end tag.
     """
     numbers = count()
     rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
     found = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
     found = [row for row in found if row]
-    return found if sum(map(len, found)) <= _MOST_CELLS else []
+    return found if sum(map(len, found)) == len(_OPENED.findall(content)) <= _MOST_CELLS else []
 
 
 def _said(cell: str) -> str:

@@ -1,5 +1,6 @@
 """Corrections in the reading room: what a form saves, and who may send one."""
 
+import html
 import os
 import re
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_the_cells_of_a_table_are_mended_and_keep_their_markup(platform: Platfor
     assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
     assert CorrectionLog(platform.store).page("a_2").every[0].after == TABLE.replace("<td>1</td>", "<td>&lt;3</td>")
     assert cells(TABLE) == [[(0, "가 & 나")], [(1, "1"), (2, "2")]]
+
+
+def test_a_table_with_a_cell_that_was_left_open_is_edited_as_html(platform: Platform):
+    room = client(platform, Editor("Kim"))
+    written = "<table><tr><td>가<tr><td>나</td></tr></table>"
+    sent = {**fields(room), "do": "text", "text": written}
+    assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
+    shown = room.get("/page?id=a_1&view=edit").text
+    assert 'name="cell-0"' not in shown
+    assert html.escape(written) in shown
 
 
 def test_lines_of_a_cell_are_words_apart_and_stay_where_another_cell_is_mended(platform: Platform):
