@@ -226,6 +226,8 @@ def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
 def _table_data(grid: TableGrid) -> "TableData":
     from docling_core.types.doc import TableCell, TableData
 
+    # A heading in the first row is that of its column even beside cells that are none.
+    head = max(1, grid.heading_rows)
     return TableData(
         num_rows=grid.rows,
         num_cols=grid.columns,
@@ -238,8 +240,8 @@ def _table_data(grid: TableGrid) -> "TableData":
                 end_row_offset_idx=cell.row + cell.rows,
                 start_col_offset_idx=cell.column,
                 end_col_offset_idx=cell.column + cell.columns,
-                column_header=cell.heading and cell.row == 0,
-                row_header=cell.heading and cell.row > 0,
+                column_header=cell.heading and cell.row < head,
+                row_header=cell.heading and cell.row >= head,
             )
             for cell in grid.cells
         ],

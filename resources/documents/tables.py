@@ -57,6 +57,12 @@ class TableGrid:
         """Return the cells whose first row this is."""
         return tuple(cell for cell in self.cells if cell.row == at)
 
+    @property
+    def heading_rows(self) -> int:
+        """The number of rows at the top that have headings alone."""
+        rows = map(self.row, range(self.rows))
+        return len([*takewhile(lambda cells: bool(cells) and all(cell.heading for cell in cells), rows)])
+
 
 def tables_and_text(content: str) -> list[str]:
     """Return the tables of a region and the text between them, in order.
@@ -253,8 +259,7 @@ def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
                 for right in range(cell.columns):
                     texts[cell.row + down][cell.column + right] = cell.text
         if not rows:
-            marked = [bool(cells) and all(cell.heading for cell in cells) for cells in map(grid.row, range(grid.rows))]
-            headings, caption = len([*takewhile(bool, marked)]), grid.caption
+            headings, caption = grid.heading_rows, grid.caption
         rows += texts
     width = max(map(len, rows), default=0)
     return [row + [""] * (width - len(row)) for row in rows], headings, caption

@@ -81,6 +81,17 @@ def test_captions_pictures_and_spans(made) -> None:
     assert (number.text, number.start_row_offset_idx, number.start_col_offset_idx) == ("1,000", 1, 1)
 
 
+def test_two_heading_rows_are_headings_of_columns(tmp_path: Path) -> None:
+    rows = '<tr><th colspan="2">2024</th></tr><tr><th>상반기</th><th>하반기</th></tr><tr><th>합계</th><td>3</td></tr>'
+    page = PageRow("a_1", "a", 1, [Printed("table", f"<table>{rows}</table>")])
+    write_documents(DocumentTables(s=[page]), ["s"], tmp_path, ["docling"])
+    (table,) = docling.DoclingDocument.model_validate_json((tmp_path / "a.json").read_text("utf-8")).tables
+    cells = table.data.table_cells
+    assert [cell.text for cell in cells if cell.column_header] == ["2024", "상반기", "하반기"]
+    assert [cell.text for cell in cells if cell.row_header] == ["합계"]
+    assert table.export_to_dataframe().columns.to_list() == ["2024.상반기", "2024.하반기"]
+
+
 def test_what_a_model_noted_is_in_the_meta_of_the_picture_or_table(made) -> None:
     molecule, chart = (picture.meta for picture in made.pictures)
     assert (molecule.description.text, molecule.keywords.values) == ("그림 설명", ["벤젠", "고리"])
