@@ -265,7 +265,8 @@ def _names(keys: Sequence[_Key]) -> list[str]:
     A name is the document's id; if several share it, the stem of their page ids follows.
     """
     shared = Counter(doc_id for doc_id, _ in keys)
-    return [doc_id if shared[doc_id] == 1 else f"{doc_id}/{stem}" for doc_id, stem in keys]
+    # No id has half of a surrogate pair, so no name with one is the id of another document.
+    return [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for doc_id, stem in keys]
 
 
 def page_numbers(page_nos: Sequence[int | None]) -> list[int]:

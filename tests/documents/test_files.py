@@ -140,6 +140,14 @@ def test_two_documents_of_one_name_are_told_apart_by_the_ids_of_their_pages(tmp_
     assert {("x 1." in text, "y 1." in text) for text in files.values()} == {(True, False), (False, True)}
 
 
+@pytest.mark.timeout(60)
+def test_a_document_is_named_like_one_of_two_with_one_name_and_its_pages(tmp_path: Path) -> None:
+    pages = [PageRow(page_id, doc_id, 1, [PICTURE]) for page_id, doc_id in (("x_1", "a"), ("y_1", "a"), ("z_1", "a/x"))]
+    assert [re.sub("-[0-9a-f]{8}", "-hash", name) for name in write(tmp_path, s=pages)] == [
+        "a_x-hash.md", "a_x-hash.md", "a_y.md",
+    ]  # fmt: skip
+
+
 def test_pages_without_a_document_or_a_number(tmp_path: Path) -> None:
     rows = [PageRow("photo", None, None, [Printed("text", "하나.")])]
     rows += [PageRow(f"q{n}", "d", None, [Printed("text", f"{n}.")]) for n in "ab"]
