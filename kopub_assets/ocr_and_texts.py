@@ -255,6 +255,7 @@ class ParsedTexts(RowTable):
             4: "each text names its main script",
             5: "sentences without their marks are doubted; a layer names the script of a page that is read badly",
             6: "a page that looks blank is doubted where its text layer has text",
+            7: "a page that lost a part of itself and has no text says why",
         },
     )
     parents = (RawPages, OcrResults)
@@ -288,10 +289,10 @@ class ParsedTexts(RowTable):
             given = _ReadPage(regions, page["page_idx"], layer)
             made_from = [self.recipe_hash, read, *layer_made_from(layer)]
             spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
-            # A page that may only look blank is reported as doubtful.
-            if row["state"] == State.BLANK and row["reason"]:
-                doubt = {"doubt": 1.0, "doubts": [row["reason"]]}
-                spec = replace(spec, predetermined={**(spec.predetermined or {}), **doubt})
+            # A page that may only look blank is reported as doubtful; it may have lost all that it shows.
+            if row["state"] == State.BLANK and (reason := row["reason"] or page["reason"]):
+                looks = {"reason": reason, "doubt": 1.0, "doubts": [reason]}
+                spec = replace(spec, predetermined={"state": State.BLANK, **looks})
             elif row["state"] == State.BLANK and layer:
                 spec = replace(spec, predetermined=None)
             yield spec
@@ -320,6 +321,7 @@ class ParsedTexts(RowTable):
                     "doubts": [doubt.says for doubt in found],
                     **compared,
                     "state": State.OK if text else State.BLANK,
+                    "reason": None if text else page.partial,
                 },
             )
 

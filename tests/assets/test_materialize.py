@@ -20,6 +20,7 @@ from resources.states import State
 from resources.store.table_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
+from tests.search.test_search import Typist
 from tests.support.harness import STANDARD, Platform, Prepared, failure
 from tests.support.sources.corpora import cut, page_image, pages, query, write_corpus
 
@@ -270,6 +271,19 @@ def test_what_is_left_of_a_damaged_picture_is_read_and_its_page_is_partial(tmp_p
         sound, partial = platform.rows(asset).values()
         assert (sound["state"], partial["state"]) == (State.OK, State.PARTIAL), asset
         assert partial["reason"].startswith("the image is damaged: Corrupt JPEG data"), asset
+
+
+def test_a_damaged_page_without_text_says_why(tmp_path: Path):
+    whole = page_image(7, (1240, 1754), "JPEG")
+    damaged = whole[: len(whole) * 2 // 3] + b"\xff\xd9"
+    platform = Platform.of(tmp_path / "home", [[("a_1", damaged)]])
+    platform.engines["recognition"] = Typist(texts={"a_1": ""})
+    assert platform.run(f"{TEXTS},corpus_text_embeddings").success
+    assert platform.states("ocr_results") == {"a_1": State.PARTIAL}
+    for asset in ("parsed_texts", "corpus_text_embeddings"):
+        row = platform.rows(asset)["a_1"]
+        assert row["state"] == State.BLANK, asset
+        assert row["reason"].startswith("the image is damaged"), asset
 
 
 @pytest.mark.parametrize("became", ["cut off", "other pages"])

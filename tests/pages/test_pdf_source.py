@@ -788,6 +788,9 @@ def test_a_page_that_lost_all_that_it_shows_counts_as_partial_everywhere(tmp_pat
     platform.engines["layout"] = CpuLayout()
     platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
     assert platform.states("ocr_results") == {"cut_1": State.BLANK}
+    reason = platform.rows("raw_pages")["cut_1"]["reason"]
+    text = platform.rows("parsed_texts")["cut_1"]
+    assert (text["state"], text["reason"], text["doubts"]) == (State.BLANK, reason, [reason])
     done = write_documents(CorrectedTables(platform.store), ["shard_00"], tmp_path / "out", ["markdown"])
     (page,) = kopub.open(platform.home).documents[0].pages
     assert (done.pages, page.state) == ({"partial": 1}, "partial")
