@@ -43,11 +43,10 @@ def known_answers(corpus: "Corpus", store: "ShardStore") -> list[KnownAnswers]:
     """
     known = [] if corpus.gold is None else read_gold(corpus.gold)
     checked, samples = _checked(store), []
-    for shard in corpus.manifest.keys if checked else ():
-        if store.has(TABLES.pages.name, shard):
-            pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
-            here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
-            samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
+    for shard in _made(corpus, store) if checked else ():
+        pages = store.read(TABLES.pages.name, shard, ["page_id", "doc_id"]).to_pylist()
+        here = [(page["page_id"], page["doc_id"]) for page in pages if page["page_id"] in checked]
+        samples += [Sample(id, doc or id, None, {}, PageText(_text(checked[id]))) for id, doc in here]
     # A page without a text has nothing of which a share could be right.
     samples = [sample for sample in samples if sample.gold.text.strip()]
     if samples:
@@ -67,7 +66,7 @@ def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> 
     def write(path: Path) -> None:
         nonlocal count
         with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
-            for shard in corpus.manifest.keys if checked else ():
+            for shard in _made(corpus, store) if checked else ():
                 raw = store.read(TABLES.pages.name, shard)
                 documents = dict(zip(raw["page_id"].to_pylist(), raw["doc_id"].to_pylist(), strict=True))
                 with page_images(corpus, shard, raw, upright=True) as image_of:
@@ -83,6 +82,11 @@ def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> 
 
     replace_file(folder / _PAGES, write)
     return count
+
+
+def _made(corpus: "Corpus", store: "ShardStore") -> list[str]:
+    """Return the shards of the corpus whose pages are in the store."""
+    return [shard for shard in corpus.manifest.keys if store.has(TABLES.pages.name, shard)]
 
 
 def _checked(store: "ShardStore") -> Mapping[str, Correction]:

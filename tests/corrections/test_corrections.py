@@ -441,6 +441,10 @@ def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monke
     assert {sample.document for sample in known.samples} == {"a"}
     (of_corpus,) = known_answers(corpus, platform.store)
     assert [(each.id, each.gold) for each in of_corpus.benchmark.samples] == [(s.id, s.gold) for s in known.samples]
+    # A shard that is indexed and not made yet has no checked page.
+    more = [pages("a_1", "a_2", "a_3"), pages("b_1", "b_2"), pages("c_1")]
+    platform.reindex(more, [query("q1", "무엇?", "a_1")])
+    assert write_checked_pages(platform.resources()["corpus"], platform.store, folder) == 2
     # A page that is corrected after it was checked is no longer a known answer.
     corrected(platform, "a_2", 1, "다시 고친 글")
     assert write_checked_pages(corpus, platform.store, folder) == 1
