@@ -123,7 +123,7 @@ class Searcher:
         if used is Mode.RERANKED:
             ranked, problem = self._rerank(query, ranked)
             if problem:
-                used, chosen = Mode.FUSION, ""
+                used, chosen = Mode.FUSION if kinds else Mode.BM25, ""
                 notes.append(f"the pages are not reranked: {problem}")
         with self._lock:
             best = _by_picture(ranked, views)[:top]

@@ -150,6 +150,14 @@ def test_a_search_goes_on_without_it_and_says_so(platform: Platform, engine: Rer
         assert search.search(QUESTION, mode=Mode.RERANKED).notes[-1].endswith("it still works on another question")
 
 
+def test_a_search_by_words_alone_that_it_fails_is_named_so(platform: Platform):
+    engine = reranking(platform, Favourite(sees="text", fault="no server"))
+    alone = Searcher(platform.store, ["shard_00", "shard_01"], None, "none", platform.home / "search", reranking=engine)
+    answer = alone.search(QUESTION, mode=Mode.RERANKED)
+    assert answer.hits == alone.search(QUESTION, mode=Mode.BM25).hits
+    assert (answer.mode, answer.notes[-1]) == (Mode.BM25, "the pages are not reranked: no server")
+
+
 def test_a_search_takes_it_where_it_measured_better(platform: Platform):
     engine = Favourite(sees="text")
     for scores, best in (
