@@ -15,7 +15,7 @@ from resources.search.options import NOTHING, ModeScores
 from resources.search.ranking import NO_PAGE
 from resources.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
 from resources.store.corpus_tables import SCORES as SCORES_TABLE
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import TABLES, VECTOR_TABLES
 from resources.store.schemas import RETRIEVAL_SCORES, retrieval_runs
 from resources.store.table_source import CorpusCheck
 from resources.store.table_store import ShardStore
@@ -186,7 +186,7 @@ HISTORY = History(
     member="pages",
 )
 """The history of runs; a run is compared, query by query, with one that searched the same pages."""
-_MEASURED = (TABLES.texts.name, TABLES.text_vectors.name, TABLES.image_vectors.name, TABLES.query_vectors.name)
+_MEASURED = (TABLES.texts.name, TABLES.query_vectors.name, *(table.name for table in VECTOR_TABLES.values()))
 """The tables that determine the scores."""
 
 

@@ -19,6 +19,7 @@ from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition
 from kopub_assets.plan import survey
 from kopub_cli.commands.plan import plan_values
 from kopub_cli.commands.run import run_assets
+from kopub_cli.options import corpus_check
 from kopub_cli.profile_display import stages_to_run
 from resources.config.choices import Figures
 from resources.config.places import PROFILES
@@ -39,7 +40,8 @@ from resources.recognition.base import Recognizer
 from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
 from resources.release.verify import verify
 from resources.search.answer import as_json
-from resources.search.options import Mode
+from resources.search.metrics import MeasuredScores
+from resources.search.options import NOTHING, Mode
 from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.table_source import FooterCache
@@ -323,6 +325,15 @@ def test_the_scores_have_the_figures_as_a_retriever_of_their_own(platform: Platf
         == ("figure", "recall@1", "first", "all")
     )
     assert found == 1.0
+
+
+def test_scores_of_figures_that_were_made_again_decide_nothing(platform: Platform) -> None:
+    check = corpus_check(platform.settings.corpus.manifest, platform.store)
+    scores = MeasuredScores(platform.store, ["shard_00", "shard_01"], check)
+    assert scores().ndcg["figure"] == 1.0
+    platform.engines["figures"] = Figures(vectors=True, smallest=0.5)
+    assert platform.run("figure_embeddings", last="shard_01").success
+    assert scores() == NOTHING
 
 
 def test_a_change_of_the_figure_model_makes_stale_the_notes_and_what_reads_them(platform: Platform) -> None:
