@@ -426,6 +426,15 @@ def test_a_folder_of_which_nothing_can_be_scored_says_why(tmp_path: Path):
         load("texts", tmp_path)
 
 
+@pytest.mark.parametrize("write", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_an_arrow_file_of_pages_is_read_as_well_as_a_stream(tmp_path: Path, write: Any):
+    pages = pa.Table.from_pylist([{"id": "a_1", "image": {"bytes": PNG}, "text": "글"}])
+    with write(tmp_path / "pages.arrow", pages.schema) as writer:
+        writer.write_table(pages)
+    (sample,) = load("texts", tmp_path).samples
+    assert (sample.id, sample.gold, sample.picture and sample.picture.read()) == ("a_1", PageText("글"), PNG)
+
+
 def test_pages_of_your_own_are_not_said_to_have_a_licence(tmp_path: Path):
     with pytest.raises(SourceError) as refused:
         load("texts", tmp_path / "nowhere")

@@ -20,7 +20,7 @@ from resources.evaluation.benchmark import (
     SamplePicture,
     SkippedSample,
 )
-from resources.pages.arrow import FILE_NAME, ID, IMAGE, LICENSE, PAGE_NUMBER, PageFile, open_pages
+from resources.pages.arrow import FILE_NAME, ID, IMAGE, LICENSE, PAGE_NUMBER, PageFile, open_pages, open_stream
 from resources.pages.documents import folder
 from resources.pages.documents.folder import natural
 
@@ -231,7 +231,7 @@ def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
             names = file.schema_arrow.names
             return file.read([name for name in wanted if name in names]) if {ID, IMAGE} <= set(names) else None
         with pa.memory_map(str(path)) as mapped:
-            table = pa.ipc.open_stream(mapped).read_all()
+            table = open_stream(mapped).read_all()
             names = table.column_names
             return table.select([name for name in wanted if name in names]) if {ID, IMAGE} <= set(names) else None
     except (pa.ArrowException, OSError) as error:
