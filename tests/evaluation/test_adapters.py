@@ -435,6 +435,26 @@ def test_an_arrow_file_of_pages_is_read_as_well_as_a_stream(tmp_path: Path, writ
     assert (sample.id, sample.gold, sample.picture and sample.picture.read()) == ("a_1", PageText("글"), PNG)
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"id": 1, "text": "글"}, r"pages.parquet has the columns .*id: int64, .*; wanted id: string"),
+        ({"id": "a_1", "text": ["글"]}, "pages.parquet cannot be read: "),
+    ],
+)
+def test_pages_with_columns_of_other_types_are_refused_in_one_line(tmp_path: Path, values: dict[str, Any], says: str):
+    parquet(tmp_path, [values], "pages.parquet")
+    with pytest.raises(SourceError, match=says) as refused:
+        load("texts", tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_in_a_column_of_texts_are_their_digits(tmp_path: Path):
+    parquet(tmp_path, [{"id": "a_1", "text": 1945, "license": 4}])
+    (sample,) = load("texts", tmp_path).samples
+    assert (sample.gold, sample.slices) == (PageText("1945"), {"licence": "4"})
+
+
 def test_pages_of_your_own_are_not_said_to_have_a_licence(tmp_path: Path):
     with pytest.raises(SourceError) as refused:
         load("texts", tmp_path / "nowhere")

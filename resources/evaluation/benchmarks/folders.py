@@ -20,7 +20,17 @@ from resources.evaluation.benchmark import (
     SamplePicture,
     SkippedSample,
 )
-from resources.pages.arrow import FILE_NAME, ID, IMAGE, LICENSE, PAGE_NUMBER, PageFile, open_pages, open_stream
+from resources.pages.arrow import (
+    FILE_NAME,
+    ID,
+    IMAGE,
+    LICENSE,
+    PAGE_NUMBER,
+    PageFile,
+    check_schema,
+    open_pages,
+    open_stream,
+)
 from resources.pages.documents import folder
 from resources.pages.documents.folder import natural
 
@@ -223,17 +233,24 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 
 
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
-    """Return the columns other than the image, or None for a file without pages."""
+    """Return the columns other than the image, texts as strings; None for a file without pages."""
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     try:
-        if format == "parquet":
-            file = pq.ParquetFile(path, memory_map=True)
-            names = file.schema_arrow.names
-            return file.read([name for name in wanted if name in names]) if {ID, IMAGE} <= set(names) else None
         with pa.memory_map(str(path)) as mapped:
-            table = open_stream(mapped).read_all()
-            names = table.column_names
-            return table.select([name for name in wanted if name in names]) if {ID, IMAGE} <= set(names) else None
+            if format == "parquet":
+                file = pq.ParquetFile(mapped)
+                schema, read = file.schema_arrow, file.read
+            else:
+                whole = open_stream(mapped).read_all()
+                schema, read = whole.schema, whole.select
+            if not {ID, IMAGE} <= set(schema.names):
+                return None
+            check_schema(schema, str(path))
+            table = read([name for name in wanted if name in schema.names])
+            texts = [
+                field if field.name == PAGE_NUMBER else field.with_type(pa.large_string()) for field in table.schema
+            ]
+            return table.cast(pa.schema(texts))
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
 
