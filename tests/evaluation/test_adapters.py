@@ -1,6 +1,7 @@
 """Benchmark folders of every format are read; non-samples are left out and named."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -396,6 +397,15 @@ class TestTexts:
         ]
         assert [each.what for each in found.left_out] == ["3.png", "5.txt", "4.txt"]
 
+    def test_a_picture_and_its_text_may_write_their_name_in_other_ways(self, tmp_path: Path):
+        put(
+            tmp_path,
+            **{f"{unicodedata.normalize('NFD', '보고서')}.png": PNG, "보고서.txt": "글", "b.PNG": PNG, "b.TXT": "나"},
+        )
+        found = load("texts", tmp_path)
+        assert sorted(str(sample.gold) for sample in found.samples) == sorted(str(PageText(text)) for text in "글나")
+        assert left_out(found) == []
+
     def test_pdfs_with_text_layers(self, tmp_path: Path):
         put(tmp_path, **{"a.pdf": PDF, "b.pdf": b"no PDF"})
         found = load("pdf_texts", tmp_path)
@@ -403,6 +413,15 @@ class TestTexts:
         assert found.samples[0].picture is not None
         assert found.samples[0].picture.read().startswith(b"\x89PNG")
         assert [each.what for each in found.left_out] == ["a_2", "b.pdf"]
+
+
+@pytest.mark.parametrize("name", ["보고서.pdf", "보고서.png", "pdfs__2024__보고서.pdf"])
+def test_a_fact_finds_a_page_whose_name_is_decomposed(tmp_path: Path, name: str):
+    pdf = "2024/보고서.pdf" if "2024" in name else "보고서.pdf"
+    fact = {"pdf": pdf, "page": 1, "id": "f1", "type": "present", "text": "예산"}
+    put(tmp_path, **{unicodedata.normalize("NFD", name): PNG, "facts.jsonl": json.dumps(fact)})
+    (sample,) = load("facts", tmp_path).samples
+    assert sample.id == f"{pdf.removesuffix('.pdf').replace('/', '__')}_1"
 
 
 def test_what_a_folder_lacks_is_named_with_where_to_get_it(tmp_path: Path):

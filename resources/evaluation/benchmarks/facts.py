@@ -4,7 +4,6 @@ They are loaded, parsed, and tested against the text that was read.
 """
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from resources.evaluation.benchmark import (
     Tools,
 )
 from resources.evaluation.benchmarks.folders import SampleCollector, page_rows, pictures, read_lines, with_suffix
+from resources.evaluation.characters import composed
 from resources.evaluation.tables import CellGrid, tables_of
 
 
@@ -176,7 +176,7 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
     for row in page_rows(folder):
         found[_name(row.document), row.page_number] = row.picture
     for path in pictures(folder):
-        found[path.relative_to(folder).with_suffix("").name, None] = SamplePicture(path)
+        found[composed(path.stem), None] = SamplePicture(path)
     for path in with_suffix(folder, ".pdf"):
         place = path.relative_to(folder).as_posix().removeprefix("pdfs/")
         found[_name(place), None] = SamplePicture(path)
@@ -184,8 +184,8 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
 
 
 def _name(pdf: str) -> str:
-    """Return a PDF's path as part of an id, which must not contain a slash."""
-    return pdf.removesuffix(".pdf").replace("/", "__")
+    """Return a PDF's path in NFC as part of an id, which must not contain a slash."""
+    return composed(pdf).removesuffix(".pdf").replace("/", "__")
 
 
 OLMOCR = Adapter(
@@ -308,7 +308,7 @@ def normalized(text: str) -> str:
     text = _BREAK.sub(" ", text)
     for mark, kept in _MARKUP:
         text = mark.sub(kept, text)
-    return unicodedata.normalize("NFC", _BLANKS.sub(" ", text)).translate(_ASCII).translate(_OTHER)
+    return composed(_BLANKS.sub(" ", text)).translate(_ASCII).translate(_OTHER)
 
 
 def _share(fields: Mapping[str, Any], text: str) -> float:

@@ -29,7 +29,7 @@ from resources.evaluation.benchmarks.folders import (
     pictures,
     with_suffix,
 )
-from resources.evaluation.characters import Errors, edit, without_blanks
+from resources.evaluation.characters import Errors, composed, edit, without_blanks
 from resources.layout.regions import Task
 from resources.pages.documents.folder import find_documents, is_pdf
 
@@ -141,13 +141,15 @@ def load_texts(folder: Path) -> Benchmark:
     rows = list(page_rows(folder, ("text",)))
     for row in rows:
         _add_row(row, gathered)
-    images = [] if rows else pictures(folder)
-    for path in images:
-        _add_file(path, folder, gathered)
     if not rows:
-        stems = {path.with_suffix("") for path in images}
-        for path in (*with_suffix(folder, ".txt"), *with_suffix(folder, ".md")):
-            if path.with_suffix("") not in stems:
+        # Of two texts with the name of a picture, the .txt is the known answer.
+        texts = {_stem(path): path for suffix in (".md", ".txt") for path in with_suffix(folder, suffix)}
+        images = pictures(folder)
+        for path in images:
+            _add_file(path, texts.get(_stem(path)), folder, gathered)
+        named = {_stem(path) for path in images}
+        for stem, path in texts.items():
+            if stem not in named:
                 gathered.leave_out(path.name, "it is a text without a picture")
     if not gathered.samples and not gathered.left_out:
         raise SourceError(f"{folder} has neither pages with a column text nor pictures with .txt or .md files")
@@ -163,12 +165,13 @@ def _add_row(row: PageRow, gathered: SampleCollector) -> None:
         gathered.add(row.id, row.picture, PageText(text), row.document, slices)
 
 
-def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
-    """Add a picture with the text file of the same name.
+def _stem(path: Path) -> str:
+    """Return a path without suffix in NFC, as some systems store Hangul as single letters."""
+    return composed(str(path.with_suffix("")))
 
-    The pages of a folder are one document.
-    """
-    gold = next((file for suffix in (".txt", ".md") if (file := path.with_suffix(suffix)).is_file()), None)
+
+def _add_file(path: Path, gold: Path | None, folder: Path, gathered: SampleCollector) -> None:
+    """Add a picture with its text. The pages of a folder are one document."""
     if gold is None:
         gathered.leave_out(path.name, "it is a picture without gold")
         return
@@ -180,7 +183,7 @@ def _add_file(path: Path, folder: Path, gathered: SampleCollector) -> None:
     place = path.relative_to(folder).with_suffix("")
     document = place.parent.as_posix().replace("/", "__") if len(place.parts) > 1 else None
     id = place.as_posix().replace("/", "__")
-    gathered.add(id, SamplePicture(path), PageText(text, markdown=gold.suffix == ".md"), document)
+    gathered.add(id, SamplePicture(path), PageText(text, markdown=gold.suffix.lower() == ".md"), document)
 
 
 def load_pdf_texts(folder: Path) -> Benchmark:
