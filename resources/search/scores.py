@@ -217,7 +217,7 @@ class ScoreChange:
     """A score now and before, and the verdict on its change.
 
     The previous score and the verdict are None if there is no run to compare with. `worse` is a significant drop, and
-    `same` a change that may be due to chance.
+    `same` a change that may be due to chance. Unless they are the same, both scores are over what both runs measured.
     """
 
     name: str
@@ -232,7 +232,10 @@ class ScoreChange:
         if row["previous"] is None or low is None or high is None:
             return cls(name, row["value"], None, None)
         better = high < 0 if lower_is_better else low > 0
-        return cls(name, row["value"], row["previous"], "worse" if row["dropped"] else "better" if better else "same")
+        if not (row["dropped"] or better):
+            return cls(name, row["value"], row["previous"], "same")
+        now = row["previous"] + row["change"]
+        return cls(name, now, row["previous"], "worse" if row["dropped"] else "better")
 
     def __str__(self) -> str:
         if self.verdict in (None, "same"):

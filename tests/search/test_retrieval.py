@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from resources.config.settings import ROOT
 from resources.search import metrics, words
-from resources.search.metrics import METRICS, RUN, compare, headline, score, significant_drops
+from resources.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
 from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
 from resources.search.scores import ALL, ScoredRun, interval
 from resources.store.table_store import ShardStore
@@ -195,6 +195,13 @@ def test_a_change_is_over_the_queries_of_both_runs():
     row = _row(compare(_run([True] * 8 + [False] * 4), _run([True] * 8)))
     assert (row["queries"], row["value"]) == (12, pytest.approx(8 / 12))
     assert (row["previous"], row["change"]) == (1.0, 0.0)
+
+
+def test_what_moved_is_told_over_the_queries_of_both_runs():
+    worse = compare(_run([False] * 40 + [True] * 160), _run([True] * 15 + [False] * 25))
+    assert str(headline_changes(worse)[0]) == "text nDCG@10 0.375 to 0.000 (worse)"
+    same = compare(_run([False] * 40 + [True] * 160), _run([False] * 40))
+    assert str(headline_changes(same)[0]) == "text nDCG@10 0.800 (same)"
 
 
 def test_a_retriever_that_is_new_is_not_compared():
