@@ -207,7 +207,7 @@ def prepare(
         raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / ".lock"):
-        pages = fingerprint([_sample_inputs(sample, taken.licence) for sample in taken.samples])
+        pages = fingerprint([taken.version, [_sample_inputs(sample, taken.licence) for sample in taken.samples]])
         made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
         if not _is_indexed(home, made_from):
             _write_pages(taken, home, given == {True}, progress or _say_nothing)

@@ -36,6 +36,7 @@ from resources.evaluation.report import Side, render
 from resources.fingerprints import CodeVersion
 from resources.layout.ground_truth import GroundTruthLayout
 from resources.layout.regions import Task
+from resources.pages.arrow import open_pages
 from resources.states import State
 from tests.doubles.readers import KnowingReader
 from tests.support.benchmarks import TEXT, reader, write_pages
@@ -211,6 +212,16 @@ def test_a_benchmark_without_samples_says_why(platform: Platform, tmp_path: Path
     (tmp_path / "empty" / "p_0.png").write_bytes(page_image())
     with pytest.raises(SourceError, match=r"p_0.png: it is a picture without gold"):
         prepare_answers(EvaluationRequest("texts", tmp_path / "empty"), platform.home)
+
+
+def test_a_new_version_of_a_benchmark_makes_its_pictures_again(tmp_path: Path):
+    drawn = tmp_path / "page.png"
+    drawn.write_bytes(page_image())
+    for version, picture in (("1", page_image(1)), ("2", page_image(2))):
+        sample = Sample("a", "d", SamplePicture(drawn, load=lambda picture=picture: picture), {}, PageText("가"))
+        prepare(Benchmark("transformed", version, "l", "s", [sample]), tmp_path / "home")
+        row = open_pages(tmp_path / "home" / "pages" / "pages-0000.arrow", "arrow").row(0)
+        assert bytes(row.image or b"") == picture
 
 
 def test_gold_is_read_as_it_was_written_and_other_gold_is_another_identity(tmp_path: Path):
