@@ -4,6 +4,7 @@ The answers are stored beside the manifest.
 """
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -177,7 +178,7 @@ class EvaluationRequest:
     def command(self) -> str:
         """The command that evaluates it, as a user types it."""
         limit = f" --limit {self.limit}" if self.limit else ""
-        return f"kopub evaluate {self.benchmark} {self.folder}{limit}"
+        return f"kopub evaluate {self.benchmark} {shlex.quote(str(self.folder))}{limit}"
 
     def is_indexed(self, home: Path) -> bool:
         """Return whether the benchmark is indexed as a corpus.

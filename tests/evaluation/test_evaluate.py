@@ -1,6 +1,7 @@
 """A benchmark is read in its own home and scored; nothing is lost or reread."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,11 @@ def test_a_benchmark_without_samples_says_why(platform: Platform, tmp_path: Path
     (tmp_path / "empty" / "p_0.png").write_bytes(page_image())
     with pytest.raises(SourceError, match=r"p_0.png: it is a picture without gold"):
         prepare_answers(EvaluationRequest("texts", tmp_path / "empty"), platform.home)
+
+
+def test_the_command_of_an_evaluation_can_be_pasted(tmp_path: Path):
+    asked = EvaluationRequest("texts", tmp_path / "확인한 쪽", 5)
+    assert shlex.split(asked.command) == ["kopub", "evaluate", "texts", str(asked.folder), "--limit", "5"]
 
 
 def test_a_new_version_of_a_benchmark_makes_its_pictures_again(tmp_path: Path):
