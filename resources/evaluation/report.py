@@ -22,6 +22,8 @@ from resources.evaluation.benchmark import (
     SampleScore,
     TableHtml,
 )
+from resources.evaluation.benchmarks.texts import known_text
+from resources.evaluation.characters import composed
 from resources.evaluation.metrics import METRICS, PairedChange
 from resources.evaluation.tables import CellGrid, tables_of
 from resources.search.scores import FEWEST
@@ -182,7 +184,7 @@ def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mappin
     """Return a sample as values for a template: gold beside reading, differences marked."""
     gold = _gold_text(sample)
     reading = reading or MISSING
-    text = reading.text or reading.markdown
+    text = composed(reading.text or reading.markdown)
     texts = ([], []) if gold is None else mark_differences(gold, text, _CHARACTERS)
     if gold is not None and not any(other for part in texts for _, other in part):
         texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
@@ -200,8 +202,10 @@ def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mappin
 def _gold_text(sample: Sample) -> str | None:
     """Return the gold as text to compare, or None for a table, questions or facts."""
     match sample.gold:
-        case PageText(text) | LineText(text):
-            return text
+        case PageText() as gold:
+            return composed(known_text(gold))
+        case LineText(text):
+            return composed(text)
         case Formula(latex):
             return latex
         case TableHtml():

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from resources.evaluation.home import (
     write_gold,
 )
 from resources.evaluation.reading_scores import changes_between, readings, write_predictions
-from resources.evaluation.report import Side, render
+from resources.evaluation.report import Side, compare_sample, render
 from resources.fingerprints import CodeVersion
 from resources.layout.ground_truth import GroundTruthLayout
 from resources.layout.regions import Task
@@ -266,6 +267,20 @@ def test_the_page_escapes_what_a_benchmark_and_a_reader_say(platform: Platform, 
     assert html.count("<article") == 3
     assert html.count("data:image/webp") == 3
     assert "http://" not in html and "https://" not in html  # noqa: PT018
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        PageText("# 제목\n\n- 첫 **굵은** 항목", markdown=True),
+        PageText(unicodedata.normalize("NFD", "제목\n첫 굵은 항목")),
+    ],
+    ids=["markdown", "single letters"],
+)
+def test_what_no_score_counts_is_no_difference(gold: PageText):
+    shown = compare_sample(Sample("a", "d", None, {}, gold), SampleReading(State.OK, text="제목\n\n첫 굵은 항목"), {})
+    assert not any(differs for side in shown["texts"] for _, differs in side)
+    assert "".join(text for text, _ in shown["texts"][0]).split() == ["제목", "첫", "굵은", "항목"]
 
 
 def test_the_worst_sample_comes_first_and_two_runs_stand_side_by_side(

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
     """Score a sample whose gold is `PageText`."""
     assert isinstance(sample.gold, PageText)
-    gold = plain_text(sample.gold.text) if sample.gold.markdown else sample.gold.text
-    text = reading.text
+    gold, text = known_text(sample.gold), reading.text
     errors = characters.character_errors(gold, text)
     return [
         _rate(sample, "cer", errors),
@@ -72,6 +71,11 @@ def score_line(sample: Sample, reading: SampleReading, tools: Tools) -> list[Sam
 def _rate(sample: Sample, metric: str, errors: Errors) -> SampleScore:
     """Return an error rate of at most 1, so that a lost page scores worst."""
     return SampleScore(sample.id, metric, min(1.0, errors.rate), errors.size)
+
+
+def known_text(gold: PageText) -> str:
+    """Return the known text of a page as it is compared, without markup."""
+    return plain_text(gold.text) if gold.markdown else gold.text
 
 
 def plain_text(markdown: str) -> str:
