@@ -21,6 +21,7 @@ from resources.evaluation.cdm import Cdm
 from resources.evaluation.metrics import METRICS
 from resources.evaluation.tables import BoundedTeds
 from resources.fingerprints import CodeVersion
+from resources.pages.source_files import require_utf8
 
 ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
     {
@@ -67,6 +68,7 @@ def load(name: str, folder: Path) -> Benchmark:
     wanted = f"{name} wants {chosen.expects}{f' ({chosen.source})' if chosen.licence == OWN_PAGES else get}"
     if not folder.is_dir():
         raise SourceError(f"{folder} is no folder: {wanted}")
+    require_utf8(folder)
     try:
         benchmark = chosen.load(folder)
     except SourceError as error:

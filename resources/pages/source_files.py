@@ -79,7 +79,7 @@ _Saved = TypeVar("_Saved", bound=BaseModel)
 def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
     """Return the files of a source indexed at `place`. Raises `SourceError`, `StoreError` for a URL."""
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
-    _require_utf8(place.relative(source))
+    require_utf8(place.relative(source))
     if folder.is_dir():
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
     if folder.is_file():
@@ -139,7 +139,7 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     )
 
 
-def _require_utf8(path: SourcePath | str) -> None:
+def require_utf8(path: SourcePath | str) -> None:
     """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
     try:
         str(path).encode()
@@ -148,7 +148,7 @@ def _require_utf8(path: SourcePath | str) -> None:
 
 
 def _table(path: SourcePath) -> pa.Table:
-    _require_utf8(path)
+    require_utf8(path)
     with on_disk(path) as file:
         return read_table(file)
 
@@ -346,7 +346,7 @@ def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") 
     assert format is not None, "a file of pages was found by its suffix"
     # The time is taken before the file is read, so that a write during the read is noticed later.
     written = path.stat().st_mtime_ns if isinstance(path, Path) else None
-    _require_utf8(path)
+    require_utf8(path)
     with on_disk(path) as file:
         pages = open_pages(file, format, place=str(path))
     rows: list[tuple[str | None, str | None]] = []

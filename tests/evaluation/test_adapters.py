@@ -1,6 +1,7 @@
 """Benchmark folders of every format are read; non-samples are left out and named."""
 
 import json
+import os
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -472,6 +473,18 @@ def test_numbers_in_a_column_of_texts_are_their_digits(tmp_path: Path):
     parquet(tmp_path, [{"id": "a_1", "text": 1945, "license": 4}])
     (sample,) = load("texts", tmp_path).samples
     assert (sample.gold, sample.slices) == (PageText("1945"), {"licence": "4"})
+
+
+@pytest.mark.parametrize("name", ["{}/a.png", "{}/pages.parquet", "{}.parquet", "{}.arrow"])
+def test_a_folder_or_a_file_of_pages_whose_name_is_no_utf_8_is_refused_in_one_line(tmp_path: Path, name: str):
+    file = tmp_path / "mine" / name.format(os.fsdecode("보고서".encode("cp949")))
+    try:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(PNG)
+    except OSError:
+        pytest.skip("this file system takes UTF-8 alone")
+    with pytest.raises(SourceError, match=r"\\udcba[^\n]* has a name that is not UTF-8: rename it"):
+        load("texts", file.parent)
 
 
 def test_pages_of_your_own_are_not_said_to_have_a_licence(tmp_path: Path):

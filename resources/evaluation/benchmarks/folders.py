@@ -33,6 +33,7 @@ from resources.pages.arrow import (
 )
 from resources.pages.documents import folder
 from resources.pages.documents.folder import natural
+from resources.pages.source_files import require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
 
@@ -235,6 +236,7 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
     """Return the columns other than the image, texts as strings; None for a file without pages."""
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
+    require_utf8(path)
     try:
         with pa.memory_map(str(path)) as mapped:
             if format == "parquet":
