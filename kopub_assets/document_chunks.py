@@ -48,6 +48,7 @@ class DocumentChunks(RowTable):
             3: "a document without chunks that lost a page is partial, not blank; "
             "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens; "
             "a chunk has the place of a heading that stands alone on its page",
+            4: "a table of headings alone is cut, and a first row is a heading with the rows that it spans",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

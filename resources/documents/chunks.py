@@ -245,8 +245,10 @@ def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Pack
         for part in block.parts
         for row in table_rows(without_first_row(part.text) if part.repeated else part.text)
     ]
-    # If no row is marked as a heading, the first one is taken as the heading.
-    heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)] or rows[:1]
+    heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)]
+    if len(heads) in (0, len(rows)):
+        # If no row or every row is marked as a heading, the first one is taken as it, with the rows that it spans.
+        heads = [*rows[:1], *takewhile(lambda each: each[0].is_spanned, rows[1:])]
     begin = f"<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
     # Rows that a cell spans stay together.
     groups: list[list[tuple[TableRow, BlockPart]]] = []

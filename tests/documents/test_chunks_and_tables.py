@@ -125,6 +125,23 @@ def test_the_first_row_heads_a_table_that_marks_none() -> None:
     assert all(piece.text.startswith("<table>\n<tr><td>번호</td>") for piece in pieces)
 
 
+def test_a_table_whose_every_row_is_a_heading_is_cut_below_the_first() -> None:
+    rows = [["이름", "값"], *([f"행 {n}", f"{n * 7919}"] for n in range(60))]
+    whole = "<table>" + "".join(f"<tr><th>{name}</th><th>{value}</th></tr>" for name, value in rows) + "</table>"
+    made = chunks(document([Printed("table", whole)]), 80)
+    assert len(made) > 5
+    assert all(chunk.tokens <= 80 and "<th>이름</th>" in chunk.text for chunk in made)
+    assert [row for chunk in made for row in re.findall(r"행 \d+", chunk.text)] == [name for name, _ in rows[1:]]
+
+
+def test_a_first_row_that_spans_others_heads_a_table_with_them() -> None:
+    head = '<tr><td rowspan="2">이름</td><td>값</td></tr><tr><td>원</td></tr>'
+    rows = "".join(f"<tr><td>행 {n}</td><td>{n * 7919}</td></tr>" for n in range(60))
+    made = chunks(document([Printed("table", f"<table>{head}{rows}</table>")]), 80)
+    assert len(made) > 5
+    assert all(piece.text.replace("\n", "").startswith(f"<table>{head}<tr><td>행") for piece in made)
+
+
 def test_rows_that_a_cell_spans_are_not_parted() -> None:
     group = '<tr><td rowspan="3">가</td><td>1</td></tr><tr><td>2</td></tr><tr><td>3</td></tr>'
     pieces = chunks(document([Printed("table", f"<table><tr><th>이름</th><th>값</th></tr>{group * 10}</table>")]), 60)
