@@ -161,7 +161,8 @@ class History:
     def _comparable(self, before: ScoredRun | None, run: ScoredRun) -> tuple[ScoredRun | None, str]:
         """Return the run to compare with, if any, and a remark about it."""
         if before is None or before.inputs == run.inputs:
-            return None, "the first of its kind: later runs are compared with it"
+            which = "the first of its kind" if before is None else "the accepted run again"
+            return None, f"{which}: later runs are compared with it"
         if before.kind != run.kind:
             return None, "not compared: the run before was scored in another way or against other answers"
         common = len(set(before.members) & set(run.members))

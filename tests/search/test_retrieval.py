@@ -221,6 +221,13 @@ def _published(store: ShardStore, inputs: str, page_ids: list[str], found: bool 
     return store.metadata(metrics.SCORES, ALL)["compared"]
 
 
+def test_an_accepted_run_that_comes_back_is_not_called_the_first(tmp_path: Path):
+    store, page_ids = ShardStore(url=str(tmp_path)), ["a_1"]
+    assert _published(store, "good", page_ids).startswith("the first of its kind")
+    assert _published(store, "bad", page_ids, found=False) == "compared with run good"
+    assert _published(store, "good", page_ids) == "the accepted run again: later runs are compared with it"
+
+
 SMALL = "not compared: the run before had 1 pages, of which 1 are here"
 
 
