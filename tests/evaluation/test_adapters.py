@@ -25,6 +25,7 @@ from resources.evaluation.benchmark import (
 from resources.evaluation.benchmarks.tables_and_formulas import table_html
 from resources.evaluation.scoring import ADAPTERS, load
 from resources.layout.regions import Task
+from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 PNG = b"\x89PNG"
 KNOWN = Path(__file__).parent / "known"
@@ -414,6 +415,12 @@ class TestTexts:
         assert found.samples[0].picture is not None
         assert found.samples[0].picture.read().startswith(b"\x89PNG")
         assert [each.what for each in found.left_out] == ["a_2", "b.pdf"]
+
+    def test_a_word_that_a_pdf_divides_has_its_hyphen(self, tmp_path: Path):
+        lines = (30, 150, "A sentence has a hyphen-"), (30, 130, "ated word in its middle.")
+        put(tmp_path, **{"a.pdf": text_pdf(sheet(written(*lines), box="0 0 300 200"))})
+        (sample,) = load("pdf_texts", tmp_path).samples
+        assert sample.gold == PageText("A sentence has a hyphen-\nated word in its middle.")
 
 
 @pytest.mark.parametrize("name", ["보고서.pdf", "보고서.png", "pdfs__2024__보고서.pdf"])

@@ -219,7 +219,8 @@ def _text_layers(path: Path) -> Iterator[str]:
     try:
         for page in document:
             text = page.get_textpage()
-            yield text.get_text_bounded()
+            # PDFium has a control character for the hyphen of a word that a line divides, and no line end after it.
+            yield text.get_text_bounded().replace("\x02", "-\n")
             text.close()
             page.close()
     except PdfiumError as error:
