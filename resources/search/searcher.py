@@ -293,11 +293,15 @@ class Searcher:
         """Return the filter of searched page ids by shard, or None if all are searched."""
         if unknown := sorted(where.shards - set(self._shards)):
             raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
-        for asked, column, what in (
-            (where.documents, "doc_id", "document"),
-            (where.scripts, "script", "page whose main script is"),
+        documents = _values(views, self._shards, "doc_id") if where.documents else []
+        scripts = _values(views, self._shards, "script") if where.scripts else []
+        # As in a query, Hangul may be entered as single letters.
+        named = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
+        where = replace(where, documents=frozenset(named))
+        for asked, known, what in (
+            (where.documents, documents, "document"),
+            (where.scripts, scripts, "page whose main script is"),
         ):
-            known = _values(views, self._shards, column) if asked else []
             if unknown := sorted(asked - set(known)):
                 raise CannotSearch(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
         if not where.shards and not where.looks_at_pages:

@@ -1,9 +1,10 @@
 """The ranking of pages, the search filter, and the floor of a good match."""
 
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -145,6 +146,18 @@ def test_a_part_of_the_corpus_is_searched(platform: Platform):
         found(platform, "화면", where=Where(documents=frozenset({"aa"})))
     with pytest.raises(CannotSearch, match="there is no shard shard_0; did you mean shard_00 or shard_01"):
         found(platform, "화면", where=Where(shards=frozenset({"shard_0"})))
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_document_is_found_by_its_name_in_single_letters(tmp_path: Path, form: Literal["NFC", "NFD"]):
+    page_id = unicodedata.normalize(form, "보고서_1")
+    platform = Platform.of(tmp_path, [pages(page_id)], [])
+    platform.engines["recognition"] = Typist(texts={page_id: "화면 밝기"})
+    platform.make(*SEARCHED[:4])
+    alone = Searcher(platform.store, ["shard_00"], None, "none", tmp_path / "search")
+    for name in (page_id.removesuffix("_1"), unicodedata.normalize("NFD", "보고서")):
+        (hit,) = alone.search("화면", where=Where(documents=frozenset({name}))).hits
+        assert hit.page.page_id == page_id
 
 
 def test_pages_with_a_table_or_a_figure(tmp_path: Path):
