@@ -241,6 +241,13 @@ def test_unimer_in_text_files_and_in_parquet(tmp_path: Path):
     assert [sample.gold for sample in found.samples] == [Formula("a"), Formula("b")]
 
 
+def test_files_of_another_split_are_not_read_in_a_folder_named_like_the_split(tmp_path: Path):
+    folder = tmp_path / "pubtabnet_validation"
+    parquet(folder, [{"html_table": TABLE.replace("1", "training")}], "train-00000.parquet")
+    parquet(folder, [{"html_table": TABLE}], "validation-00000.parquet")
+    assert [sample.gold for sample in load("pubtabnet", folder).samples] == [TableHtml(TABLE)]
+
+
 def test_lines(tmp_path: Path):
     found = load("iam_lines", parquet(tmp_path, [{"text": "a line"}, {"text": ""}]))
     assert [sample.gold for sample in found.samples] == [LineText("a line")]

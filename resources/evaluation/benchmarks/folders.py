@@ -151,11 +151,12 @@ class ParquetRow:
 def parquet_rows(folder: Path, split: str, columns: Iterable[str]) -> Iterator[ParquetRow]:
     """Yield the rows of a split's Parquet files in natural order, numbered from 0.
 
-    If no file names the split, all files are read. Columns that a file does not have are left out of the values. Raises
-    `SourceError` for a file that cannot be read or has no column `image`.
+    Files are of the split if their names say so, else if their folders' names do; if none do, all files are read.
+    Columns that a file does not have are left out of the values. Raises `SourceError` for a file that cannot be read or
+    has no column `image`.
     """
     files = with_suffix(folder, ".parquet")
-    named = [path for path in files if split in path.name or split in path.parent.name]
+    named = [path for path in files if split in path.name] or [path for path in files if split in path.parent.name]
     number = 0
     for path in named or files:
         try:
