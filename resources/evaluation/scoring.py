@@ -79,7 +79,9 @@ def load(name: str, folder: Path) -> Benchmark:
     return benchmark
 
 
-VERSION = CodeVersion("evaluation", {1: "the first release"})
+VERSION = CodeVersion(
+    "evaluation", {1: "the first release", 2: "the numbers of list entries in markdown are part of a known text"}
+)
 """A new version scores stored tables again; no page is read again."""
 
 

@@ -90,7 +90,7 @@ def test_a_second_run_reads_nothing_and_a_new_scorer_scores_what_was_read(
     first = evaluated(platform, answers)
     again = evaluated(platform, answers)
     assert again.run.inputs == first.run.inputs
-    monkeypatch.setattr(reading_scores, "VERSION", CodeVersion("evaluation", {1: "one", 2: "another"}))
+    monkeypatch.setattr(reading_scores, "VERSION", CodeVersion("evaluation", {1: "one", 2: "two", 3: "another"}))
     rescored = evaluated(platform, answers)
     assert rescored.run.inputs != first.run.inputs
     assert rescored.compared.startswith("not compared: the run before was scored in another way")

@@ -114,6 +114,14 @@ def test_a_page_of_which_too_much_was_read_is_as_bad_as_a_lost_one():
     assert scored("texts", reading(region("가나다" * 50)))["cer"].value == 1.0
 
 
+def test_the_numbers_of_list_entries_in_markdown_are_printed():
+    gold = PageText("1. 사업 개요\n2. 추진 배경\n   1) 목적\n\n- 점", markdown=True)
+    read = reading(region("1. 사업 개요\n2. 추진 배경\n1) 목적\n점"))
+    with Scorer("texts") as scorer:
+        scores = {score.metric: score.value for score in scorer.score(sample(gold), read)}
+    assert (scores["cer_blanks"], scores["bag_f1"]) == (0.0, 1.0)
+
+
 def test_gold_in_markdown_is_compared_without_its_markup():
     gold = PageText(f"# 제1장\n\n- **굵게** 쓴\n\n![그림](a.png)\n\n{TABLE}", markdown=True)
     assert scored("texts", reading(region("제1장 굵게 쓴 지역 인구 서울 9,386")), gold)["cer"].value == 0.0

@@ -79,9 +79,9 @@ def known_text(gold: PageText) -> str:
 
 
 def plain_text(markdown: str) -> str:
-    """Return the text of a page's markdown, one block per line.
+    """Return the text of a page's markdown, one block or number per line.
 
-    Pictures and HTML tags are left out; formulas stay.
+    Pictures, HTML tags and bullets are left out; formulas and the numbers of list entries stay.
     """
     return "\n".join(part for part in map(str.strip, _blocks(_parser().parse(markdown))) if part)
 
@@ -95,7 +95,9 @@ def _parser() -> "MarkdownIt":
 
 def _blocks(tokens: "list[Token]") -> "Iterator[str]":
     for token in tokens:
-        if token.type == "inline":
+        if token.type == "list_item_open" and token.info:
+            yield f"{token.info}{token.markup}"
+        elif token.type == "inline":
             yield "".join(_inline(child) for child in token.children or ())
         elif token.type in ("code_block", "fence"):
             yield token.content
