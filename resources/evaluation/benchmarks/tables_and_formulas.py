@@ -138,7 +138,7 @@ def plain_table(html: str) -> str:
     heads, sections and bold type, and in where they break lines, so both sides lose these, and the score covers rows,
     cells and text. `sup` and `sub` stay.
     """
-    tables = _tables(html)
+    tables = _tables(characters.composed(html))
     found = _FIRST.search(clean_tables(_FORM.sub("", tables[0]))) if tables else None
     if found is None:
         return ""
