@@ -8,6 +8,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
@@ -260,8 +261,10 @@ def _open(target: Target, request: Request, seconds: float) -> str:
         with _direct.open(request, timeout=seconds) as response:
             return response.read().decode(errors="replace")
     except HTTPError as error:
-        words = error.read(_WORDS).decode(errors="replace")
-        raise BadProbe(error.code, " ".join(words.split())) from None
+        words = b""
+        with suppress(OSError, HTTPException):  # a server that goes down may break its own words off
+            words = error.read(_WORDS)
+        raise BadProbe(error.code, " ".join(words.decode(errors="replace").split())) from None
     except URLError as error:
         if isinstance(error.reason, TimeoutError):
             raise TimeoutError(f"no answer within {seconds:g} s") from None

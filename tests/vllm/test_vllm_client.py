@@ -153,6 +153,21 @@ def test_attempts_are_bounded_while_the_server_lives() -> None:
         assert double.probes == 1
 
 
+def test_a_server_that_breaks_its_refusal_of_a_probe_off_is_lost() -> None:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
+        return error(503, "going down")
+
+    async def break_off(asked: SentRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=503)
+        await response.prepare(asked.request)
+        await response.write(b"going")
+        asked.cut()
+        return response
+
+    with HttpDouble(reply, break_off) as double, pytest.raises(EngineError, match="HTTP 503: going down"):
+        one(double)
+
+
 def test_an_answer_that_drips_is_given_up_in_time() -> None:
     async def drip(asked: SentRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
