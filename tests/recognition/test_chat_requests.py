@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -48,6 +49,28 @@ def test_prompts_of_one_template_have_the_same_tokens_around_their_pictures() ->
     assert tokens.problem("Table Recognition:", 100, 114) is None
     assert "read 113 tokens where a picture of 100 was sent" in str(tokens.problem(TEXT, 100, 113))
     assert tokens.problem(TEXT, 100, None) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"choices": [{"message": {"content": [{"type": "text", "text": "나"}]}, "finish_reason": "stop"}]},
+        {"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]},
+        {"usage": [1, 2]},
+    ],
+    ids=["parts", "number", "usage"],
+)
+def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any]) -> None:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
+        answer = json.loads(says("가").body)  # type: ignore[arg-type]
+        return web.json_response(answer if asked.prompt == TEXT else answer | change)
+
+    with HttpDouble(reply) as double:
+        (reading,) = recognizer(double).read([page_of("p_1", [Task.TEXT, Task.TABLE])])
+    text, table = reading.regions
+    assert (text.state, text.content) == (State.OK, "가")
+    assert table.state is State.FAILED
+    assert "the answer is not whole" in str(table.reason)
 
 
 ROOT = Path(__file__).resolve().parents[2]

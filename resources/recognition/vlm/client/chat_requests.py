@@ -102,11 +102,13 @@ def read_answer(answer: Any) -> ChatAnswer:
     # A server that is being stopped sends what it has so far, with status 200 and the reason "abort".
     if choice["finish_reason"] not in _FINISHED:
         raise ValueError(f"it ended by {choice['finish_reason']!r}")
-    text = choice["message"]["content"]
-    usage = answer.get("usage") or {}
+    text = choice["message"]["content"] or ""
+    if not isinstance(text, str):
+        raise TypeError(f"its content is no text but of type {type(text).__name__}")
+    usage = dict(answer.get("usage") or {})
     read = usage.get("prompt_tokens")
     return ChatAnswer(
-        text or "",
+        text,
         str(choice["finish_reason"]),
         int(usage.get("completion_tokens", 0)),
         None if read is None else int(read),
