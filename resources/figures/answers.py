@@ -14,7 +14,7 @@ from resources.figures.figure import KINDS, FigureNote
 from resources.layout.regions import Task
 from resources.recognition.content import script_of
 from resources.recognition.vlm.client.answers import loop_start, tidy
-from resources.recognition.vlm.client.chat_requests import ChatAnswer
+from resources.recognition.vlm.client.chat_requests import ChatAnswer, mend_halves
 from resources.recognition.vlm.client.deepseek import clean
 from resources.states import State
 
@@ -310,7 +310,7 @@ def _drawing_table(text: str) -> str | None:
         for name, values in (fields if isinstance(fields, Mapping) else {"": fields}).items()
         for value in _as_list(values)
     ]
-    return _table_html(rows[:_MOST_PARTS]) if rows else None
+    return mend_halves(_table_html(rows[:_MOST_PARTS])) if rows else None
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -266,6 +266,11 @@ def test_other_values_are_none(text: Any) -> None:
     assert smiles_of(text) is None
 
 
+def test_half_of_a_character_in_a_drawing_is_a_mark_for_it() -> None:
+    drawn = judge_deepseek(ChatAnswer("{'Line': {'\\ud800': 1}}", "stop", 1))
+    assert drawn.data_html == "<table><tr><td>Line</td><td>\ufffd</td><td>1</td></tr></table>"
+
+
 def test_the_form_of_a_deepseek_answer_says_what_it_is() -> None:
     chart = judge_deepseek(ChatAnswer("<table><tr><td>2019<td>1</tr><tr><td>2020</td><td>2</td></table>", "stop", 1))
     assert chart.kind == "other_chart"

@@ -73,6 +73,15 @@ def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any]
     assert "the answer is not whole" in str(table.reason)
 
 
+def test_half_of_a_character_in_an_answer_is_a_mark_for_it(tmp_path: Path) -> None:
+    async def reply(asked: SentRequest) -> web.StreamResponse:
+        return says("가나\ud83d")
+
+    with HttpDouble(reply) as double:
+        (reading,) = recognizer(double, reuse_folder=str(tmp_path)).read([page_of("p_1", [Task.TEXT])])
+    assert [(text.state, text.content) for text in reading.regions] == [(State.OK, "가나\ufffd")]
+
+
 ROOT = Path(__file__).resolve().parents[2]
 OPENER = """
 import sys, time

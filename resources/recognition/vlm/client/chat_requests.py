@@ -108,11 +108,19 @@ def read_answer(answer: Any) -> ChatAnswer:
     usage = dict(answer.get("usage") or {})
     read = usage.get("prompt_tokens")
     return ChatAnswer(
-        text,
+        mend_halves(text),
         str(choice["finish_reason"]),
         int(usage.get("completion_tokens", 0)),
         None if read is None else int(read),
     )
+
+
+def mend_halves(text: str) -> str:
+    """Return a text with U+FFFD for each half of a surrogate pair.
+
+    JSON and Python can spell such halves out, but no table, file or cache can hold them.
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 async def ask(
