@@ -203,6 +203,19 @@ def test_text_that_stays_cut_off_is_kept_and_called_failed() -> None:
     assert len(asked) == 2 + 2 + 4
 
 
+def test_a_region_of_fewer_rows_than_parts_stays_cut_off_alone() -> None:
+    page, (text, _) = page_of("p_1", [Task.TEXT] * 2)
+    rule = Region(1, "text", Task.TEXT, 0.9, (0.0, 55.0, float(SIDE), 58.0))
+
+    async def reply(asked: SentRequest) -> web.StreamResponse:
+        return says("가나다", "length" if asked.size[1] == PATCH else "stop")
+
+    with HttpDouble(reply) as double:
+        (reading,) = recognizer(double).read([(page, [text, rule])])
+    assert [text.state for text in reading.regions] == [State.OK, State.FAILED]
+    assert [text.content for text in reading.regions] == ["가나다", "\n".join(["가나다"] * 3)]
+
+
 def test_a_loop_is_led_out_of_by_another_size() -> None:
     reading, asked = read(in_turn(("머리 " + "같은 말입니다. " * 60, "length"), ("머리 같은 말입니다.", "stop")))
     assert only(reading).content == "머리 같은 말입니다."

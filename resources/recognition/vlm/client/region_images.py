@@ -170,12 +170,13 @@ def count_one_part(crop: np.ndarray) -> int:
 def cut_strips(crop: np.ndarray, count: int) -> list[np.ndarray]:
     """Cut a crop into `count` parts, top to bottom, where rows have the least ink.
 
-    Each cut is within a quarter of a part of where equal parts would end.
+    Each cut is within a quarter of a part of where equal parts would end. A crop with fewer rows has a part for each.
     """
     grey = crop if crop.ndim == 2 else crop.mean(axis=2)
     # Grey changes along a row of print, but not along paper or a rule.
     ink = np.abs(np.diff(grey.astype(np.float32), axis=1)).sum(axis=1)
     height = len(ink)
+    count = min(count, height)
     reach = max(1, height // count // 4)
     edges = [0]
     for part in range(1, count):
