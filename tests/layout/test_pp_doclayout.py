@@ -868,6 +868,13 @@ def test_incomplete_checkpoint_is_refused(make: Callable[..., PPDocLayout], tmp_
         list(make(repo=str(repo)).detect(some_pages(1)))
 
 
+def test_weights_that_were_cut_off_are_one_line(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:
+    weights = save_pp_doclayout(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(EngineError, match=r"no PP-DocLayoutV3 weights in .* set layout\.repo to a folder"):
+        list(make(repo=str(weights.parent)).detect(some_pages(1)))
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -109,3 +109,10 @@ def test_a_checkpoint_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(EngineError, match="cannot be loaded by transformers"):
         texts(here("glm_ocr", tmp_path))
+
+
+def test_weights_that_were_cut_off_are_told_in_one_line(tmp_path: Path) -> None:
+    weights = save_glm_ocr(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    with pytest.raises(EngineError, match=r"cannot be loaded by transformers: .*try `kopub pull`"):
+        texts(here("glm_ocr", weights.parent))

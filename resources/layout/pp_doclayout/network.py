@@ -61,6 +61,7 @@ class RawOutputs(NamedTuple):
 
 def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
     """Load the published network in fp32, from a folder or the Hub. Raises `EngineError`."""
+    from safetensors import SafetensorError
     from transformers import PPDocLayoutV3ForObjectDetection
 
     # The annotations of transformers include neither output_loading_info nor a local folder.
@@ -77,7 +78,7 @@ def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
                 label2id={label: i for i, label in enumerate(LABELS)},
                 output_loading_info=True,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         what = first_line(error)
         how = "set layout.repo to a folder with config.json and model.safetensors"
         if not Path(repo).exists():

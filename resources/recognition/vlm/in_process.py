@@ -214,6 +214,7 @@ class LocalModel:
 
     def __init__(self, name: str, revision: str | None, device: str, dtype: str, batch_size: int) -> None:
         import torch
+        from safetensors import SafetensorError
         from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
         self.name, self._batch_size = name, batch_size
@@ -228,7 +229,7 @@ class LocalModel:
                 name, revision=revision, dtype=wanted if dtype == "auto" else getattr(torch, dtype)
             )
             self._model: Any = model.to(device).eval()
-        except (OSError, ValueError, RuntimeError, AttributeError) as error:
+        except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
             raise EngineError(
                 f"{name} cannot be loaded by transformers: {first_line(error)}; try `kopub pull`"
             ) from error
