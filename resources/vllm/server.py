@@ -230,6 +230,10 @@ class VLLMServer(VLLMServerFields):
         key = os.environ.get(self.api_key_env, "").strip() if self.api_key_env else ""
         if self.api_key_env and not key:
             raise EngineError(f"{self.api_key_env}, which is to hold the key of {self.urls[0]}, is not set")
+        if not key.isascii() or not key.isprintable():
+            raise EngineError(
+                f"{self.api_key_env} has characters that no key has: copy the key of {self.urls[0]} again"
+            )
         urls = tuple(url.rstrip("/") for url in self.urls)
         every = Endpoint(urls, key, self.model, self.answers, self.images_per_prompt > 0)
         deadline = time.monotonic() + seconds

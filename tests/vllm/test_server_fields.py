@@ -186,6 +186,15 @@ def test_external_servers_are_used_and_silent_ones_left_out(fields: dict[str, An
         VLLMServer(**external, urls=urls).lease().__enter__()
 
 
+@pytest.mark.parametrize("key", ["비밀", "se\ncret", "sk-1234\u2026"])
+def test_a_key_that_no_request_can_carry_is_one_line(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUR_KEY", key)
+    external: dict[str, Any] = {"model": "m", "revision": "r", "mode": "external", "api_key_env": "OUR_KEY"}
+    with HttpDouble() as double, pytest.raises(EngineError, match="OUR_KEY has characters that no key has") as caught:
+        VLLMServer(**external, urls=[double.url]).lease().__enter__()
+    assert key not in str(caught.value)
+
+
 def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async def none(request: web.Request) -> web.Response:
         return web.Response(status=404)
