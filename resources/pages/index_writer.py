@@ -304,7 +304,8 @@ class IndexWriter:
     def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
         """Return the queries of unchanged sources, by the source's name. Raises `SourceError`."""
         before = self._before
-        if before is None or before.queries is None:
+        # Without other sources nothing is taken over, so a damaged table does not prevent its repair.
+        if before is None or before.queries is None or not kept:
             return {}
         queries = iter(from_table(self._indexed(before.queries)))
         of_source = {each.name: list(itertools.islice(queries, each.queries)) for each in before.sources}

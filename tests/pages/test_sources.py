@@ -266,6 +266,18 @@ def test_queries_that_changed_under_the_manifest_are_refused(tmp_path: Path) -> 
         Corpus(home=str(home)).queries("shard_00")
 
 
+@pytest.mark.parametrize("content", [None, b"", b"PAR1"], ids=["lost", "empty", "damaged"])
+def test_queries_that_the_index_lost_are_read_again_from_the_source(tmp_path: Path, content: bytes | None) -> None:
+    home = indexed(tmp_path, pages("a_1"), queries=[query("q", "?", "a_1")])
+    before = (home / "shards.json").read_bytes()
+    (home / "queries.parquet").unlink()
+    if content is not None:
+        (home / "queries.parquet").write_bytes(content)
+    index(str(tmp_path / "source"), home)
+    assert [each.query_id for each in Corpus(home=str(home)).queries("shard_00")] == ["q"]
+    assert (home / "shards.json").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
