@@ -46,14 +46,15 @@ def index(
     what was indexed before then stays.
     """
     tell, place = progress or _say_nothing, place_of(where)
-    if others is Others.REFUSE and (found := other_sources(source, place)):
-        raise SourceError(
-            f"{place} holds {found}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
-        )
+    if others is Others.REFUSE:
+        _require_no_others(source, place)
     files = find_files(source, place, tell)
     if place.url and not is_url(source) and not files.documents:
         tell(f"{place} is shared, and its files lie on this machine: other nodes must have them at the same paths")
     with _alone(place, tell):
+        # Another process may have indexed a source while this one looked for files or waited.
+        if others is Others.REFUSE:
+            _require_no_others(source, place)
         before = _before(place)
         result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
     written = result.named(source)
@@ -66,6 +67,14 @@ def other_sources(source: str, where: Path | CorpusPlace) -> str:
     """Return the places of a corpus's sources, or nothing if `source` is one of them."""
     before = _before(place_of(where))
     return before.location if before and before.named(source) is None else ""
+
+
+def _require_no_others(source: str, place: CorpusPlace) -> None:
+    """Raise `SourceError` if the corpus has sources and `source` is none of them."""
+    if found := other_sources(source, place):
+        raise SourceError(
+            f"{place} holds {found}: --add adds {source} to it, --replace replaces it, --home DIR works in another home"
+        )
 
 
 def remove(name: str, where: Path | CorpusPlace, progress: Progress | None = None) -> Manifest:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -635,6 +636,37 @@ def test_a_refused_source_leaves_the_old_index(tmp_path: Path) -> None:
         index(str(tmp_path / "source"), home)
     assert (home / "shards.json").read_bytes() == before
     assert sorted(path.name for path in home.iterdir()) == ["shards.json"]
+
+
+def index_while_another(tmp_path: Path, others: Others) -> list[SourceError]:
+    """Index two sources at once, the second one while the first holds the home."""
+    for name in ("one", "two"):
+        write_corpus(tmp_path / name, [pages(f"{name}_1")])
+    told, refusals = Event(), list[SourceError]()
+
+    def second() -> None:
+        try:
+            index(str(tmp_path / "two"), tmp_path / "home", lambda _: told.set(), others=others)
+        except SourceError as error:
+            refusals.append(error)
+
+    thread = Thread(target=second)
+
+    def first(line: str) -> None:
+        if not thread.ident:
+            thread.start()
+            assert told.wait(30)
+
+    index(str(tmp_path / "one"), tmp_path / "home", first)
+    thread.join()
+    return refusals
+
+
+def test_a_source_that_waited_for_another_one_is_refused_as_if_it_came_later(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (refusal,) = index_while_another(tmp_path, Others.REFUSE)
+    assert re.search(r"home holds .*/one: --add adds .*/two to it", str(refusal))
+    assert [source.name for source in Manifest.load(tmp_path / "home").sources] == ["one"]
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
