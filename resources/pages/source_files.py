@@ -196,12 +196,17 @@ def _beside_shards(
 
 def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
     """Yield the files that are missing although other files' names count them."""
-    found = {match.groups() for path in files if (match := _OF.fullmatch(path.name))}
-    parts = {(first, len(number), of, count, end) for first, number, of, count, end in found}
-    for first, width, of, count, end in sorted(parts):
+    numbers: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for match in filter(None, (_OF.fullmatch(path.name) for path in files)):
+        first, number, of, count, end = match.groups()
+        numbers[first, of, count, end].append(number)
+    for (first, of, count, end), found in sorted(numbers.items()):
+        there, width = set(map(int, found)), min(map(len, found))
+        # Files are numbered from 0, or from 1 up to their count.
+        start = int(int(count) in there)
         # A hostile name may claim billions of files.
-        for at in range(min(int(count), len(files) * 100)):
-            if (first, f"{at:0{width}d}", of, count, end) not in found:
+        for at in range(start, start + min(int(count), len(files) * 100)):
+            if at not in there:
                 name = f"{first}{at:0{width}d}{of}{count}{end}"
                 yield LeftOut(files[0].parent / name, name, "not there, although the names of the others count it")
 

@@ -621,6 +621,18 @@ def test_gaps_in_numbered_files_are_named(sources: Sources) -> None:
     assert missing == ["data-00001-of-00004.parquet", "data-00003-of-00004.parquet"]
 
 
+def test_files_that_are_numbered_from_1_or_without_zeros_have_no_gaps(sources: Sources) -> None:
+    for at in range(1, 11):
+        sources.shard(f"A/scan-{at}-of-10.parquet", f"a_{at}")
+    for at in range(11):
+        sources.shard(f"A/more-{at}-of-11.parquet", f"b_{at}")
+    sources.index("A")
+    assert sources.left_out == []
+    (sources.place / "A" / "scan-9-of-10.parquet").unlink()
+    sources.index("A")
+    assert [name for name, _, _ in sources.left_out] == ["scan-9-of-10.parquet"]
+
+
 def test_files_that_a_saved_dataset_does_not_list_are_named(sources: Sources) -> None:
     write_corpus(sources.place / "A", [pages("a_1"), pages("b_1")])
     folder = sources.place / "A" / "corpus"
