@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.errors import SourceError, counted, quoted
+from resources.errors import SourceError, counted, quoted, spelt
 from resources.files import is_url
 from resources.pages import manifest
 from resources.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
@@ -174,15 +174,16 @@ class IndexWriter:
         left_out: list[LeftOut] = []
         copies: set[str] = set()
         for at, path in enumerate(found.pages, start=1):
-            file = read_file(path, self._place, source.name)
+            file, name = read_file(path, self._place, source.name), spelt(path.name)
             if file is None:
-                left_out.append(LeftOut(path, path.name, "it has no rows"))
+                left_out.append(LeftOut(path, name, "it has no rows"))
             elif same := known.get(file.shard.sha256):
                 copies.add(same.source)
-                left_out.append(LeftOut(path, path.name, f"the same file as {Path(same.file).name} of {same.source}"))
+                reason = f"the same file as {spelt(Path(same.file).name)} of {same.source}"
+                left_out.append(LeftOut(path, name, reason))
             else:
                 files.append(file)
-                self._tell(f"{path.name} ({at} of {len(found.pages)}): {counted(file.shard.rows, 'page')}")
+                self._tell(f"{name} ({at} of {len(found.pages)}): {counted(file.shard.rows, 'page')}")
         return _Part(files, left_out, copies)
 
     def _publish(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, Field, ValidationError
 
-from resources.errors import SourceError, visible
+from resources.errors import SourceError, spelt, visible
 from resources.files import is_url
 from resources.pages import manifest
 from resources.pages.arrow import open_pages
@@ -41,6 +41,7 @@ _READ_FROM = {
     "annotations": "annotations are read from one table beside the pages, called …-annotations",
 }
 """The reason to leave out a table, by its role."""
+_MISSING = "not there, although the names of the others count it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
         for at in range(start, start + min(int(count), len(files) * 100)):
             if at not in there:
                 name = f"{first}{at:0{width}d}{of}{count}{end}"
-                yield LeftOut(files[0].parent / name, name, "not there, although the names of the others count it")
+                yield LeftOut(files[0].parent / name, spelt(name), _MISSING)
 
 
 def _with_shards_named(left_out: LeftOut) -> LeftOut:

@@ -633,6 +633,20 @@ def test_files_that_are_numbered_from_1_or_without_zeros_have_no_gaps(sources: S
     assert [name for name, _, _ in sources.left_out] == ["scan-9-of-10.parquet"]
 
 
+def test_a_file_whose_name_has_line_breaks_is_one_line_of_the_list(sources: Sources) -> None:
+    sources.shard("A/a-0-of-2\n.parquet", "a_1")
+    sources.shard("A/empty\t\n1.parquet")
+    sources.shard("B/copy\n.parquet", "a_1")
+    sources.shard("B/b.parquet", "b_1")
+    sources.index("A")
+    missing = "not there, although the names of the others count it"
+    found = [["a-1-of-2\\n.parquet", missing, "A"], ["empty\\t\\n1.parquet", "it has no rows", "A"]]
+    assert sources.left_out == found
+    assert not any("\n" in line for line in sources.lines)
+    sources.index("B")
+    assert sources.left_out == [*found, ["copy\\n.parquet", "the same file as a-0-of-2\\n.parquet of A", "B"]]
+
+
 def test_files_that_a_saved_dataset_does_not_list_are_named(sources: Sources) -> None:
     write_corpus(sources.place / "A", [pages("a_1"), pages("b_1")])
     folder = sources.place / "A" / "corpus"
