@@ -106,8 +106,8 @@ class FetchedFiles:
                 with made.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 if stamp.size == made.stat().st_size <= self._most:
-                    with self._room(stamp.size, url):
-                        self._forget(url)
+                    self._forget(url)
+                    with self._room(stamp.size):
                         os.replace(made, self._folder / _name(url, stamp, sha256))
                 return stamp
             except OSError as error:
@@ -167,11 +167,10 @@ class FetchedFiles:
         part = self._folder / f"{_prefix(url)}-{uuid.uuid4().hex[:8]}{_PART}"
         digest = hashlib.sha256()
         try:
-            with self._room(stamp.size, url):
-                if forget:
-                    self._forget(url)
-                with part.open("wb") as file:
-                    file.truncate(stamp.size)
+            if forget:
+                self._forget(url)
+            with self._room(stamp.size), part.open("wb") as file:
+                file.truncate(stamp.size)
             with part.open("r+b") as file:
                 for start in range(0, stamp.size, _AT_ONCE):
                     content = _read(objects, path, url, start, min(start + _AT_ONCE, stamp.size))
@@ -189,8 +188,8 @@ class FetchedFiles:
             part.unlink(missing_ok=True)
 
     @contextmanager
-    def _room(self, size: int, url: str) -> Iterator[None]:
-        """Make room for `size` bytes of a URL, locked against other processes."""
+    def _room(self, size: int) -> Iterator[None]:
+        """Make room for `size` bytes, locked against other processes."""
         with FileLock(self._folder / _ROOM):
             known = []
             for path in self._folder.iterdir():
@@ -198,11 +197,10 @@ class FetchedFiles:
                     if path.suffix != _LOCK and path.name != _ROOM:
                         known.append((path.stat().st_mtime_ns, path.stat().st_size, path))
             held = sum(each for _, each, _ in known)
-            own = _prefix(url)
             for _, each, path in sorted(known):
                 if held + size <= self._most:
                     break
-                if path.name.startswith(own) or self._remove(path):
+                if self._remove(path):
                     held -= each
             yield
 

@@ -212,6 +212,24 @@ def test_what_was_not_used_for_longest_makes_room_and_what_is_in_use_stays(url: 
         content("large")
 
 
+def test_a_version_in_use_is_not_counted_as_room_for_the_next_one(url: str, tmp_path: Path):
+    fs, path = fsspec.core.url_to_fs(url)
+    for name in "ab":
+        fs.pipe_file(f"{path}/{name}", name.encode() * 1000)
+    kept = FetchedFiles(tmp_path / "sources", 2500)
+    with kept.held(f"{url}/a") as used:
+        with kept.held(f"{url}/b"):
+            pass
+        fs.pipe_file(f"{path}/a", b"c" * 1000)
+        with kept.held(f"{url}/a") as changed:
+            assert (used.path.read_bytes(), changed.path.read_bytes()) == (b"a" * 1000, b"c" * 1000)
+            assert sum(each.stat().st_size for each in (tmp_path / "sources").iterdir()) <= 2500
+    fs.pipe_file(f"{path}/a", b"d" * 1000)
+    with kept.held(f"{url}/a"):
+        assert not used.path.exists()
+        assert not changed.path.exists()
+
+
 def _fetch(environment: dict[str, str], folder: str, url: str, together, found) -> None:
     os.environ.update(environment)
     together.wait(60)
