@@ -1,6 +1,7 @@
 """Skewed, turned and photographed sample pages are set upright; upright pages stay unchanged."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import cv2
@@ -152,6 +153,19 @@ def test_a_photo_of_a_slide_keeps_the_title_on_its_frame(patterned: bool):
     assert abs(last[1] - first[1]) < 0.02 * transform.height
     # The table around the slide is left out.
     assert transform.width * transform.height < 0.85 * photo.shape[0] * photo.shape[1]
+
+
+def test_a_page_on_a_dotted_cloth_takes_no_more_memory_than_a_few_photos():
+    photo = np.full((1600, 1240, 3), 60, np.uint8)
+    tops, lefts = (np.arange(8, extent - 8, 12) for extent in photo.shape[:2])
+    for row, column in np.ndindex(6, 6):
+        photo[np.ix_(tops + row, lefts + column)] = 185
+    cv2.fillConvexPoly(photo, np.array([(280, 330), (960, 290), (1000, 1250), (300, 1290)]), (245, 245, 245))
+    tracemalloc.start()
+    assert found(photo).paper
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * photo.nbytes, f"{peak:,} bytes for a photo of {photo.nbytes:,}"
 
 
 def test_pages_that_say_too_little_are_left_as_they_are():
