@@ -2,11 +2,13 @@
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,6 +96,18 @@ def test_what_a_document_does_not_print_is_not_missed(tmp_path: Path) -> None:
     assert [text for text in office.paragraphs(tmp_path / "a.docx") if text] == ["본문"]
     (tmp_path / "a.xlsx").write_bytes(xlsx([["보이는 칸"], ["숨은 칸"]], hidden=1))
     assert office.paragraphs(tmp_path / "a.xlsx") == ["보이는 칸"]
+
+
+def test_columns_that_a_sheet_does_not_print_are_not_missed(tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    shown, hidden = '<col min="1" max="1" hidden="0"/>', '<col min="2" max="27" hidden="1"/>'
+    path.write_bytes(xlsx([["\t".join(map(str, range(1, 30)))]], columns=f"<cols>{shown}{hidden}</cols>"))
+    assert office.paragraphs(path) == ["1", "28", "29"]
+    # A cell may leave out its place, and is then to the right of the one before.
+    with zipfile.ZipFile(path) as file:
+        parts = {name: re.sub(rb'<c r="[B-Z]1"', b"<c", file.read(name)) for name in file.namelist()}
+    path.write_bytes(archive({**parts}))
+    assert office.paragraphs(path) == ["1", "28", "29"]
 
 
 def test_sheets_and_slides_are_read_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:

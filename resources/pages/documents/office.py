@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -277,15 +277,39 @@ def _in_xlsx(archive: zipfile.ZipFile) -> Iterator[str]:
         if state != "visible":
             continue
         with archive.open(name) as xml:
-            for row in _elements(xml, "row"):
-                if row.get("hidden") in {"1", "true"}:
-                    continue
-                for cell in row.iterchildren("{*}c"):
-                    value = cell.find("{*}v")
-                    if cell.get("t") == "s" and value is not None:
-                        yield shared[int(value.text)]
-                    elif cell.get("t") == "inlineStr":
-                        yield "".join(_texts(cell))
+            yield from _in_sheet(xml, shared)
+
+
+def _in_sheet(xml: IO[bytes], shared: Sequence[str]) -> Iterator[str]:
+    """Yield the texts in a sheet's cells, without those in hidden rows and columns."""
+    hidden: list[range] = []
+    for event, element, name in xml_events(xml):
+        if event == "start" or name not in ("col", "row"):
+            continue
+        is_hidden = element.get("hidden") in {"1", "true"}
+        if name == "col":
+            if is_hidden:
+                hidden.append(range(int(element.get("min")), int(element.get("max")) + 1))
+            continue
+        column = 0
+        for cell in () if is_hidden else element.iterchildren("{*}c"):
+            column = _column(cell.get("r", "")) or column + 1
+            value = cell.find("{*}v")
+            if any(column in columns for columns in hidden):
+                continue
+            if cell.get("t") == "s" and value is not None:
+                yield shared[int(value.text)]
+            elif cell.get("t") == "inlineStr":
+                yield "".join(_texts(cell))
+        element.clear(keep_tail=True)
+
+
+def _column(place: str) -> int:
+    """Return the number of a column, from 1, or 0 without a place."""
+    number = 0
+    for letter in place.rstrip("0123456789"):
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return number
 
 
 def _texts(element: Any) -> Iterator[str]:

@@ -55,19 +55,27 @@ def docx(*texts: str, head: str = "", body: str = "") -> bytes:
     )
 
 
-def xlsx(sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequence[int] = ()) -> bytes:
-    """Return an Excel file whose sheets have one column of texts each.
+def xlsx(
+    sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequence[int] = (), columns: str = ""
+) -> bytes:
+    """Return an Excel file whose sheets have a row for each text.
 
-    The sheet with the index `hidden` is not shown. `order` has the sheets' numbers, from 1, as the workbook lists them.
+    A row has a cell for each part of its text between tabs. The sheet with the index `hidden` is not shown. `order` has
+    the sheets' numbers, from 1, as the workbook lists them. `columns` is XML about the columns of every sheet.
     """
     kind = f"{_FORMATS}.spreadsheetml"
     parts, names = {}, []
     for number, texts in enumerate(sheets, 1):
         rows = "".join(
-            f'<row r="{at}"><c r="A{at}" t="inlineStr"><is><t>{text}</t></is></c></row>'
+            f'<row r="{at}">'
+            + "".join(
+                f'<c r="{_letters(column)}{at}" t="inlineStr"><is><t>{cell}</t></is></c>'
+                for column, cell in enumerate(text.split("\t"))
+            )
+            + "</row>"
             for at, text in enumerate(texts, 1)
         )
-        xml = f'<worksheet xmlns="{_SHEETS}"><sheetData>{rows}</sheetData></worksheet>'
+        xml = f'<worksheet xmlns="{_SHEETS}">{columns}<sheetData>{rows}</sheetData></worksheet>'
         parts[f"xl/worksheets/sheet{number}.xml"] = (f"{kind}.worksheet+xml", xml)
         state = ' state="hidden"' if number - 1 == hidden else ""
         names.append(f'<sheet name="S{number}" sheetId="{number}"{state} r:id="r{number}"/>')
@@ -75,6 +83,10 @@ def xlsx(sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequ
     book = f'<workbook xmlns="{_SHEETS}" xmlns:r="{_LINKS}"><sheets>{listed}</sheets></workbook>'
     links = [("worksheet", f"worksheets/sheet{number}.xml") for number in range(1, len(sheets) + 1)]
     return _open_xml("xl/workbook.xml", {"xl/workbook.xml": (f"{kind}.sheet.main+xml", book), **parts}, links)
+
+
+def _letters(column: int) -> str:
+    return chr(65 + column) if column < 26 else f"{_letters(column // 26 - 1)}{chr(65 + column % 26)}"
 
 
 def pptx(*slides: str, order: Sequence[int] = ()) -> bytes:
