@@ -1,5 +1,6 @@
 """Office files converted by LibreOffice: their text, errors of hostile files, killed processes."""
 
+import io
 import os
 import random
 import re
@@ -108,6 +109,30 @@ def test_columns_that_a_sheet_does_not_print_are_not_missed(tmp_path: Path) -> N
         parts = {name: re.sub(rb'<c r="[B-Z]1"', b"<c", file.read(name)) for name in file.namelist()}
     path.write_bytes(archive({**parts}))
     assert office.paragraphs(path) == ["1", "28", "29"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<table:table-row>", '<table:table-row table:visibility="collapse">'),
+        ("<table:table-row>", '<table:table-row table:visibility="filter">'),
+        ("<table:table-row>", '<table:table-column table:visibility="collapse"/><table:table-row>'),
+        (
+            "<table:table-row>",
+            '<table:table-column table:number-columns-repeated="3"/><table:table-column table:visibility="collapse"/>'
+            '<table:table-row><table:table-cell table:number-columns-repeated="2"/><table:covered-table-cell/>',
+        ),
+        ('table:name="S"', 'table:name="S" table:style-name="t"'),
+    ],
+)
+def test_what_an_open_document_hides_is_not_missed(tmp_path: Path, before: str, after: str) -> None:
+    style = '<style:style style:name="t"><style:table-properties table:display="false"/></style:style>'
+    with zipfile.ZipFile(io.BytesIO(open_document("spreadsheet", "칸", scripts=style))) as file:
+        content = file.read("content.xml").decode()
+    sheet = content[content.index("<table:table ") : content.index("</office:spreadsheet>")]
+    hidden = content.replace(sheet, f"{sheet.replace(before, after).replace('칸', '숨은 칸')}{sheet}")
+    (tmp_path / "a.ods").write_bytes(archive({"content.xml": hidden}))
+    assert office.paragraphs(tmp_path / "a.ods") == ["칸"]
 
 
 def test_sheets_and_slides_are_read_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from resources.pages.documents import hwp, office
 from resources.pages.documents.text_layer import Failure
 from resources.processes import how_it_ended, start_child
 
-CODE = CodeVersion("pages.conversion", {1: "the first release", 2: "text in hidden columns of a sheet is not missed"})
+CODE = CodeVersion("pages.conversion", {1: "the first release", 2: "text that a sheet hides is not missed"})
 """A new version converts every document again."""
 
 SECONDS = 180.0

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -322,16 +323,69 @@ def _texts(element: Any) -> Iterator[str]:
 def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
     """Yield an OpenDocument's paragraphs and headings, without comments and deletions."""
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
-    skipped = 0
+    tables, not_printed = _HiddenCells(), list[Any]()
     with archive.open("content.xml") as xml:
         for event, element, name in xml_events(xml):
-            if name in unprinted:
-                skipped += 1 if event == "start" else -1
-            if event == "end" and (name in unprinted or name in {"p", "h"}):
-                if not skipped and name in {"p", "h"}:
-                    yield "".join(element.itertext())
+            if event == "start":
+                if tables.hide(element, name) or name in unprinted:
+                    not_printed.append(element)
+                continue
+            if name in {"p", "h"} and not not_printed:
+                yield "".join(element.itertext())
+            if name in {"p", "h"} or name in unprinted:
                 # Its text has been read, and must not be read again as part of the enclosing element.
                 element.clear(keep_tail=True)
+            if not_printed and not_printed[-1] is element:
+                not_printed.pop()
+            if name == "table":
+                tables.leave()
+
+
+@dataclass
+class _OpenTable:
+    """The hidden columns of an open table, and counts of columns and cells so far."""
+
+    hidden: list[range] = field(default_factory=list)
+    columns: int = 0
+    cells: int = 0
+
+
+class _HiddenCells:
+    """The sheets, rows and columns of an OpenDocument that are hidden."""
+
+    def __init__(self) -> None:
+        self._styles: set[str] = set()
+        self._open: list[_OpenTable] = []
+
+    def hide(self, element: Any, name: str) -> bool:
+        """Return whether an element that begins is hidden."""
+        if name not in {"table-properties", "table", "table-column", "table-row", "table-cell", "covered-table-cell"}:
+            return False
+        said = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
+        if name == "table-properties" and said.get("display") == "false":
+            self._styles.update(value for key, value in element.getparent().attrib.items() if key.endswith("}name"))
+        if name == "table":
+            self._open.append(_OpenTable())
+            return said.get("style-name") in self._styles
+        if not self._open:
+            return False
+        table, is_hidden = self._open[-1], said.get("visibility") in {"collapse", "filter"}
+        repeated = int(said.get("number-columns-repeated", 1))
+        if name == "table-row":
+            table.cells = 0
+            return is_hidden
+        if name == "table-column":
+            if is_hidden:
+                table.hidden.append(range(table.columns, table.columns + repeated))
+            table.columns += repeated
+            return False
+        column = table.cells
+        table.cells += repeated
+        return any(column in columns for columns in table.hidden)
+
+    def leave(self) -> None:
+        """End the innermost table."""
+        self._open.pop()
 
 
 def _elements(xml: IO[bytes], wanted: str) -> Iterator[Any]:

@@ -124,6 +124,7 @@ def open_document(kind: str, *texts: str, manifest: str = "", scripts: str = "")
             ("draw", "drawing"),
             ("svg", "svg-compatible"),
             ("script", "script"),
+            ("style", "style"),
         )
     )
     lines = [f"<text:p>{text}</text:p>" for text in texts]
