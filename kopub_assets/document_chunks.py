@@ -47,8 +47,8 @@ class DocumentChunks(RowTable):
             2: "a page that lost all that it shows is lost to its document, not blank",
             3: "a document without chunks that lost a page is partial, not blank; "
             "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens; "
-            "a chunk has the place of a heading that stands alone on its page",
-            4: "a table of headings alone is cut, and a first row is a heading with the rows that it spans",
+            "a chunk has the place of a heading that stands alone on its page; "
+            "a table of headings alone is cut, and a first row is a heading with the rows that it spans",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)
