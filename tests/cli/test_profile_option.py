@@ -84,7 +84,7 @@ def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pyte
     found = {each["profile"]: each for each in json.loads(kopub("profiles", "--json").output)["profiles"]}
     assert set(found) == {path.stem for path in PROFILES.glob("*.yaml")} - {"models"}
     assert found["cpu"]["card"] is None
-    assert {name for name, each in found.items() if each["measured"]} == {"cpu", "h200", "h200_korean"}
+    assert {name for name, each in found.items() if each["measured"]} == {"cpu", "h100", "h200", "h200_korean"}
     assert (found["h200_korean"]["card"], found["h200_korean"]["reader"]) == ("H200", "paddleocr_vl")
     lines = kopub("profiles").output.splitlines()
     assert max(map(len, lines)) <= 80
