@@ -165,7 +165,8 @@ class PairHandler:
     def _beginning(self, text: str, most: int) -> str:
         """Return the first characters of a text within `most` tokens, less room for its seam."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        return text if len(encoded.ids) <= most - 2 else text[: encoded.offsets[max(0, most - 2)][0]]
+        left = max(0, most - 2)
+        return text if len(encoded.ids) <= left else text[: encoded.offsets[left][0]]
 
 
 def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:

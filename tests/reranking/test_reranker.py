@@ -107,6 +107,15 @@ def test_a_long_text_is_cut_to_what_the_model_takes(tokenizer: Path):
     assert 400 < tokens_of(double.bodies[0]) <= 512
 
 
+def test_a_question_without_room_for_its_page_is_left_to_the_server(tokenizer: Path):
+    async def refuse(body: dict[str, Any]) -> web.Response:
+        return error(400, "maximum context length is 512 tokens")
+
+    with ScoreDouble(scores=refuse) as double:
+        (made,) = reranker(double, tokenizer, max_tokens=512).score([Pair("p", "합계 " * 600)])
+    assert (made.score, made.reason) == (None, "the server refused it: HTTP 400: maximum context length is 512 tokens")
+
+
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
