@@ -184,7 +184,7 @@ def _pictures(folder: Path) -> dict[tuple[str, int | None], SamplePicture]:
 
 
 def _name(pdf: str) -> str:
-    """Return a PDF's path in NFC as part of an id, which must not contain a slash."""
+    """Return a PDF's path in NFC as part of an id, without slashes."""
     return composed(pdf).removesuffix(".pdf").replace("/", "__")
 
 

@@ -235,7 +235,10 @@ def page_rows(folder: Path, columns: Sequence[str] = ()) -> Iterator[PageRow]:
 
 
 def _texts(path: Path, format: str, columns: Sequence[str]) -> pa.Table | None:
-    """Return the columns other than the image, texts as strings; None for a file without pages."""
+    """Return the columns other than the image, or None for a file without pages.
+
+    All except the page number are strings.
+    """
     wanted = (ID, FILE_NAME, PAGE_NUMBER, LICENSE, *columns)
     require_utf8(path)
     try:
