@@ -191,8 +191,7 @@ class Corpus:
         if limit < 1:
             raise KopubError(f"limit is {limit}, and must be at least 1")
         searcher, notes = self._searcher
-        named = frozenset(map(str.upper, _names(scripts)))
-        where = Where(_names(documents), _names(shards), has_table, has_figure, named)
+        where = Where(_names(documents), _names(shards), has_table, has_figure, _names(scripts))
         return answer_of(searcher.search(query, limit, _mode(mode), where), self._page_now, notes)
 
     def embed(self, texts: Sequence[str], *, queries: bool = False) -> np.ndarray:

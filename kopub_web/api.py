@@ -15,12 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import kopub
 from kopub.search import answer_of
+from kopub_web.elements import origin_of
 from kopub_web.gate import PREFIX, PROBLEM, ApiProblem, ProblemDetails, problem_response
 from kopub_web.pictures import NoPicture, picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
 from kopub_web.room import Room
 from resources.errors import KopubError, counted, did_you_mean
-from resources.search.answer import CannotSearch
+from resources.search.answer import CannotSearch, NotInCorpus
 from resources.search.options import MOST, Mode, Where
 from resources.states import State
 
@@ -323,10 +324,7 @@ class ApiAnswers:
     def page(self, id: Id) -> ApiPage:
         """Return a page with its text and where it comes from."""
         page = self._corpus.page(id)
-        try:
-            origin, problem = page.origin, None
-        except KopubError as error:
-            origin, problem = None, str(error)
+        origin, problem = origin_of(page)
         given = {
             **dict(_line(page)),
             "previous": page.previous and page.previous.id,
@@ -381,14 +379,12 @@ class ApiAnswers:
         if waits := self._room.words.waits(mode):
             raise ApiProblem(503, f"splitting the pages into words: {waits[0]} of {waits[1]} shards so far; ask again")
         documents, shards = (frozenset(() if name is None else (name,)) for name in (document, shard))
-        names = frozenset(filter(None, (name.strip().upper() for name in scripts.split(","))))
+        names = frozenset(filter(None, (name.strip() for name in scripts.split(","))))
         where = Where(documents, shards, has_table, has_figure, names)
         try:
             found = self._room.searcher.search(q, limit, mode, where)
         except CannotSearch as error:
-            corpus = self._corpus
-            is_there = documents.issubset(corpus.documents.ids) and shards.issubset(corpus.shards)
-            raise ApiProblem(400 if is_there else 404, str(error)) from None
+            raise ApiProblem(404 if isinstance(error, NotInCorpus) else 400, str(error)) from None
         answer = answer_of(found, self._room.page_found)
         hits = [
             ApiHit(

@@ -11,6 +11,7 @@ from markupsafe import Markup
 import kopub
 from kopub_web.requests import ViewRequest
 from kopub_web.room import Now
+from resources.errors import KopubError
 from resources.layout.regions import Task
 from resources.recognition.regions import TextOrigin
 from resources.search.answer import QueryWords
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
     from resources.documents.searchable_pdf import PlacedLine
+    from resources.pages.page_reader import Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,14 @@ def page_card(page: kopub.Page, request: ViewRequest, name: str = "", why: str =
         why,
         request.sources.get(page.shard, ""),
     )
+
+
+def origin_of(page: kopub.Page) -> "tuple[Origin | None, str | None]":
+    """Return the origin of a page, or None and why it is not available."""
+    try:
+        return page.origin, None
+    except KopubError as error:
+        return None, str(error)
 
 
 def documents_named(documents: Sequence[str], name: str) -> list[str]:

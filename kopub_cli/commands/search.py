@@ -58,8 +58,7 @@ def search(
     settings = open_settings()
     manifest = settings.corpus.manifest
     shards = manifest.shards_to_search(shard or (), source or ())
-    scripts = frozenset(name.upper() for name in script or ())
-    where = Where(frozenset(document or ()), shards, has_table, has_figure, scripts)
+    where = Where(frozenset(document or ()), shards, has_table, has_figure, frozenset(script or ()))
     answer = searcher_of(settings).search(" ".join(query or ()), top, mode, where)
     pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
     sources = {page.shard: manifest.shard(page.shard).source for page in pages}

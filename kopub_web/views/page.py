@@ -201,10 +201,7 @@ def _markdown(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, A
 
 
 def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
-    try:
-        origin, problem = page.origin, None
-    except KopubError as error:
-        origin, problem = None, str(error)
+    origin, problem = elements.origin_of(page)
     several = len(room.settings.corpus.manifest.sources) > 1
     steps = [_step(step, room.settings.reading_room) for step in page.lineage]
     return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}

@@ -18,7 +18,7 @@ Progress = Callable[[str], None]
 
 
 class Others(StrEnum):
-    """What happens to the existing sources of a corpus when another one is indexed."""
+    """Says what becomes of the sources of a corpus when another one is indexed."""
 
     REFUSE = "refuse"
     ADD = "add"

@@ -15,6 +15,10 @@ class CannotSearch(KopubError):
     """The error that a question cannot be answered, or cannot be compared with the tables."""
 
 
+class NotInCorpus(CannotSearch):
+    """The error that a search is limited to an unknown document or shard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The pages found, best first, and how they were ranked.

@@ -30,8 +30,8 @@ class Mode(StrEnum):
 class Where:
     """The filter of pages by documents, shards and scripts.
 
-    A page must belong to any of the `documents`, be in any of the `shards`, and be mainly in any of the `scripts`. An
-    empty set means no restriction.
+    A page must belong to any of the `documents`, be in any of the `shards`, and be mainly in any of the `scripts`,
+    whose names may be in any case. An empty set means no restriction.
     """
 
     documents: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from resources.embedding.base import Embedder
 from resources.errors import KopubError, did_you_mean, first_line
-from resources.search.answer import Answer, CannotSearch, Hit, QueryWords, best_passage
+from resources.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage
 from resources.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
 from resources.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables
 from resources.search.ranking import DEPTH, reciprocal_ranks
@@ -292,18 +292,18 @@ class Searcher:
     def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
         """Return the filter of searched page ids by shard, or None if all are searched."""
         if unknown := sorted(where.shards - set(self._shards)):
-            raise CannotSearch(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
+            raise NotInCorpus(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
         documents = _values(views, self._shards, "doc_id") if where.documents else []
         scripts = _values(views, self._shards, "script") if where.scripts else []
-        # As in a query, Hangul may be entered as single letters.
+        # As in a query, Hangul may be entered as single letters; the names of scripts are stored in capitals.
         named = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
-        where = replace(where, documents=frozenset(named))
-        for asked, known, what in (
-            (where.documents, documents, "document"),
-            (where.scripts, scripts, "page whose main script is"),
+        where = replace(where, documents=frozenset(named), scripts=frozenset(map(str.upper, where.scripts)))
+        for asked, known, what, error in (
+            (where.documents, documents, "document", NotInCorpus),
+            (where.scripts, scripts, "page whose main script is", CannotSearch),
         ):
             if unknown := sorted(asked - set(known)):
-                raise CannotSearch(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+                raise error(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
         if not where.shards and not where.looks_at_pages:
             return None
         none = pa.array([], pa.string())
