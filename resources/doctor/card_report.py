@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -407,13 +406,15 @@ def anonymous(said: str) -> str:
     Secrets are the values of environment variables with names such as TOKEN or KEY.
     """
     secret = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) > 5]
-    for known in (*secret, str(Path.home()), os.getcwd()):
+    # A container's user may have neither a home, which then stays "~", nor a name.
+    home = os.path.expanduser("~")
+    for known in (*secret, home, os.getcwd()):
         said = said.replace(known, ELLIPSIS if known in secret else "~") if len(known) > 1 else said
     said = _KEY.sub(ELLIPSIS, _URL.sub(ELLIPSIS, without_paths(said)))
     host = socket.gethostname()
-    names = {Path.home().name, host, host.partition(".")[0]}
-    with suppress(KeyError, OSError):  # a container's user may have no name
+    names = {os.path.basename(home), host, host.partition(".")[0]}
+    with suppress(KeyError, OSError):
         names.add(getpass.getuser())
-    for name in sorted(names - {"", "localhost"}, key=len, reverse=True):
+    for name in sorted(names - {"", "~", "localhost"}, key=len, reverse=True):
         said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", ELLIPSIS, said)
     return said

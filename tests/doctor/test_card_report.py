@@ -283,3 +283,15 @@ def test_a_report_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         assert trace not in shown, shown
     assert "CUDA out of memory" in shown
     assert "12.5 pages/s" in shown
+
+
+def test_a_user_without_a_name_and_a_home_gets_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs with any user's number."""
+
+    def nobody(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert anonymous("12.5 pages/s of ~5,000, in /opt/models/x.py") == "12.5 pages/s of ~5,000, in x.py"
