@@ -16,6 +16,7 @@ from rich.text import Text
 from kopub_cli.console import print_json, say, table_console
 from kopub_cli.options import corpus_check, local_path
 from resources.errors import ConfigError, visible
+from resources.files import replace_bytes
 
 if TYPE_CHECKING:
     from resources.config.settings import Settings
@@ -71,13 +72,14 @@ def doctor(
     else:
         say(console, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
     if measurement and measurement.stages:
-        if out:
-            out.write_text(json.dumps(measurement.report(), ensure_ascii=False, indent=1), "utf-8")
         if not as_json:
             from resources.doctor.card_report import as_text
 
             say(console, "The lines below are a report of this card: please paste them into an issue of KoPub.")
             typer.echo(f"\n{as_text(measurement.report())}")
+        # The report is printed first, because measuring takes minutes and this may fail.
+        if out:
+            replace_bytes(out, json.dumps(measurement.report(), ensure_ascii=False, indent=1).encode())
     if problems:
         raise typer.Exit(1)
 

@@ -19,6 +19,7 @@ from resources.doctor import card_report
 from resources.doctor.card_report import CardMeasurement, anonymous, as_text
 from resources.doctor.self_test import Samples, Step
 from resources.embedding.hashed import HashedEmbedder
+from resources.errors import StoreError
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages.page import Page
 from resources.recognition.tesseract.recognizer import TesseractRecognizer
@@ -231,6 +232,17 @@ def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch
     assert re.search(r"cache [\d,]+ tokens", ocr["chosen"])
     assert "its start: importing vLLM" in ocr["chosen"]
     assert str(tmp_path) not in json.dumps(report)
+
+
+def test_a_report_that_cannot_be_written_is_printed_all_the_same(
+    doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("resources.doctor.self_test.read_samples", drawn)
+    assert doctor("--out", str(tmp_path / "reports" / "card.json")).exit_code == 1  # the double reads rubbish
+    assert json.loads((tmp_path / "reports" / "card.json").read_text("utf-8"))["profile"] == "cpu"
+    done = doctor("--out", str(tmp_path))
+    assert isinstance(done.exception, StoreError)
+    assert "### no GPU" in done.output
 
 
 # --- what cannot be measured ------------------------------------------------------------------------------------------
