@@ -197,8 +197,9 @@ class _Bars(Watcher):
 @contextmanager
 def reading(settings: Settings, out: Console) -> Iterator[None]:
     """Show the table in the making and its finished rows, until done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out, transient=True) as bars, watched_by(_Bars(bars, settings.profile_name)):
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
+    with shown as bars, watched_by(_Bars(bars, settings.profile_name)):
         yield
 
 

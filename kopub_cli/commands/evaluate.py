@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from kopub_cli.console import print_json, say, table_console
 from kopub_cli.options import local_path
@@ -134,8 +135,9 @@ def _evaluate(
     from kopub_assets.evaluations import prepare_answers, settings_in
     from kopub_cli.evaluation_display import reading
 
-    with out.status(f"{asked.benchmark} of {asked.folder}") as status:
-        known = prepare_answers(asked, chosen[0].home, status.update)
+    # In a plain string, rich would read parts of a name in brackets as markup.
+    with out.status(Text(f"{asked.benchmark} of {asked.folder}")) as status:
+        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(line)))
     evaluated = []
     for settings in chosen:
         moved = settings_in(settings, asked)

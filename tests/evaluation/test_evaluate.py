@@ -357,3 +357,12 @@ def test_what_cannot_be_evaluated_is_one_line(command: Any, arguments: tuple[str
     assert isinstance(done.exception, KopubError)
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_a_folder_that_looks_like_markup_is_evaluated(command: Any, answers: Path, tmp_path: Path):
+    folder = tmp_path / "[" / "b] 문서"
+    folder.parent.mkdir()
+    answers.rename(folder)
+    done = command("texts", folder)
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.startswith("texts, version 1: 3 samples")
