@@ -216,18 +216,26 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     for index in regions if region is None else [region]:
         x1, y1, x2, y2 = pixel_box(tuple(regions[index]["bbox"]), width, height)
         path = target if one else target / f"{name}_{index}.png"
-        written.append(_write(path, _encode(Image.fromarray(pixels[y1:y2, x1:x2]), path.suffix)))
+        written.append(_write(path, _encode(Image.fromarray(pixels[y1:y2, x1:x2]), path)))
     return written
 
 
-def _encode(image: "Image.Image", suffix: str) -> bytes:
-    """Return a picture in the format of a file suffix, else as PNG."""
+def _encode(image: "Image.Image", path: Path) -> bytes:
+    """Return a picture in the format of a file's suffix, else as PNG.
+
+    Raises `KopubError` for a format that is only read, or holds no picture of this size.
+    """
     import io
 
     from PIL import Image
 
     file = io.BytesIO()
-    image.save(file, Image.registered_extensions().get(suffix.lower(), "PNG"))
+    try:
+        image.save(file, Image.registered_extensions().get(path.suffix.lower(), "PNG"))
+    except (KeyError, ValueError, OSError):
+        raise KopubError(
+            f"{path} cannot be written: no {path.suffix} picture can be made of it; name a .png file"
+        ) from None
     return file.getvalue()
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.config.settings import load_settings
+from resources.errors import KopubError
 from resources.pages.indexing import index
 from resources.store import ledger
 from resources.store.rows import LINEAGE, lineage_rows
@@ -181,6 +182,15 @@ def test_pictures_of_the_page_and_its_regions(kopub: Kopub, tmp_path: Path):
         kopub("lineage", "a_2", "--crop", str(one), "--region", "7").exception
     )
     assert "it is a query" in str(kopub("lineage", "q1", "--crop", str(one)).exception)
+
+
+@pytest.mark.parametrize("suffix", [".psd", ".h5"])
+def test_a_picture_of_a_kind_that_nothing_writes_is_refused(kopub: Kopub, tmp_path: Path, suffix: str):
+    one = tmp_path / f"one{suffix}"
+    refused = kopub("lineage", "a_2", "--crop", str(one), "--region", "0").exception
+    assert isinstance(refused, KopubError)
+    assert str(refused) == f"{one} cannot be written: no {suffix} picture can be made of it; name a .png file"
+    assert not one.exists()
 
 
 def test_a_vector_is_traced_to_the_tables_it_was_made_from(kopub: Kopub, platform: Platform):
