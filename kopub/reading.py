@@ -192,7 +192,7 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
     for file in files:
         if is_url(os.fspath(file)):
             raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name an image or a PDF of this machine")
-        source = Path(file).expanduser().absolute()
+        source = Path(os.path.expanduser(file)).absolute()
         if not source.is_file():
             raise SourceError(f"{quoted(str(source), 200)} is no file: name an image or a PDF")
         listed = find_documents(source)

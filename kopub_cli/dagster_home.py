@@ -24,7 +24,7 @@ def instance_at(home: Path) -> "dg.DagsterInstance":
     import dagster as dg
 
     named = os.environ.get("DAGSTER_HOME")
-    folder = Path(named).expanduser() if named else home.resolve() / ".dagster"
+    folder = Path(os.path.expanduser(named)) if named else home.resolve() / ".dagster"
     if not named and not folder.exists():
         tell(f"runs are recorded in {folder}, since DAGSTER_HOME is not set")
     os.environ["DAGSTER_HOME"] = str(prepare_home(folder))

@@ -63,7 +63,9 @@ def index(
 def use_home(home: Path | None) -> None:
     """Make the rest of the command work in the given home, if any."""
     if home is not None:
-        os.environ["KOPUB_HOME"] = str(home.expanduser().absolute())
+        named = os.path.expanduser(home)
+        # The ~ of an unknown user stays, so that the settings refuse it as they do in KOPUB_HOME.
+        os.environ["KOPUB_HOME"] = named if named.startswith("~") else str(Path(named).absolute())
 
 
 def _described(manifest: "Manifest") -> dict[str, Any]:

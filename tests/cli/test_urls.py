@@ -89,6 +89,28 @@ def test_an_option_that_takes_a_path_and_gets_none(command: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
+        (["index", ".", "--home", "~nobody/x"], "KOPUB_HOME: '~nobody/x' is no folder"),
+        (["read", "~nobody/x.png"], "~nobody/x.png' is no file"),
+        (["run"], "DAGSTER_HOME is '~nobody/x': Dagster needs an absolute path"),
+    ],
+)
+def test_the_home_of_an_unknown_user(
+    command: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr("pwd.getpwnam", unknown)
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_HOME", "~nobody/x")
+    done = CliRunner().invoke(app, command)
+    assert isinstance(done.exception, KopubError), done.exception
+    assert says in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
         (["lineage", "a_1", "--region", "3"], "--region needs --crop: add it"),
         (["corrections", "--reason", "a typo"], "--reason needs --undo: add it"),
         (["publish", "--json"], "--json needs --dry-run: add it"),
