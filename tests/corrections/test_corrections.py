@@ -269,6 +269,21 @@ def test_a_user_without_a_name_undoes_a_correction(platform: Platform, monkeypat
     assert CorrectionLog(platform.store).page("a_1").every[-1].author == f"user {os.getuid()}"
 
 
+def test_what_is_undone_cannot_be_undone_twice(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    made = corrected(platform, "a_1", 0, "무른 글")
+    monkeypatch.setenv("KOPUB_HOME", str(platform.home))
+
+    def undo(wanted: str) -> Exception | None:
+        done = CliRunner().invoke(app, ["corrections", "--undo", wanted])
+        return None if done.exit_code == 0 else done.exception
+
+    assert undo(made.id) is None
+    assert "is undone already" in str(undo(made.id))
+    # A second undo would keep this from restoring it.
+    assert undo(CorrectionLog(platform.store).page("a_1").every[-1].id) is None
+    assert CorrectionLog(platform.store).page("a_1").lasting == (made,)
+
+
 def test_after_another_reader_a_correction_stands(platform: Platform):
     corrected(platform, "a_1", 1, "고친 글")
     platform.engines["recognition"] = SlowReader(diary=str(platform.home / "other.diary"), prompt="look")
