@@ -30,11 +30,12 @@ def profiles(
     from resources.config.profile_files import find_profile, known_profiles, known_readers, published_reader
     from resources.gpu import largest_card
 
+    environment = read_environment(os.environ)
     known = list(map(find_profile, known_profiles()))
     found = [_values(profile) for profile in known]
     readers = {name: published_reader(name) for name in known_readers()}
     combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
-    own = list(_own_scores(read_environment(os.environ).home))
+    own = list(_own_scores(environment.home))
     if as_json:
         published = {name: reader.model_dump() for name, reader in readers.items()}
         print_json({
@@ -45,7 +46,7 @@ def profiles(
     out = table_console()
     columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
     print_table(out, columns, map(_cells, found))
-    say(out, f"in use here: {os.environ.get('KOPUB_PROFILE') or 'cpu'}\n")
+    say(out, f"in use here: {environment.profile}\n")
     say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
     print_table(out, [Column(name) for name in ("card", *readers)], _rows(combinations, len(readers)))
     of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]

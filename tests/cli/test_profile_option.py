@@ -79,6 +79,12 @@ def test_the_profiles_say_which_one_is_in_use(kopub):
     assert "in use here: rtx4090+paddleocr_vl" in kopub("profiles", "--profile", "rtx4090+paddleocr_vl").output
 
 
+def test_the_profile_in_use_is_that_of_a_variable_in_small_letters_too(kopub, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("KOPUB_PROFILE", raising=False)
+    monkeypatch.setenv("kopub_profile", "rtx4090")
+    assert "in use here: rtx4090" in kopub("profiles").output
+
+
 def test_the_profiles_are_listed_with_what_was_measured(kopub, monkeypatch: pytest.MonkeyPatch):
     NvmlDouble(driver=False).install(monkeypatch)
     found = {each["profile"]: each for each in json.loads(kopub("profiles", "--json").output)["profiles"]}
