@@ -29,16 +29,33 @@ def profile(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:
     """Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it."""
+    from filelock import FileLock, Timeout
+
+    from resources.weights.fetch import require_ready
+
+    settings = open_settings()
+    require_ready(settings.engines, settings.profile_name)
+    folder = settings.home / "profile"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            _measure(settings, folder / "home", pages, (out or folder / "profile.html").absolute(), keep)
+    except Timeout:
+        raise KopubError(f"another `kopub profile` is running in {folder}: wait until it ends") from None
+
+
+def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bool) -> None:
+    """Run some pages in a home at `folder`, print the figures and write `out`.
+
+    Raises `KopubError`.
+    """
     import shutil
 
     from kopub_cli.profile_display import page_of, profile_run, tables
     from resources.profiling.observer import make_sample_home, own_environment
-    from resources.weights.fetch import require_ready
 
-    settings, console = open_settings(), table_console()
-    require_ready(settings.engines, settings.profile_name)
-    folder = settings.home / "profile"
-    home = make_sample_home(folder / "home", settings, pages, own_environment())
+    console = table_console()
+    home = make_sample_home(folder, settings, pages, own_environment())
     what = f"{counted(home.pages, 'page')} of {settings.corpus.manifest.location}"
     say(console, f"{what}, with profile {settings.profile_name}")
     steps = home.folder / "steps"
@@ -48,12 +65,11 @@ def profile(
         print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
     for line in found.lines:
         say(console, line)
-    path = (out or folder / "profile.html").absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page_of(found), "utf-8")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page_of(found), "utf-8")
     if not keep:
         shutil.rmtree(home.folder)
-    say(console, f"timeline  {path}")
+    say(console, f"timeline  {out}")
 
 
 def _run(settings: "Settings", home: "SampleHome", steps: Path):

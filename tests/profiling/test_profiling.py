@@ -9,13 +9,17 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from filelock import FileLock
+from typer.testing import CliRunner
 
 from benchmarks.whole_graph.cases import case_of
 from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
 from benchmarks.whole_graph.setup import changed, write_plugin
+from kopub_cli.main import app
 from kopub_cli.profile_display import RunProfile, tables
 from resources.config.profile_files import find_profile
 from resources.config.settings import Settings, load_settings
+from resources.errors import KopubError
 from resources.gpu import GIB, GpuCard, GpuReading, Readings
 from resources.profiling.observer import Cores, Observations, ServerHistory
 from resources.profiling.report import ReportTable, RunStage, render, report, section
@@ -324,3 +328,14 @@ def test_the_engines_for_random_weights_are_those_of_a_package(tmp_path: Path):
 def test_a_made_up_text_is_the_same_for_the_same_region():
     assert made_up_text("p 1", 290) == made_up_text("p 1", 290) != made_up_text("p 2", 290)
     assert 280 <= len(made_up_text("p 1", 290)) <= 330
+
+
+def test_two_profiles_of_one_home_do_not_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
+    (tmp_path / "profile" / "home").mkdir(parents=True)
+    (tmp_path / "profile" / "home" / "run.log").touch()
+    with FileLock(tmp_path / "profile" / ".lock"):
+        refused = CliRunner().invoke(app, ["profile", "--pages", "1"]).exception
+    assert isinstance(refused, KopubError)
+    assert "another `kopub profile` is running" in str(refused)
+    assert (tmp_path / "profile" / "home" / "run.log").exists()
