@@ -14,7 +14,7 @@ from kopub_assets.running.progress import Watcher, watched_by
 from kopub_cli.console import count, print_table, right, say
 from resources.config.settings import Settings
 from resources.diff.html import EmbeddedPicture
-from resources.errors import SourceError, UndecodableImage, visible
+from resources.errors import SourceError, UndecodableImage, counted, visible
 from resources.evaluation.benchmark import OWN_PAGES
 from resources.evaluation.metrics import ALL
 from resources.pages.corpus import Corpus
@@ -108,7 +108,7 @@ def _change_values(change: "PairedChange") -> dict[str, Any]:
 def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
     """Return the metrics that could not be computed of some samples, with the commonest reason."""
     return [
-        f"{each.profile}: {row['metric']} was skipped for {row['skipped']} samples: "
+        f"{each.profile}: {row['metric']} was skipped for {counted(row['skipped'], 'sample')}: "
         f"{visible(row['skipped_reason'] or '', _REASON)}"
         for each in evaluated
         for row in each.scores.to_pylist()
@@ -143,8 +143,9 @@ def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: 
             counts = [f"{row['samples']:,}"] if has_counts else []
             change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
             cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
-    some = f"the first {len(benchmark.samples):,} of {known.of:,}" if len(benchmark.samples) < known.of else known.of
-    print_table(out, columns, cells, f"{benchmark.name}, version {visible(benchmark.version, _NAME)}: {some} samples")
+    first = f"the first {len(benchmark.samples):,} of " if len(benchmark.samples) < known.of else ""
+    some = f"{first}{counted(known.of, 'sample')}"
+    print_table(out, columns, cells, f"{benchmark.name}, version {visible(benchmark.version, _NAME)}: {some}")
     if several:
         say(out, Text(f"change: against {visible(evaluated[0].profile, _NAME)}, paired by sample", "dim"))
     for metric in dict.fromkeys(metric for metric, _ in shown):

@@ -11,7 +11,7 @@ import dagster as dg
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
 from resources.engine import Engine
-from resources.errors import visible
+from resources.errors import counted, visible
 from resources.profiling.observer import Observations, SampleHome
 from resources.profiling.report import (
     ReportTable,
@@ -52,7 +52,7 @@ class RunProfile:
         """Return the most important facts in sentences."""
         run = self.run
         lines = [
-            f"{self.pages} pages in {run.span.seconds:.1f} s, {self.pages / run.span.seconds:.2f} pages/s; "
+            f"{counted(self.pages, 'page')} in {run.span.seconds:.1f} s, {self.pages / run.span.seconds:.2f} pages/s; "
             f"{run.loading:.1f} s before the first stage, {run.between + run.ending:.1f} s between and after them; "
             f"{run.device} busy {run.busy:.0%}"
         ]
@@ -122,7 +122,7 @@ def tables(found: RunProfile) -> list[ReportTable]:
 
 def page_of(found: RunProfile) -> str:
     """Return the HTML page."""
-    title = f"{found.pages} pages with profile {found.profile}"
+    title = f"{counted(found.pages, 'page')} with profile {found.profile}"
     shown: RunSection = section("Timeline", found.run, found.observed, tables(found), found.lines)
     return render(title, [shown])
 

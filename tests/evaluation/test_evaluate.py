@@ -365,4 +365,8 @@ def test_a_folder_that_looks_like_markup_is_evaluated(command: Any, answers: Pat
     answers.rename(folder)
     done = command("texts", folder)
     assert done.exit_code == 0, done.exception
-    assert done.stdout.startswith("texts, version 1: 3 samples")
+    assert done.stdout.startswith("texts, version 1: 3 samples\n")
+
+
+def test_one_sample_is_counted_as_one(command: Any, tmp_path: Path):
+    assert command("texts", write_pages(tmp_path / "one", 1)).stdout.startswith("texts, version 1: 1 sample\n")

@@ -16,7 +16,7 @@ from benchmarks.whole_graph.cases import case_of
 from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
 from benchmarks.whole_graph.setup import changed, write_plugin
 from kopub_cli.main import app
-from kopub_cli.profile_display import RunProfile, tables
+from kopub_cli.profile_display import RunProfile, page_of, tables
 from resources.config.profile_files import find_profile
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError
@@ -266,6 +266,8 @@ def test_the_cards_have_mean_median_and_most_of_each_figure():
         slow_pages=(),
         slow_regions=(),
     )
+    assert found.lines[0].startswith("1 page in 6.0 s, ")
+    assert "<title>1 page with profile mine" in page_of(found)
     (_, cards) = tables(found)
     assert [list(row) for row in cards.rows] == [
         ["ocr_results", "50%, 40%, 90%", "25%, 20%, 45%", "3.0, 2.0, 6.0", "2.00"],
