@@ -62,7 +62,7 @@ from kopub_assets.graph import GRAPH
 from resources.config.places import ROOT
 from resources.config.settings import Settings
 from resources.errors import EngineError
-from resources.profiling.observer import Observer
+from resources.profiling.observer import Observer, cards_of
 from resources.profiling.report import render, report, stages_of
 from resources.profiling.timeline import Span
 from resources.vllm.lease import list_servers, stop_server
@@ -139,7 +139,7 @@ class Benchmark:
         self.show(measured)
 
     def observe(self, case: Case, home: Home, settings: Settings, pages: int) -> Measured:
-        with Observer(cards_of(settings)) as observer:
+        with Observer(cards_of(settings.engines)) as observer:
             time.sleep(0.5)
             began = time.time()
             codes = self.materialize(home, case.selections, "run")
@@ -248,12 +248,6 @@ def server_keys(settings: Settings) -> dict[str, str]:
         if (server := getattr(engine, "server", None)) is not None and server.mode == "managed":
             keys[name] = server.key
     return keys
-
-
-def cards_of(settings: Settings) -> list[str] | None:
-    """Return the cards that the servers use; None, for all cards, without a server."""
-    engines = (settings.layout, settings.recognition, settings.embedding)
-    return sorted({card for engine in engines for card in engine.cards}) or None
 
 
 def ready_servers() -> set[str]:

@@ -78,13 +78,13 @@ def _run(settings: "Settings", home: "SampleHome", steps: Path):
     Readers add the times of their steps to the file `steps`. Raises `KopubError`.
     """
     from kopub_cli.profile_display import stages_to_run
-    from resources.profiling.observer import Observer
+    from resources.profiling.observer import Observer, cards_of
     from resources.recognition.step_times import FILE
 
     words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
     keys = f"{home.shards[0]}...{home.shards[-1]}"
     log = home.folder / "run.log"
-    with Observer() as observer, log.open("wb") as output:
+    with Observer(cards_of(settings.engines)) as observer, log.open("wb") as output:
         began = time.time()
         status = subprocess.run(
             [*words, "--partition-range", keys, "-m", "definitions"],

@@ -15,6 +15,7 @@ import psutil
 import pyarrow as pa
 
 from resources.config.settings import Settings
+from resources.engine import Engine
 from resources.errors import EngineError
 from resources.gpu import GIB, GpuCard, NoGpuFigures, Readings, Sampler, open_cards
 from resources.pages.corpus import Corpus
@@ -137,6 +138,11 @@ class Observations:
     def memory(self) -> Counts:
         """The GiB in use over time, on all cards together."""
         return [(at, sum(card.memory for card in each) / GIB) for at, each in self.readings.taken]
+
+
+def cards_of(engines: Mapping[str, Engine]) -> list[str] | None:
+    """Return the cards that the engines use; None, for all cards, if they name none."""
+    return sorted({card for engine in engines.values() for card in engine.cards}) or None
 
 
 class Observer:

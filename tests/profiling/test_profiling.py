@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import PathDistribution
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from resources.config.profile_files import find_profile
 from resources.config.settings import Settings, load_settings
 from resources.errors import KopubError
 from resources.gpu import GIB, GpuCard, GpuReading, Readings
-from resources.profiling.observer import Cores, Observations, ServerHistory
+from resources.profiling.observer import Cores, Observations, Observer, ServerHistory
 from resources.profiling.report import ReportTable, RunStage, render, report, section
 from resources.profiling.timeline import (
     Activity,
@@ -341,3 +342,25 @@ def test_two_profiles_of_one_home_do_not_run_at_once(tmp_path: Path, monkeypatch
     assert isinstance(refused, KopubError)
     assert "another `kopub profile` is running" in str(refused)
     assert (tmp_path / "profile" / "home" / "run.log").exists()
+
+
+def test_only_the_cards_of_a_profile_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Others are idle, so that their load would make the mean too low."""
+    watched: list[Sequence[str] | None] = []
+
+    class Watching(Observer):
+        def __init__(self, names: Sequence[str] | None = None) -> None:
+            watched.append(names)
+            raise KopubError("seen")
+
+    profile = tmp_path / "mine.yaml"
+    served = "recognition: {server: {gpus: [1]}}"
+    profile.write_text(f"extends: l4\nlayout: {{engine: cpu}}\nembedding: {{engine: hashed}}\n{served}\n")
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("resources.weights.fetch.require_ready", lambda *_: None)
+    monkeypatch.setattr("resources.profiling.observer.Observer", Watching)
+    for name in (str(profile), "cpu"):
+        load_settings.cache_clear()
+        assert str(CliRunner().invoke(app, ["profile", "--pages", "1", "--profile", name]).exception) == "seen"
+    assert watched == [["1"], None]
