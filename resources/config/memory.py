@@ -20,6 +20,8 @@ _CONTEXT = 500_000_000
 _KEPT = {"fp8": 0.62, "bitsandbytes": 0.42, "awq": 0.42, "gptq": 0.42}
 """Share of the weights' size after quantization, which spares embeddings and encoders. vLLM reports 1.34 GB for
 GLM-OCR's 2.2 in FP8; the others are estimated from it."""
+_CUDA = re.compile(r"cuda(?::(\d+))?")
+"""The name of one GPU in the `device` of an engine."""
 _UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30, "t": 10**12, "T": 2**40}
 """The units of vLLM's own arguments."""
 
@@ -92,10 +94,19 @@ def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDema
             shared[key].append(section)
             models[key] = server, engine.memory if isinstance(engine, ServedEngine) else None
         if engine.gpu_memory:
-            _, _, index = str(getattr(engine, "device", "")).partition(":")
-            asks.append(MemoryDemand(section, int(index or 0), bytes=engine.gpu_memory))
+            asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in _gpus_of(engine, count)]
     servers = (_of_server(" and ".join(shared[key]), *of, count) for key, of in models.items())
     return [*asks, *(ask for of_one in servers for ask in of_one)]
+
+
+def _gpus_of(engine: Engine, count: int) -> list[int]:
+    """Return torch's indexes of the GPUs that hold an engine's own model."""
+    device = str(getattr(engine, "device", ""))
+    if device.strip() == ALL_GPUS:
+        return list(range(count))
+    found = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
+    # Torch reports a name that it does not know when the model is loaded.
+    return sorted({int(each[1] or 0) for each in found if each}) or [0]
 
 
 def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:

@@ -62,6 +62,14 @@ def test_deepseek_has_the_limits_of_its_first_users(card: str, sequences: int, s
     assert (server.max_num_seqs, server.gpu_memory_utilization) == (sequences, share)
 
 
+@pytest.mark.parametrize(
+    ("device", "gpus"), [("cuda", [0]), ("cuda:1", [1]), ("cuda:0, cuda:2", [0, 2]), ("cuda:0,cpu", [0]), ("cpu", [])]
+)
+def test_a_layout_model_takes_memory_on_each_of_its_devices(device: str, gpus: list[int]) -> None:
+    asks = memory_demands(load("h200", **{"layout.device": device}).engines, 1)
+    assert [ask.gpu for ask in asks if ask.who == "layout"] == gpus
+
+
 def test_a_reader_of_whole_pages_shares_its_server_with_the_layout() -> None:
     settings = load("h200+deepseek_pages")
     assert isinstance(settings.layout, ServedEngine)
