@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from resources.config.profile_files import Card
@@ -125,24 +125,32 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
 def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
     """Return in words how much of its card each part of a profile takes.
 
-    Empty if no part takes any.
+    It is that of the fullest card, and empty if no part takes any.
     """
-    asks = [ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes]
-    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
-    if not parts:
-        return ""
     total = int(card.memory_gb * 1e9)
-    most = sum(ask.of(total) for ask in demands_at_once(asks, total))
-    return f"at most {most / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}"
+
+    def most_of(asks: Sequence[MemoryDemand]) -> int:
+        return sum(ask.of(total) for ask in demands_at_once(asks, total))
+
+    by_gpu = _by_gpu(ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes)
+    if not by_gpu:
+        return ""
+    asks = max(by_gpu.values(), key=most_of)
+    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
+    return f"at most {most_of(asks) / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}"
+
+
+def _by_gpu(asks: Iterable[MemoryDemand]) -> dict[int, list[MemoryDemand]]:
+    found: dict[int, list[MemoryDemand]] = defaultdict(list)
+    for ask in asks:
+        found[ask.gpu].append(ask)
+    return found
 
 
 def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
     """Raise `ConfigError` with the sums if a profile can never work on its card."""
     total = int(card.memory_gb * 2**30)
-    by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
-    for ask in memory_demands(engines, 1):
-        by_gpu[ask.gpu].append(ask)
-    for asks in by_gpu.values():
+    for asks in _by_gpu(memory_demands(engines, 1)).values():
         cramped = [ask for ask in asks if ask.exceeds_share(total)]
         together = cramped or demands_at_once(asks, total)
         need = sum(ask.least + ask.bytes for ask in together)

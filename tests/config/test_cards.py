@@ -70,6 +70,14 @@ def test_a_layout_model_takes_memory_on_each_of_its_devices(device: str, gpus: l
     assert [ask.gpu for ask in asks if ask.who == "layout"] == gpus
 
 
+@pytest.mark.parametrize("name", ["rtx4060", "h200"])
+def test_the_sums_of_a_card_are_those_of_one_card(name: str) -> None:
+    """Servers on a second card take nothing of the first."""
+    one, two = (load(name, **{"recognition.server.gpus": gpus}) for gpus in ("[0]", "[0, 1]"))
+    assert one.card is not None
+    assert memory_sums(two.engines, one.card) == memory_sums(one.engines, one.card)
+
+
 def test_a_reader_of_whole_pages_shares_its_server_with_the_layout() -> None:
     settings = load("h200+deepseek_pages")
     assert isinstance(settings.layout, ServedEngine)
