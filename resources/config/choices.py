@@ -247,7 +247,7 @@ class Upgrades(BaseModel):
     def _known(cls, name: str) -> str:
         try:
             ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError):
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # a region such as Asia is a folder
             raise ValueError(f"{name!r} is no time zone; it is one like Asia/Seoul") from None
         return name
 

@@ -153,6 +153,8 @@ PINNED = (
             CPU + "upgrades: {by: sensor}",
             "profile mine: upgrades has no key 'by'; it has enabled, start, end, timezone",
         ),
+        (CPU + "upgrades: {timezone: Asia}", "profile mine: upgrades.timezone: 'Asia' is no time zone; it is one like"),
+        (CPU + f"upgrades: {{timezone: {'x' * 300}}}", "profile mine: upgrades.timezone: 'xxx"),
     ],
 )
 def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
