@@ -238,9 +238,13 @@ class Upgrades(BaseModel):
 
         YAML 1.1 reads an unquoted 22:00 as a number in base 60.
         """
-        if isinstance(value, int) and 0 <= value < _DAY:
-            return time(*divmod(value, _HOUR))
-        return value
+        if not isinstance(value, int):
+            return value
+        hours, minutes = divmod(value, _HOUR)
+        if not 0 <= value < _DAY:
+            # As a number, it would be taken for seconds since midnight.
+            raise ValueError(f"{hours}:{minutes:02} is no time of day; write HH:MM")
+        return time(hours, minutes)
 
     @field_validator("timezone")
     @classmethod

@@ -153,6 +153,8 @@ PINNED = (
             CPU + "upgrades: {by: sensor}",
             "profile mine: upgrades has no key 'by'; it has enabled, start, end, timezone",
         ),
+        (CPU + "upgrades: {start: 25:00}", "profile mine: upgrades.start: 25:00 is no time of day; write HH:MM"),
+        (CPU + "upgrades: {end: 24:00}", "profile mine: upgrades.end: 24:00 is no time of day; write HH:MM"),
         (CPU + "upgrades: {timezone: Asia}", "profile mine: upgrades.timezone: 'Asia' is no time zone; it is one like"),
         (CPU + f"upgrades: {{timezone: {'x' * 300}}}", "profile mine: upgrades.timezone: 'xxx"),
     ],
