@@ -196,28 +196,24 @@ def _with_reader(reader: dict[Any, Any], card: Mapping[Any, Any], said: str) -> 
         raise ConfigError(
             f"{said}: a reader needs the profile of a card, as rtx4090+{engine}; `kopub profiles` lists them"
         )
-    described = card.get(_CARD)
-    described = described if isinstance(described, dict) else {}
+    described = None if card.get(_CARD) is None else _describe(said, card[_CARD], Card, _CARD)
     published = _describe(said, reader.pop(_READER), PublishedReader, _READER)
     by_memory = reader.pop(_BY_MEMORY, {})
-    memory = described.get("memory_gb", 0)
+    memory = described.memory_gb if described else 0
     fitting = max((least for least in by_memory if least <= memory), default=None)
     if there.get("engine") != engine:
         there = {key: there[key] for key in _OF_THE_CARD if key in there}
         there["server"] = {key: value for key, value in server.items() if key not in _OF_THE_MODEL}
         there["engine"] = engine
         if described:
-            card = {
-                **card,
-                _CARD: {
-                    **described,
-                    "measured": described.get("measured", False) and described.get("gpu") in published.measured,
-                },
-            }
+            measured = described.measured and described.gpu in published.measured
+            card = {**card, _CARD: {**described.model_dump(), "measured": measured}}
     made = _on_top(reader, {**card, "recognition": there})
     made = made if fitting is None else _on_top(by_memory[fitting], made)
-    if made["layout"].get("engine") == engine:
-        made["layout"] = {**made["layout"], "server": deepcopy(made["recognition"]["server"])}
+    layout = made.get("layout")
+    # Anything else than a mapping is refused with the other mistakes of a profile.
+    if isinstance(layout, dict) and layout.get("engine") == engine:
+        made["layout"] = {**layout, "server": deepcopy(made["recognition"]["server"])}
     return made
 
 

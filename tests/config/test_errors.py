@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fsspec.registry import known_implementations
 
-from resources.config.settings import ROOT
+from resources.config.settings import ROOT, read_settings
 from resources.errors import ConfigError
 from tests.config.conftest import CPU, Load
 
@@ -197,6 +197,31 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
 )
 def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
     assert refusal(load, text).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("recognition: {engine: glm_ocr, server: {}}", "profile mine.yaml+glm_ocr: there is no section 'layout'"),
+        (
+            "layout: cpu\nrecognition: {engine: glm_ocr, server: {}}",
+            "profile mine.yaml+glm_ocr: layout is 'cpu', and must be a mapping, as {engine: NAME}",
+        ),
+        (
+            "extends: l4\ncard: {gpu: L4, memory_gb: much, measured: true}",
+            "profile mine.yaml+deepseek_ocr: card.memory_gb is 'much', and must be a number, more than 0",
+        ),
+    ],
+)
+def test_a_profile_with_a_mistake_takes_no_reader(
+    text: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    name = line.split()[1].removesuffix(":")
+    with pytest.raises(ConfigError) as refused:
+        read_settings({"KOPUB_PROFILE": name, "KOPUB_HOME": str(tmp_path)})
+    assert str(refused.value).startswith(line)
 
 
 @pytest.mark.parametrize(
