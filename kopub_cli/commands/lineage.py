@@ -1,6 +1,7 @@
 """`kopub lineage`: how a page or a vector came to be, and its pictures."""
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,14 @@ def lineage(
     if region is not None and crop is None:
         raise ConfigError("--region needs --crop: add it")
     settings = load_settings()
-    asset, kind, row_id, shard = _parse_target(settings.store, row_id, settings.corpus.manifest.keys)
+    shards, composed = settings.corpus.manifest.keys, unicodedata.normalize("NFC", row_id)
+    try:
+        asset, kind, row_id, shard = _parse_target(settings.store, row_id, shards)
+    except KopubError:
+        if composed == row_id:
+            raise
+        # macOS passes Korean names in single letters.
+        asset, kind, row_id, shard = _parse_target(settings.store, composed, shards)
     shown = chain(settings.store, settings.corpus, kind, row_id, shard, asset)
     if as_json:
         print_json(shown)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,16 @@ def test_a_row_that_the_source_no_longer_has_is_told(kopub: Kopub, platform: Pla
     result = kopub("lineage", "a_2")
     assert result.exit_code == 1
     assert "THE SOURCE CANNOT BE READ" in result.stdout
+
+
+@pytest.mark.parametrize("table", ["", "raw_pages/"])
+def test_a_korean_page_is_found_in_single_letters(kopub: Kopub, platform: Platform, table: str):
+    """As macOS passes the names of files."""
+    platform.reindex([pages("보고서_1")])
+    platform.make("raw_pages")
+    assert told(kopub, table + unicodedata.normalize("NFD", "보고서_1"))["id"] == "보고서_1"
+    refused = kopub("lineage", unicodedata.normalize("NFD", "보고_9")).exception
+    assert "there is no page or query '보고_9'" in str(refused)
 
 
 def test_pictures_of_the_page_and_its_regions(kopub: Kopub, tmp_path: Path):
