@@ -100,7 +100,9 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
     whose answer is not good is requested once more, in two halves.
     """
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("layout.deepseek_ocr", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "layout.deepseek_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+    )
     typical_seconds: ClassVar[float] = 0.7
     model_memory: ClassVar[ModelMemory | None] = MEMORY
     worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.deepseek_layout.reader")

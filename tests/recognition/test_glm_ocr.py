@@ -697,6 +697,10 @@ def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -
         ),
         ("<table><tr><td>a < b & c</td></tr></table>", "<table><tr><td>a &lt; b &amp; c</td></tr></table>"),
         ("<table><tr><td><USB> 3.0</td></tr></table>", "<table><tr><td>&lt;USB&gt; 3.0</td></tr></table>"),
+        (
+            "<table><tr><td><script></td><td>가</td></tr><tr><td><style></td><td>나</td></tr></table>",
+            "<table><tr><td>&lt;script&gt;</td><td>가</td></tr><tr><td>&lt;style&gt;</td><td>나</td></tr></table>",
+        ),
         ("표 1\n<table><tr><td>1</td></tr></table>", "<table><caption>표 1</caption><tr><td>1</td></tr></table>"),
         ("<table><tr><td>1</td></tr></table>\n주: 끝", "<table><tr><td>1</td></tr></table>\n\n주: 끝"),
         ("<table><tr><td>x<sup>2</td></tr></table>", "<table><tr><td>x<sup>2</sup></td></tr></table>"),
@@ -720,7 +724,21 @@ def test_tables_are_made_valid(dirty: str, clean: str) -> None:
 @given(
     st.lists(
         st.sampled_from(
-            ["<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<th>", "<sup>", "</sup>", "가", "1", "b"]
+            [
+                "<table>",
+                "</table>",
+                "<tr>",
+                "</tr>",
+                "<td>",
+                "</td>",
+                "<th>",
+                "<sup>",
+                "</sup>",
+                "<style>",
+                "가",
+                "1",
+                "b",
+            ]
         )
     )
 )

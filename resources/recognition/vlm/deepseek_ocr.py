@@ -54,7 +54,9 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
     logits processor that keeps the model out of loops; this cannot be checked for an external server.
     """
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.deepseek_ocr", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.deepseek_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+    )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = _PROMPTS
     default_sampling: ClassVar[Mapping[str, Any]] = SAMPLING

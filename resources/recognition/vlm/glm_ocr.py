@@ -18,7 +18,9 @@ from resources.vllm.served_engine import ModelMemory
 class GlmOcrRecognizer(VlmRecognizer):
     """Reads regions with GLM-OCR: text, tables as HTML, formulas as LaTeX; pictures become crops."""
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.glm_ocr", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.glm_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+    )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS
     # Weights include the draft layer; 16 layers of 8 heads of 128; 29 GB of activations for 131,072 tokens on a B200.

@@ -45,7 +45,9 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
     with the prompt for charts and becomes a table; a seal whose task is `text` is read with the prompt for seals.
     """
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("recognition.paddleocr_vl", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.paddleocr_vl", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+    )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Any, str]] = _PROMPTS
     # 18 layers of 2 heads of 128; an encoder of GLM-OCR's size.

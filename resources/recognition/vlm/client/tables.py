@@ -72,6 +72,9 @@ class _TableBuilder(HTMLParser):
         self._end_table()
         return "\n\n".join(part for part in (*self._tables, self._loose.strip()) if part)
 
+    def set_cdata_mode(self, elem: str, **options: bool) -> None:
+        """Read on as markup, because a `<script>` or `<style>` in a table is print."""
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "table":
             self._depth += 1
