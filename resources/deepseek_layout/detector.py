@@ -101,7 +101,8 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "layout.deepseek_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+        "layout.deepseek_ocr",
+        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
     )
     typical_seconds: ClassVar[float] = 0.7
     model_memory: ClassVar[ModelMemory | None] = MEMORY

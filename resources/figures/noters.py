@@ -91,7 +91,8 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "notes.deepseek_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+        "notes.deepseek_ocr",
+        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
     )
     typical_seconds: ClassVar[float] = 0.2
     model_memory: ClassVar[ModelMemory | None] = MEMORY

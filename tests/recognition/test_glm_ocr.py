@@ -696,6 +696,11 @@ def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -
             '<table><tr><th colspan="2">A</th></tr></table>',
         ),
         ("<table><tr><td>a < b & c</td></tr></table>", "<table><tr><td>a &lt; b &amp; c</td></tr></table>"),
+        ("<table><tr><td>n<N</td><td>가</td></tr></table>", "<table><tr><td>n&lt;N</td><td>가</td></tr></table>"),
+        (
+            "<table><tr><td><!-- 주</td><td>가</td></tr></table>",
+            "<table><tr><td>&lt;!-- 주</td><td>가</td></tr></table>",
+        ),
         ("<table><tr><td><USB> 3.0</td></tr></table>", "<table><tr><td>&lt;USB&gt; 3.0</td></tr></table>"),
         (
             "<table><tr><td><script></td><td>가</td></tr><tr><td><style></td><td>나</td></tr></table>",

@@ -55,7 +55,8 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "recognition.deepseek_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+        "recognition.deepseek_ocr",
+        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
     )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = _PROMPTS

@@ -19,7 +19,8 @@ class GlmOcrRecognizer(VlmRecognizer):
     """Reads regions with GLM-OCR: text, tables as HTML, formulas as LaTeX; pictures become crops."""
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "recognition.glm_ocr", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+        "recognition.glm_ocr",
+        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
     )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS

@@ -46,7 +46,8 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "recognition.paddleocr_vl", {1: "the first release", 2: "a tag printed in a cell of a table takes no text away"}
+        "recognition.paddleocr_vl",
+        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
     )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Any, str]] = _PROMPTS

@@ -10,6 +10,8 @@ _DROPPED = frozenset(
 )
 """Tags that are dropped while their text is kept."""
 _KEPT = frozenset({"sup", "sub"})
+_LONE_SIGN = re.compile(r"<(?=[^<>]*<)")
+"""A sign that another one follows before any tag ends, as in `n<N</td>`: it is printed."""
 _SPANS = ("rowspan", "colspan")
 _ROWSPAN = re.compile(r'(<t[dh]) rowspan="(\d+)"')
 _MOST_SPANNED = 1000
@@ -25,7 +27,7 @@ def clean_tables(text: str) -> str:
     if "<table" not in text.lower():
         return text
     builder = _TableBuilder()
-    builder.feed(text)
+    builder.feed(_LONE_SIGN.sub("&lt;", text))
     builder.close()
     return builder.html()
 
