@@ -204,8 +204,9 @@ class TestParts:
         assert str(text.reason).startswith("part 4 of 4: '같은 말입니다.' repeats without end")
         assert text.content.startswith(text_of([str(number) for number in NUMBERS[:40]]))
 
-    def test_parts_that_are_all_empty_twice_are_a_blank_region(self) -> None:
-        reading, asked = read(PaddleReader(lambda asked, lines: ""), dense())
+    @pytest.mark.parametrize("task", [Task.TEXT, Task.TABLE])
+    def test_parts_that_are_all_empty_twice_are_a_blank_region(self, task: Task) -> None:
+        reading, asked = read(PaddleReader(lambda asked, lines: ""), dense(), task)
         assert (only(reading).state, only(reading).reason) == (State.BLANK, "two attempts read nothing")
         assert len(asked) == 8
 

@@ -20,7 +20,11 @@ class GlmOcrRecognizer(VlmRecognizer):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.glm_ocr",
-        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
+        {
+            1: "the first release",
+            2: "tags and signs printed in a table are text of their cells",
+            3: "a table whose parts are all empty is blank, not read",
+        },
     )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Task, str]] = PROMPTS

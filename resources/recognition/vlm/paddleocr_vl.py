@@ -47,7 +47,11 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "recognition.paddleocr_vl",
-        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
+        {
+            1: "the first release",
+            2: "tags and signs printed in a table are text of their cells",
+            3: "a table whose parts are all empty is blank, not read",
+        },
     )
     image_version: ClassVar[CodeVersion] = VERSION
     default_prompts: ClassVar[Mapping[Any, str]] = _PROMPTS

@@ -38,7 +38,7 @@ def join_tables(parts: Sequence[str]) -> str:
     A cell spans no more rows than its part has, because it was read without the next part.
     """
     tables = [_clip_row_spans(part.strip()) for part in parts if part.strip()]
-    if not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
+    if not tables or not all(part.startswith("<table>") and part.endswith("</table>") for part in tables):
         return "\n\n".join(tables)
     return "<table>" + "".join(part.removeprefix("<table>").removesuffix("</table>") for part in tables) + "</table>"
 
