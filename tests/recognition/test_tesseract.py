@@ -97,6 +97,17 @@ def test_a_dotted_leader_is_counted_and_not_read() -> None:
     assert reading.regions[0].content == f"Contents {' '.join('.' * 20)} 17"
 
 
+@needs_data
+def test_a_row_of_dots_alone_stays_between_its_neighbours() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Name of person", 40)
+    for dot in range(20):
+        sheet.draw.ellipse((120 + 20 * dot, 205, 125 + 20 * dot, 210), fill=0)
+    sheet.text(100, 250, "Date of birth", 40)
+    reading = read(sheet, region(0, (90.0, 90.0, 900.0, 310.0)))
+    assert reading.regions[0].content == f"Name of person\n{' '.join('.' * 20)}\nDate of birth"
+
+
 @pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("page_id", "most"), [("install.ko_98", 0.05), ("faq-basic_1", 0.05), ("lshort-ko_57", 0.12)])

@@ -350,14 +350,14 @@ def erase_leaders(gray: "NDArray[np.uint8]", leaders: Sequence[Leader]) -> "NDAr
 
 
 def insert_leaders(lines: Sequence[list[OcrWord]], leaders: Sequence[Leader]) -> list[list[OcrWord]]:
-    """Put each leader into its line, as dots separated by blanks."""
+    """Put each leader into its line or, alone, between lines, as dots separated by blanks."""
     filled = [list(line) for line in lines]
     for leader in leaders:
         middle = (leader.box[1] + leader.box[3]) / 2
         line = next((line for line in filled if _top(line) <= middle <= _bottom(line)), None)
         word = OcrWord(" ".join("." * leader.dots), CERTAIN, leader.box, True)
         if line is None:
-            filled.append([word])
+            filled.insert(sum(_top(other) < middle for other in filled), [word])
         else:
             place = sum(other.box[0] < leader.box[0] for other in line)
             line.insert(place, word)
