@@ -175,7 +175,8 @@ _LANGUAGES = {"ko": "Korean", "en": "English"}
 _REFUSED = re.compile(
     r"\b(?:i'?m sorry|i am sorry|i apologi[sz]e|as an ai|(?:i )?(?:cannot|can'?t|am unable to|'m unable to) "
     r"(?:help|assist|describe|provide|view|see|analy[sz]e|process))"
-    r"|죄송(?:하지만|합니다)|(?:도와\s*드릴|설명할|답변할|제공할|볼) 수 없",
+    # A chart may well show what could not be seen before, but only a refusal says so politely.
+    r"|죄송(?:하지만|합니다)|(?:도와\s*드릴|설명할|답변할|제공할) 수 없|(?<!찾아)볼 수 없(?:습니다|어요|네요)",
     re.IGNORECASE,
 )
 _NOTHING = frozenset({"", "-", "n/a", "na", "none", "null", "없음", "해당 없음", "해당없음"})

@@ -27,7 +27,10 @@ class ChatNoter(ServedEngine, FigureNoter):
     server does that. Any chat model on vLLM that sees pictures will do; its picture sizes are taken for Qwen3-VL's.
     """
 
-    code_version: ClassVar[CodeVersion] = CodeVersion("notes.qwen3_vl", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "notes.qwen3_vl",
+        {1: "the first release", 2: "a Korean description of what could not be seen before is no refusal"},
+    )
     typical_seconds: ClassVar[float] = 0.2
     worker_modules: ClassVar[tuple[str, ...]] = ("cv2", "imagecodecs", "resources.figures.reader")
     limits: ClassVar[tuple[str, ...]] = (

@@ -213,6 +213,15 @@ def test_what_cannot_be_used_is_named(text: str, finish: str, problem: NoteProbl
     assert not found.description
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["예년에는 찾아볼 수 없던 증가세를 보여 주는 막대그래프이다.", "눈으로 볼 수 없는 미세먼지의 농도를 나타낸다."],
+)
+def test_what_is_not_to_be_seen_elsewhere_is_no_refusal(said: str) -> None:
+    assert judged(double.answer(description=said)).description == said
+    assert judged(double.answer(description="이미지를 볼 수 없습니다.")).problem is NoteProblem.REFUSAL
+
+
 def test_names_in_latin_letters_are_korean_still_and_english_is_asked_for_english() -> None:
     mixed = "GPU와 CPU의 FLOPS를 비교한 그래프로 NVIDIA H100이 가장 높다."
     assert judged(double.answer(description=mixed)).problem is None
