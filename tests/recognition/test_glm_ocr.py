@@ -765,6 +765,12 @@ def test_parts_of_a_table_become_one_table() -> None:
     assert join_tables([part, "no table"]) == f"{part}\n\nno table"
 
 
+def test_captions_of_the_parts_of_a_table_are_words_apart() -> None:
+    parts = [f"<table><caption>{title}</caption><tr><td>1</td></tr></table>" for title in ("표 1", "계속")]
+    row = "<tr><td>1</td></tr>"
+    assert tidy(join_tables(parts), Task.TABLE) == f"<table><caption>표 1 계속</caption>{row}{row}</table>"
+
+
 def test_formulas_lose_their_delimiters() -> None:
     assert tidy("$$x$$", Task.FORMULA) == tidy("\\[x\\]", Task.FORMULA) == tidy(" x ", Task.FORMULA) == "x"
 

@@ -50,7 +50,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
         {
             1: "the first release",
             2: "tags and signs printed in a table are text of their cells",
-            3: "a table whose parts are all empty is blank, not read",
+            3: "a table whose parts are all empty is blank, not read; captions of parts are words apart",
         },
     )
     image_version: ClassVar[CodeVersion] = VERSION

@@ -89,6 +89,7 @@ class _TableBuilder(HTMLParser):
             self._add(" ")
         elif tag == "caption":
             self._in_caption = True
+            self._caption += " "  # a table joined of parts has one for each
         elif tag == "br":
             self._add("<br>" if self._in_cell else " ")
         elif tag in _KEPT and self._in_cell:
