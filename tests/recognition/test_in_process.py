@@ -116,3 +116,14 @@ def test_weights_that_were_cut_off_are_told_in_one_line(tmp_path: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(EngineError, match=r"cannot be loaded by transformers: .*try `kopub pull`"):
         texts(here("glm_ocr", weights.parent))
+
+
+def test_weights_that_lack_a_tensor_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = save_glm_ocr(tmp_path) / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["model.visual.blocks.0.mlp.gate_proj.bias"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+    with pytest.raises(EngineError, match=r"not a whole checkpoint: 1 tensors such as .*gate_proj\.bias are missing"):
+        texts(here("glm_ocr", weights.parent))

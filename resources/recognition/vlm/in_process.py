@@ -225,14 +225,25 @@ class LocalModel:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
             # The complete chat processor would need torchvision, for videos.
             self._pictures: Any = AutoImageProcessor.from_pretrained(name, revision=revision)
-            model: Any = AutoModelForImageTextToText.from_pretrained(
-                name, revision=revision, dtype=wanted if dtype == "auto" else getattr(torch, dtype)
+            # The annotations of transformers do not include output_loading_info.
+            from_pretrained: Any = AutoModelForImageTextToText.from_pretrained
+            model, report = from_pretrained(
+                name,
+                revision=revision,
+                dtype=wanted if dtype == "auto" else getattr(torch, dtype),
+                output_loading_info=True,
             )
             self._model: Any = model.to(device).eval()
         except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
             raise EngineError(
                 f"{name} cannot be loaded by transformers: {first_line(error)}; try `kopub pull`"
             ) from error
+        # transformers would put random numbers in their place.
+        if lacking := sorted(report["missing_keys"]):
+            raise EngineError(
+                f"{name} is not a whole checkpoint: {len(lacking)} tensors such as {lacking[0]} are missing; "
+                "download it again"
+            )
         self._device, self._image_token = device, self._model.config.image_token_id
         self._takes_types = "mm_token_type_ids" in signature(self._model.forward).parameters
         self._waiting: queue.Queue[LocalRequest | None] = queue.Queue()
