@@ -62,7 +62,9 @@ class CorpusImageEmbeddings(VectorTable):
 
     table: ClassVar[Table] = TABLES.image_vectors
     kinds: ClassVar[frozenset[str]] = frozenset({"image"})
-    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_image_embeddings", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "corpus_image_embeddings", {1: "the first release", 2: "a turned picture whose metadata is damaged is read"}
+    )
     parents = (RawPages,)
 
     def typical_seconds(self, megabytes: float) -> float:

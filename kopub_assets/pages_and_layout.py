@@ -61,6 +61,7 @@ class RawPages(RowTable):
             6: "a photo of a slide keeps the title on its frame",
             7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
             8: "a scan is set upright although another program laid its text over it",
+            9: "a picture whose metadata is damaged is a page, and is set upright",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
@@ -187,7 +188,9 @@ class LayoutRegions(EngineTable):
     """
 
     table: ClassVar[Table] = TABLES.regions
-    code_version: ClassVar[CodeVersion] = CodeVersion("layout_regions", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "layout_regions", {1: "the first release", 2: "a turned picture whose metadata is damaged is read"}
+    )
     parents = (RawPages,)
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector

@@ -2,6 +2,7 @@
 
 import io
 import math
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,7 +126,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
     (`ImageInfo.damage`). Raises only `UndecodableImage`.
     """
     import numpy as np
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     with _open(data, "not decodable") as image:
         upright = _orientation(image) == _UPRIGHT
@@ -136,7 +137,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
                 return pixels
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: its palette is missing")
-        page = image if upright else ImageOps.exif_transpose(image)
+        page = image if upright else _turned(image)
         if page.has_transparency_data:
             page = _on_paper(page.convert("RGBA"))
         elif page.mode.startswith("I;16") or page.mode == "F":
@@ -342,7 +343,33 @@ def _orientation(image: "Image.Image") -> int:
     """
     if image.format == "PNG" and "exif" not in image.info:
         return _UPRIGHT
-    return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)
+    try:
+        return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)
+    except (SyntaxError, struct.error):
+        # Damaged metadata makes no page unreadable; Pillow itself ignores it in a JPEG.
+        return _UPRIGHT
+
+
+def _turned(image: "ImageFile") -> "Image.Image":
+    """Return the page as its EXIF orientation turns it.
+
+    Pillow's own function also writes the metadata anew, which fails if a tag has a value of a wrong type.
+    """
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    # A TIFF is turned when it is loaded, and then has no orientation.
+    image.load()
+    turn = turns.get(_orientation(image))
+    return image if turn is None else image.transpose(turn)
 
 
 def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":

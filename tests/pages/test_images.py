@@ -23,7 +23,7 @@ from resources.embedding.hashed import HashedEmbedder
 from resources.errors import UndecodableImage
 from resources.layout.cpu.detector import CpuLayout
 from resources.pages import page as page_images
-from resources.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect
+from resources.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect, is_plain
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.installed import imported
@@ -210,6 +210,26 @@ def test_a_rotated_page_is_upright(format: str, options: dict[str, Any], orienta
     height, width, _ = expected.shape
     assert inspect(data) == ImageInfo(format, width, height)
     assert np.array_equal(decode(data) > 127, expected > 127)
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+def test_a_turned_photo_with_a_tag_of_a_wrong_type_is_a_page(format: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = 6, "Camera"
+    # Pillow reads a width in words, and fails to write it.
+    tags = exif.tobytes().replace(struct.pack(">HH", 0x010F, 2), struct.pack(">HH", 0x0100, 2))
+    data = encoded(Image.new("RGB", (80, 40), "white"), format, exif=tags)
+    assert inspect(data) == ImageInfo(format, 40, 80)
+    assert decode(data).shape == (80, 40, 3)
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("tags", [b"Exif\0\0no tags", b"II*\0"])
+def test_a_picture_whose_metadata_is_damaged_is_a_page_as_it_lies(format: str, tags: bytes) -> None:
+    data = encoded(Image.new("RGB", (80, 40), "white"), format, exif=tags)
+    assert inspect(data) == ImageInfo(format, 80, 40)
+    assert is_plain(data)
+    assert decode(data).shape == (40, 80, 3)
 
 
 def test_one_pixel() -> None:
