@@ -63,7 +63,12 @@ class CorpusImageEmbeddings(VectorTable):
     table: ClassVar[Table] = TABLES.image_vectors
     kinds: ClassVar[frozenset[str]] = frozenset({"image"})
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "corpus_image_embeddings", {1: "the first release", 2: "a turned picture whose metadata is damaged is read"}
+        "corpus_image_embeddings",
+        {
+            1: "the first release",
+            2: "a turned picture whose metadata is damaged is read",
+            3: "greys of 32 bits, and of 16 bits with a transparent one, are seen",
+        },
     )
     parents = (RawPages,)
 

@@ -62,6 +62,7 @@ class RawPages(RowTable):
             7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
             8: "a scan is set upright although another program laid its text over it",
             9: "a picture whose metadata is damaged is a page, and is set upright",
+            10: "greys of 32 bits, and of 16 bits with a transparent one, are seen before a page is set upright",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
@@ -189,7 +190,12 @@ class LayoutRegions(EngineTable):
 
     table: ClassVar[Table] = TABLES.regions
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "layout_regions", {1: "the first release", 2: "a turned picture whose metadata is damaged is read"}
+        "layout_regions",
+        {
+            1: "the first release",
+            2: "a turned picture whose metadata is damaged is read",
+            3: "greys of 32 bits, and of 16 bits with a transparent one, are read",
+        },
     )
     parents = (RawPages,)
     engine_section: ClassVar[str | None] = "layout"

@@ -138,10 +138,13 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: its palette is missing")
         page = image if upright else _turned(image)
+        if is_deep(page):
+            samples, clear = np.asarray(page), page.info.get("transparency")
+            page = Image.fromarray(to_8_bits(samples))
+            if clear is not None:
+                page.putalpha(Image.fromarray(np.where(samples == clear, 0, 255).astype(np.uint8)))
         if page.has_transparency_data:
             page = _on_paper(page.convert("RGBA"))
-        elif page.mode.startswith("I;16") or page.mode == "F":
-            page = Image.fromarray(_to_8_bits(np.asarray(page)))
         return np.asarray(page.convert("RGB"))
 
 
@@ -157,11 +160,16 @@ def _on_paper(page: "Image.Image") -> "Image.Image":
     return Image.new("RGB", page.size, "white")
 
 
-def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
+def is_deep(image: "Image.Image") -> bool:
+    """Return whether a grey picture has samples of more than 8 bits, which Pillow clips."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def to_8_bits(samples: "np.ndarray") -> "np.ndarray":
     """Return grey samples as uint8.
 
-    Of 16-bit samples, the 8 highest bits in use are kept (scanners store 12 bits in 16). Floats are scaled from a
-    maximum of 1 or, if any is above 1, of 255 or their own maximum.
+    Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
+    1 or, if any is above 1, of 255 or their own maximum.
     """
     import numpy as np
 
@@ -169,6 +177,7 @@ def _to_8_bits(samples: "np.ndarray") -> "np.ndarray":
         most = float(np.nanmax(samples))
         scale = 255 if most <= 1 else 255 / max(most, 255)
         return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
+    samples = samples.clip(0)
     return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
 
 

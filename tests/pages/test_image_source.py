@@ -86,6 +86,19 @@ def test_a_tiff_of_pages_is_a_document(folder: SourceFolder) -> None:
             assert np.array_equal(decode(row.data or b""), decode(single.getvalue())), modes[at]
 
 
+@pytest.mark.parametrize("most", [1.0, 60_000])
+def test_deep_greys_of_a_tiff_of_pages_are_those_of_a_single_page(folder: SourceFolder, most: float) -> None:
+    grey = np.linspace(0, most, 20 * 30).reshape(20, 30)
+    page = Image.fromarray(grey.astype(np.float32 if most == 1 else np.int32))
+    encoded, single = io.BytesIO(), io.BytesIO()
+    page.save(encoded, "TIFF", save_all=True, append_images=[page])
+    page.save(single, "TIFF")
+    folder.put("a.tif", encoded.getvalue())
+    folder.index()
+    assert np.array_equal(folder.page(1), decode(single.getvalue()))
+    assert 100 < folder.page(1).mean() < 150
+
+
 def test_smaller_copies_in_a_tiff_are_no_pages(folder: SourceFolder) -> None:
     pages = [Image.open(io.BytesIO(picture(size=(width, 20)))) for width in (30, 8, 40)]
     encoded = io.BytesIO()

@@ -161,6 +161,13 @@ def test_greys_of_more_than_8_bits_reach_white(samples: np.ndarray, format: str)
     assert decode(encoded(Image.fromarray(samples), format)).tolist() == [[[0] * 3, [255] * 3]]
 
 
+def test_a_transparent_grey_of_16_bits_is_paper() -> None:
+    data = encoded(Image.fromarray(np.array([[9, 30000, 65535]], np.uint16)), "PNG")
+    at = data.index(b"IDAT") - 4
+    clear = data[:at] + chunk(b"tRNS", struct.pack(">H", 9)) + data[at:]
+    assert decode(clear)[0, :, 0].tolist() == [255, 117, 255]
+
+
 @pytest.mark.parametrize("alpha", [(0, 255), (0, 0)], ids=["white print", "all transparent"])
 def test_print_that_white_paper_hides_is_shown(alpha: tuple[int, int]) -> None:
     ground = 255 if alpha[1] else 0

@@ -10,7 +10,7 @@ from resources.errors import UndecodableImage, first_line, is_of_machine, visibl
 from resources.fingerprints import CodeVersion
 from resources.pages.damage import fax_damage
 from resources.pages.documents.text_layer import MadePage, PageCount
-from resources.pages.page import is_fax, tiff_frames
+from resources.pages.page import is_deep, is_fax, tiff_frames, to_8_bits
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,6 +21,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "damaged faxes are said, and pages of a TIFF that only say that they are smaller copies are pages",
+        3: "pages of a TIFF with greys of 32 bits are not black or white all over",
     },
 )
 """A new version takes every image in again."""
@@ -158,6 +159,8 @@ def _png(image: "Image.Image") -> bytes:
     page = image
     if image.mode.startswith("I;16"):
         page = Image.fromarray(np.asarray(image).astype("<u2"))
+    elif is_deep(image):
+        page = Image.fromarray(to_8_bits(np.asarray(image)))
     elif image.mode not in _PNG_MODES:
         page = image.convert("RGBA" if image.has_transparency_data else "RGB")
     page.save(encoded, "PNG", compress_level=1, exif=b"")
