@@ -66,8 +66,7 @@ class CorpusImageEmbeddings(VectorTable):
         "corpus_image_embeddings",
         {
             1: "the first release",
-            2: "a turned picture whose metadata is damaged is read",
-            3: "greys of 32 bits, and of 16 bits with a transparent one, are seen",
+            2: "pictures with damaged metadata, greys of 32 bits or a transparent grey are read",
         },
     )
     parents = (RawPages,)

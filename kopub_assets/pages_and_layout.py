@@ -61,8 +61,7 @@ class RawPages(RowTable):
             6: "a photo of a slide keeps the title on its frame",
             7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
             8: "a scan is set upright although another program laid its text over it",
-            9: "a picture whose metadata is damaged is a page, and is set upright",
-            10: "greys of 32 bits, and of 16 bits with a transparent one, are seen before a page is set upright",
+            9: "pictures with damaged metadata, greys of 32 bits or a transparent grey are set upright",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
@@ -193,8 +192,7 @@ class LayoutRegions(EngineTable):
         "layout_regions",
         {
             1: "the first release",
-            2: "a turned picture whose metadata is damaged is read",
-            3: "greys of 32 bits, and of 16 bits with a transparent one, are read",
+            2: "pictures with damaged metadata, greys of 32 bits or a transparent grey are read",
         },
     )
     parents = (RawPages,)

@@ -58,8 +58,7 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
         "recognition.deepseek_ocr",
         {
             1: "the first release",
-            2: "tags and signs printed in a table are text of their cells",
-            3: "a table whose parts are all empty is blank, not read; captions of parts are words apart",
+            2: "tags printed in a table are text; empty parts of a table are blank, their captions words apart",
         },
     )
     image_version: ClassVar[CodeVersion] = VERSION
