@@ -273,7 +273,7 @@ def test_what_is_undone_cannot_be_undone_twice(platform: Platform, monkeypatch: 
     made = corrected(platform, "a_1", 0, "무른 글")
     monkeypatch.setenv("KOPUB_HOME", str(platform.home))
 
-    def undo(wanted: str) -> Exception | None:
+    def undo(wanted: str) -> BaseException | None:
         done = CliRunner().invoke(app, ["corrections", "--undo", wanted])
         return None if done.exit_code == 0 else done.exception
 
