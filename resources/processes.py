@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 STOP_SECONDS = 10.0
 """Time for a process to end after it is told to; then it is killed."""
@@ -57,6 +59,64 @@ def end_child(process: "subprocess.Popen[bytes]") -> None:
 def how_it_ended(code: int) -> str:
     """Return the signal or status with which a process ended, from `Popen.returncode`."""
     return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+
+
+class LostAnswer(Exception):
+    """The reason why a request to a child process has no answer."""
+
+
+_ATTEMPTS = 2
+"""Attempts at a request whose process crashes, because the machine may have run out of memory the first time."""
+
+
+class ChildWorker:
+    """A child process that answers one request at a time.
+
+    It is started with its first request, and again after a crash. `main` is called as `start_child` says; an answer
+    takes at most `seconds`.
+    """
+
+    def __init__(self, main: str, seconds: float) -> None:
+        self._main, self._seconds = main, seconds
+        self._cancelled = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: object) -> Any:
+        """Return the answer to a request, both picklable. Raises `LostAnswer`."""
+        lost = LostAnswer("nobody wants it any more")
+        for _ in range(_ATTEMPTS):
+            if self._cancelled:
+                break
+            process = self._process or self._start()
+            with suppress(EOFError, OSError):
+                self._connection.send(request)
+                if not self._connection.poll(self._seconds):
+                    self.end()
+                    raise LostAnswer(f"given up after {self._seconds:,.0f} seconds")
+                return self._connection.recv()
+            end_child(process)
+            self.end()
+            lost = LostAnswer(f"the process that read it ended {how_it_ended(process.wait())}")
+        raise lost
+
+    def cancel(self) -> None:
+        """Kill the process; a thread waiting for its answer gets a `LostAnswer`."""
+        self._cancelled = True
+        if (process := self._process) is not None:
+            process.kill()
+
+    def end(self) -> None:
+        """Kill the process, if there is one."""
+        if self._process is None:
+            return
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._connection, self._process = start_child(self._main)
+        return self._process
 
 
 def _path() -> list[str]:

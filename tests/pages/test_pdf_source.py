@@ -38,6 +38,7 @@ from resources.pages.manifest import SAMPLES
 from resources.pages.page import decode, inspect
 from resources.pages.page_reader import origins
 from resources.pages.places import CorpusPlace
+from resources.processes import ChildWorker
 from resources.states import State
 from tests.support.harness import Platform
 from tests.support.processes import forked
@@ -328,7 +329,7 @@ def test_a_pdf_that_became_whole_gives_its_pages(folder: Folder) -> None:
 
 def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder.put("a.pdf")
-    start = pool._Worker._start
+    start = ChildWorker._start
     lives = iter([False, True, False, False])
 
     def killed(worker: Any) -> "subprocess.Popen[bytes]":
@@ -338,7 +339,7 @@ def test_a_pdf_that_ends_its_process_costs_its_own_pages(folder: Folder, monkeyp
             process.wait()
         return process
 
-    monkeypatch.setattr(pool._Worker, "_start", killed)
+    monkeypatch.setattr(ChildWorker, "_start", killed)
     with DocumentPool(1) as processes:
         assert list(processes.count([path])) == [PageCount(1)]
     with DocumentPool(1) as processes:

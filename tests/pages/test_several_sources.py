@@ -26,6 +26,7 @@ from resources.pages.documents.text_layer import Failure
 from resources.pages.indexing import Others, index, remove, retry_failed
 from resources.pages.manifest import SAMPLES, Manifest
 from resources.pages.page_reader import Origin, origins
+from resources.processes import ChildWorker, LostAnswer
 from resources.states import State
 from resources.store.table_source import FooterCache
 from tests.support.harness import STANDARD, Platform
@@ -544,9 +545,12 @@ def test_a_folder_that_goes_away_while_it_is_indexed_leaves_the_index(
 def test_a_document_that_cannot_be_opened_now_is_failed_and_counted_later(
     sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def lost(worker: ChildWorker, request: object) -> None:
+        raise LostAnswer("the process ended by SIGKILL")
+
     sources.pdf("A/a.pdf", 1, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(pool._Worker, "ask", lambda self, request: Failure("the process ended by SIGKILL", may_pass=True))
+        patch.setattr(ChildWorker, "ask", lost)
         sources.index("A")
     sources.platform.make("raw_pages")
     assert sources.states == {"a.pdf": State.FAILED}

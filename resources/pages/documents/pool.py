@@ -6,7 +6,6 @@ whole pool, and tasks have no time limit. Here every process has its own pipe, a
 
 import os
 import signal
-import subprocess
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,12 +25,10 @@ from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Failure, MadePage, PageCount
 from resources.pages.places import SourcePath, on_disk, sha256_of
 from resources.parallel import ordered_map
-from resources.processes import end_child, how_it_ended, start_child
+from resources.processes import ChildWorker, LostAnswer
 
 PAGE_SECONDS = 600.0
 """Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
-_ATTEMPTS = 2
-"""Attempts at a page whose process crashes, because the machine may have run out of memory the first time."""
 _MOST = 16
 """Most processes; more are no faster, because one process writes everything that they make."""
 _AHEAD = 2
@@ -47,10 +44,10 @@ class DocumentPool:
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
-        self._workers = [_Worker(seconds) for _ in range(self._count)]
+        self._workers = [ChildWorker("resources.pages.documents.pool:work", seconds) for _ in range(self._count)]
         self._conversions = Conversions()
         # The worker that finished last is used first, so that no process starts while another is idle.
-        self._idle: LifoQueue[_Worker] = LifoQueue()
+        self._idle: LifoQueue[ChildWorker] = LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
 
@@ -104,6 +101,8 @@ class DocumentPool:
             worker = self._idle.get()
             try:
                 answer = worker.ask((method, file, *arguments))
+            except LostAnswer as error:
+                answer = Failure(str(error), may_pass=True)
             finally:
                 self._idle.put(worker)
         return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
@@ -114,51 +113,6 @@ def _is_empty(path: Path) -> bool:
         return path.is_file() and not path.stat().st_size
     except OSError:  # whoever reads it says why
         return False
-
-
-class _Worker:
-    """One process, seen by the parent, started with its first task or after a crash."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._cancelled = False
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, request: tuple[Any, ...]) -> Any:
-        failed = Failure("nobody wants it any more", may_pass=True)
-        for _ in range(_ATTEMPTS):
-            if self._cancelled:
-                break
-            process = self._process or self._start()
-            with suppress(EOFError, OSError):
-                self._connection.send(request)
-                if not self._connection.poll(self._seconds):
-                    self.end()
-                    return Failure(f"given up after {self._seconds:,.0f} seconds", may_pass=True)
-                return self._connection.recv()
-            end_child(process)
-            self.end()
-            failed = Failure(f"the process that read it ended {how_it_ended(process.wait())}", may_pass=True)
-        return failed
-
-    def cancel(self) -> None:
-        """Kill the process; a thread waiting for its answer gets a `Failure`."""
-        self._cancelled = True
-        if (process := self._process) is not None:
-            process.kill()
-
-    def end(self) -> None:
-        """Kill the process, if there is one."""
-        if self._process is None:
-            return
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        self._connection, self._process = start_child("resources.pages.documents.pool:work")
-        return self._process
 
 
 def work(connection: Connection) -> None:
