@@ -96,8 +96,9 @@ def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
 
 def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     """Return stopwatches of engines, of source and release, and of opening the release."""
-    from kopub_assets import hf_release, pages_and_layout
+    from kopub_assets import hf_release
     from resources.config.settings import load_settings
+    from resources.pages import inspection
 
     settings, engines, ends, opening = load_settings(), Stopwatch(), Stopwatch(), Stopwatch()
     for engine, methods in (
@@ -108,7 +109,7 @@ def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
         for method in methods:
             setattr(type(engine), method, engines.iterate(getattr(type(engine), method)))
     type(settings.corpus).rows = ends.iterate(type(settings.corpus).rows)
-    pages_and_layout.inspect = ends.call(pages_and_layout.inspect)
+    inspection.inspect = ends.call(inspection.inspect)
     for method in ("publish", "describe"):
         setattr(type(settings.release), method, ends.call(getattr(type(settings.release), method)))
     hf_release.verify = opening.iterate(hf_release.verify)

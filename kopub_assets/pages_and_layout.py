@@ -7,10 +7,8 @@ upright. `layout_regions` holds the labelled regions of each page in reading ord
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from threading import BoundedSemaphore
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,21 +18,17 @@ from kopub_assets.asset import EngineTable, Metadata, RowTable
 from kopub_assets.checks import Check, without_regions
 from kopub_assets.metadata import first_page
 from kopub_assets.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
-from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
+from resources.errors import UndecodableImage
 from resources.fingerprints import CodeVersion
 from resources.layout.base import LayoutDetector
 from resources.layout.regions import PageLayout, Region
 from resources.pages.corpus import SourceRow
-from resources.pages.page import Page, PageBatch, inspect
+from resources.pages.inspection import PageInspector
+from resources.pages.page import Page, PageBatch
 from resources.pages.page_reader import PageReader, shard_source
-from resources.pages.upright import PageTransform, find_transform
-from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
+from resources.parallel import bounded_map, ordered_map
 from resources.states import State
 from resources.store.corpus_tables import TABLES, Table
-
-CHECKERS = 2
-"""Threads that check pages. More would be slower, because Pillow releases the interpreter lock for each of a PNG's 150
-chunks (benchmarks/reading/raw_pages.py)."""
 
 
 class RawPages(RowTable):
@@ -106,18 +100,16 @@ class RawPages(RowTable):
             yield RowSpec(row.page_id, made_from, known, predetermined=predetermined, partial=row.damage)
 
     def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
-        tuned = tuned_for_decoding() if self.sets_upright else nullcontext()
         has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
         layers = self.corpus.text_layers(shard) if has_layers else None
-        with self.corpus.reader(shard) as source, tuned:
 
-            def may_turn(row: RowSpec) -> bool:
-                layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
-                return self.sets_upright and (layer is None or layer.is_of_scan)
+        def may_turn(row: RowSpec) -> bool:
+            layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
+            return self.sets_upright and (layer is None or layer.is_of_scan)
 
-            # OpenCV sets pages upright without the interpreter lock, so this may use a thread for every core.
-            work = partial(_inspect, source, BoundedSemaphore(CHECKERS), may_turn)
-            yield from bounded_map(work, todo, 0 if self.sets_upright else CHECKERS)
+        with self.corpus.reader(shard) as source, PageInspector(len(todo), self.sets_upright) as inspector:
+            work = partial(_inspect, source, inspector, may_turn)
+            yield from bounded_map(work, todo, inspector.threads)
 
     def describe(self, shard: str, table: pa.Table) -> Metadata:
         formats = Counter(filter(None, table["format"].to_pylist()))
@@ -134,44 +126,22 @@ def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
 
 
 def _inspect(
-    source: PageReader, checking: BoundedSemaphore, may_turn: Callable[[RowSpec], bool], row: RowSpec
+    source: PageReader, inspector: PageInspector, may_turn: Callable[[RowSpec], bool], row: RowSpec
 ) -> RowResult:
     page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
     try:
-        with checking:
-            info = inspect(page.data)
-        transform = _transform(page) if may_turn(row) else None
+        found = inspector.inspect(page.data, may_turn(row))
     except UndecodableImage as error:
         return RowResult(row.id, {"state": error.state, "reason": str(error)})
-    damage = info.damage and f"the image is damaged: {info.damage}"
-    state = State.PARTIAL if damage else State.OK
     columns = {
-        "format": info.format,
-        "width": info.width if transform is None else transform.width,
-        "height": info.height if transform is None else transform.height,
-        "upright": transform and transform.row(),
-        "state": state,
-        "reason": damage,
+        "format": found.format,
+        "width": found.width,
+        "height": found.height,
+        "upright": found.upright and found.upright.row(),
+        "state": State.PARTIAL if found.damage else State.OK,
+        "reason": found.damage,
     }
     return RowResult(row.id, columns)
-
-
-def _transform(page: Page) -> PageTransform | None:
-    """Return the transform that sets a page upright, if needed and possible.
-
-    Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
-    """
-    try:
-        return find_transform(page.image)
-    except UnreadImage:
-        raise
-    except UndecodableImage:
-        # The assets that read the image report why it cannot be used.
-        return None
-    except Exception as error:
-        if is_of_machine(error):
-            raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
-        raise
 
 
 _READERS = 2

@@ -1,30 +1,31 @@
-"""Measure the check of pages by threads, alone and while the layout model is imported.
+"""Measure the inspection of pages, alone and while the layout model is imported.
 
-    python -m benchmarks.reading.raw_pages                  # 2,200 pages, of 24 unique ones of 2480x3508
-    python -m benchmarks.reading.raw_pages --threads 2 4 16
-    python -m benchmarks.reading.raw_pages --upright        # finds the transform that sets each page upright, too
-    python -m benchmarks.reading.raw_pages --cost           # CPU ms a page of that, and of decoding, on one thread
+    python -m benchmarks.reading.raw_pages                       # 2,200 pages, of 24 unique ones of 2480x3508
+    python -m benchmarks.reading.raw_pages --threads 2 4 16      # only checks them, in so many threads
+    python -m benchmarks.reading.raw_pages --upright             # finds the transform that sets each page upright, too
+    python -m benchmarks.reading.raw_pages --cost                # CPU ms a page of that, and of decoding, on one thread
 
 Each row is a process of its own; the first has no pages. As in a first run, all pages are hashed on every core; then
-each is hashed again and checked, by the given number of threads.
+each is hashed again and inspected: by the given number of threads or, with --upright, of processes, where 1 means a
+thread for each core.
 """
 
 import argparse
 import hashlib
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
-from kopub_assets.pages_and_layout import CHECKERS
 from resources.config.places import ROOT
+from resources.pages.inspection import CHECKERS, MOST_PROCESSES, PageInspector
 from resources.pages.page import decode, inspect
 from resources.pages.upright import find_transform
 from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
@@ -43,14 +44,13 @@ def check(data: bytes) -> None:
     inspect(data)
 
 
-def check_upright(data: bytes) -> None:
+def set_upright(inspector: PageInspector, data: bytes) -> None:
     hashed(data)
-    inspect(data)
-    find_transform(decode(data))
+    inspector.inspect(data, may_turn=True)
 
 
-def measure(folder: Path, count: int, threads: int, importing: bool, upright: bool) -> str:
-    """Return a row: seconds until all pages are checked, and until the import ends.
+def measure(folder: Path, count: int, workers: int, importing: bool, upright: bool) -> str:
+    """Return a row: seconds until all pages are inspected, and until the import ends.
 
     Both begin at the same time.
     """
@@ -71,14 +71,18 @@ def measure(folder: Path, count: int, threads: int, importing: bool, upright: bo
         loading.start()
     for _ in ordered_map(hashed, pages):
         pass
-    with tuned_for_decoding() if upright else nullcontext():
-        for _ in bounded_map(check_upright if upright else check, pages, threads):
+    if upright:
+        with PageInspector(count, upright, workers) as inspector:
+            for _ in bounded_map(partial(set_upright, inspector), pages, inspector.threads):
+                pass
+    else:
+        for _ in bounded_map(check, pages, workers):
             pass
-    checked = time.monotonic() - started
+    inspected = time.monotonic() - started
     if not importing:
-        return f"{threads:8}{checked:12.1f} s"
+        return f"{workers:8}{inspected:12.1f} s"
     loading.join()
-    return f"{threads:8}{checked:12.1f} s{imported:12.1f} s"
+    return f"{workers:8}{inspected:12.1f} s{imported:12.1f} s"
 
 
 def cost(folder: Path) -> str:
@@ -113,25 +117,28 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, default=ROOT / "samples" / "corpus", help="folder of Arrow shards")
     parser.add_argument("--count", type=int, default=2200)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, CHECKERS, 4, 16])
+    cores = os.cpu_count() or 1
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, min(cores, MOST_PROCESSES)])
     parser.add_argument("--upright", action="store_true", help="find what sets each page upright")
     parser.add_argument("--cost", action="store_true", help="CPU milliseconds of one page instead")
-    parser.add_argument("--one", nargs=2, metavar=("THREADS", "IMPORT"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=2, metavar=("WORKERS", "IMPORT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.cost:
         print(cost(arguments.pages))
         return
     if arguments.one:
-        threads, importing = int(arguments.one[0]), arguments.one[1] == "import"
-        print(measure(arguments.pages, arguments.count, threads, importing, arguments.upright), flush=True)
+        workers, importing = int(arguments.one[0]), arguments.one[1] == "import"
+        print(measure(arguments.pages, arguments.count, workers, importing, arguments.upright), flush=True)
         return
-    print(f"{'threads':>8}{'checked':>14}{'imported':>14}", flush=True)
+    print(f"{'workers':>8}{'inspected':>14}{'imported':>14}", flush=True)
     rows = [(0, 1, "import")]
     for importing in ("alone", "import"):
-        rows += [(arguments.count, threads, importing) for threads in arguments.threads]
-    for count, threads, importing in rows:
+        given = arguments.processes if arguments.upright else arguments.threads
+        rows += [(arguments.count, workers, importing) for workers in given]
+    for count, workers, importing in rows:
         command = [sys.executable, "-m", "benchmarks.reading.raw_pages", "--pages", str(arguments.pages)]
         command += ["--upright"] if arguments.upright else []
-        subprocess.run([*command, "--count", str(count), "--one", str(threads), importing], check=True)
+        subprocess.run([*command, "--count", str(count), "--one", str(workers), importing], check=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """All assets run through Dagster: states, bad input, partial failure, resumption."""
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from kopub_assets import pages_and_layout
 from kopub_assets.pages_and_layout import RawPages
 from resources.errors import UndecodableImage
 from resources.fingerprints import CodeVersion
+from resources.pages import inspection
 from resources.pages.indexing import index
 from resources.pages.page import Page
 from resources.pages.page_reader import PageReader
@@ -200,13 +200,11 @@ def test_an_upgrade_that_is_given_up_leaves_what_was_there(platform: Platform):
 
 
 def test_a_page_that_is_no_longer_quarantined_is_made_everywhere(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    module = sys.modules["kopub_assets.pages_and_layout"]
-
     def refuse(data: memoryview) -> None:
         raise UndecodableImage("refused by an older release")
 
     with monkeypatch.context() as older:
-        older.setattr(module, "inspect", refuse)
+        older.setattr(inspection, "inspect", refuse)
         older.setattr(RawPages, "code_version", CodeVersion("raw_pages", {1: "the first release"}))
         assert platform.run(f"{TEXTS},corpus_image_embeddings").success
     assert set(platform.states("corpus_image_embeddings").values()) == {State.QUARANTINED}
@@ -380,7 +378,7 @@ def test_pages_are_read_by_other_threads_than_the_one_that_takes_their_regions(
 def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     platform = Platform.of(tmp_path, [pages(*(f"p_{number}" for number in range(24)))])
     working, most = set[int](), 0
-    at_once, inspect = threading.Barrier(pages_and_layout.CHECKERS), pages_and_layout.inspect
+    at_once, inspect = threading.Barrier(inspection.CHECKERS), inspection.inspect
 
     def together(data: bytes) -> Any:
         nonlocal most
@@ -390,7 +388,7 @@ def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pyte
         working.discard(threading.get_ident())
         return inspect(data)
 
-    monkeypatch.setattr(pages_and_layout, "inspect", together)
-    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * pages_and_layout.CHECKERS)
+    monkeypatch.setattr(inspection, "inspect", together)
+    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * inspection.CHECKERS)
     assert platform.run("raw_pages").success
-    assert most == pages_and_layout.CHECKERS
+    assert most == inspection.CHECKERS

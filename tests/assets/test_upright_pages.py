@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import cv2
@@ -14,7 +15,6 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import kopub
-from kopub_assets import pages_and_layout
 from kopub_assets.lineage import compared_tables
 from kopub_cli.evaluation_display import picture_of
 from kopub_cli.main import app
@@ -22,14 +22,19 @@ from kopub_cli.options import corpus_check
 from kopub_web.app import reading_room
 from kopub_web.room import Room
 from resources.embedding.hashed import HashedEmbedder
+from resources.errors import UnreadImage
 from resources.evaluation.benchmarks.transformed import photographed, turned
 from resources.layout.cpu.detector import CpuLayout
 from resources.layout.ground_truth import GroundTruthLayout
+from resources.pages import inspection
 from resources.pages.corpus import Corpus
 from resources.pages.indexing import index
+from resources.pages.inspection import PageInspector
 from resources.pages.page import decode
+from resources.processes import ChildWorker
 from resources.release.local import LocalRelease
 from resources.search.searcher import Searcher
+from resources.states import State
 from tests.support.harness import Platform, Prepared
 from tests.support.sample_home import sample
 from tests.support.sources.pdf_files import HELVETICA, pdf, sheet, written
@@ -137,7 +142,7 @@ def test_a_second_run_computes_nothing(platform: Platform):
 def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     """It must not be stored as an upright page."""
     with monkeypatch.context() as patch:
-        patch.setattr(pages_and_layout, "find_transform", lambda pixels: bytes(2**62))
+        patch.setattr(inspection, "find_transform", lambda pixels: bytes(2**62))
         shutil.rmtree(platform.home / "store" / "raw_pages")
         platform.make("raw_pages")
     row = platform.rows("raw_pages")["a_2"]
@@ -145,6 +150,51 @@ def test_a_page_for_which_memory_ran_out_is_failed_and_tried_again(platform: Pla
     assert row["reason"].startswith("the page was not set upright: ")
     platform.make("raw_pages")
     assert platform.rows("raw_pages")["a_2"]["upright"]["turns"] == 2
+
+
+def test_processes_find_of_every_page_what_threads_find(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    """Machines with many cores use processes."""
+    damaged = Platform.of(
+        platform.home.with_name("damaged"),
+        [[("whole", png(_sample())), ("cut_off", png(_sample())[:-1000]), ("none", b"no picture")]],
+    )
+    damaged.engines["layout"] = CpuLayout()
+    expected = []
+    for each in (platform, damaged):
+        shutil.rmtree(each.home / "store" / "raw_pages", ignore_errors=True)
+        each.make("raw_pages")
+        expected.append(each.rows("raw_pages"))
+    monkeypatch.setattr(inspection, "_FEWEST_CORES", 1)
+    monkeypatch.setattr(inspection, "_PAGES_PER_CORE", 0)
+    monkeypatch.setattr(inspection.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(inspection, "find_transform", None)
+    for each, rows in zip((platform, damaged), expected, strict=True):
+        shutil.rmtree(each.home / "store" / "raw_pages")
+        each.make("raw_pages")
+        assert each.rows("raw_pages") == rows
+    assert {id: row["state"] for id, row in expected[1].items()} == {
+        "whole": State.OK,
+        "cut_off": State.QUARANTINED,
+        "none": State.QUARANTINED,
+    }
+
+
+def test_a_picture_that_ends_its_process_twice_is_failed_alone(monkeypatch: pytest.MonkeyPatch):
+    start, lives = ChildWorker._start, iter([False, False, True])
+
+    def started(worker: ChildWorker) -> "subprocess.Popen[bytes]":
+        process = start(worker)
+        if not next(lives):
+            process.kill()
+            process.wait()
+        return process
+
+    monkeypatch.setattr(ChildWorker, "_start", started)
+    picture = png(_sample())
+    with PageInspector(2, upright=True, processes=2) as inspector:
+        with pytest.raises(UnreadImage, match="the process that read it ended by SIGKILL"):
+            inspector.inspect(picture, may_turn=True)
+        assert inspector.inspect(picture, may_turn=True).height == _sample().shape[0]
 
 
 def test_a_layout_that_is_known_beforehand_counts_on_pages_as_they_came(platform: Platform):

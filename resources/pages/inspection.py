@@ -1,0 +1,133 @@
+"""The inspection of page images: format, size, damage, and the transform that sets a page upright.
+
+Machines with many cores inspect pages in a process for each core, not in threads. Pillow releases the interpreter lock
+for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 12 cores busy.
+"""
+
+import os
+import signal
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from queue import LifoQueue
+from threading import BoundedSemaphore
+from typing import Self
+
+from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
+from resources.pages.page import decode, inspect
+from resources.pages.upright import PageTransform, find_transform
+from resources.parallel import tuned_for_decoding
+from resources.processes import ChildWorker, LostAnswer
+
+CHECKERS = 2
+"""Threads of one process that check pages at once: more would only wait for the interpreter lock."""
+MOST_PROCESSES = 32
+_FEWEST_CORES = 8
+"""Cores from which processes are used; threads keep fewer busy, and share the memory of what they import."""
+_PAGES_PER_CORE = 8
+"""Fewest pages for each process, which takes about as long to start as five pages to inspect."""
+_SECONDS = 600.0
+"""Most seconds for one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What was found of a page: width and height in pixels are those of the upright page."""
+
+    format: str
+    width: int
+    height: int
+    upright: PageTransform | None
+    damage: str | None
+
+
+class PageInspector:
+    """A context manager that inspects pages, for `threads` callers at once.
+
+    `pages` is how many are to be inspected, and `upright` whether any is set upright. With 0 `processes`, it uses one
+    for each core, at most 32, where that is faster than threads of this process; 1 means threads.
+    """
+
+    def __init__(self, pages: int, upright: bool, processes: int = 0) -> None:
+        cores = os.cpu_count() or 1
+        if not processes:
+            many = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_CORE * cores
+            processes = min(cores, MOST_PROCESSES) if many else 1
+        self._workers = [ChildWorker(f"{__name__}:work", _SECONDS) for _ in range(processes)] if processes > 1 else []
+        self._idle: LifoQueue[ChildWorker] = LifoQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self.threads = len(self._workers) or (cores if upright else CHECKERS)
+        self._upright = upright
+        self._checking = BoundedSemaphore(CHECKERS)
+        self._exit = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._upright:
+            self._exit.enter_context(tuned_for_decoding())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._exit.close()
+
+    def inspect(self, data: bytes | memoryview, may_turn: bool) -> Inspection:
+        """Inspect an encoded image, and set it upright if it `may_turn`. Raises `UndecodableImage`.
+
+        An image that crashes its process, or takes too long, raises `UnreadImage`.
+        """
+        if not self._workers:
+            return _inspect(data, may_turn, self._checking)
+        worker = self._idle.get()
+        try:
+            answer = worker.ask((bytes(data), may_turn))
+        except LostAnswer as error:
+            raise UnreadImage(f"the image was not read: {error}") from None
+        finally:
+            self._idle.put(worker)
+        if isinstance(answer, UndecodableImage):
+            raise answer
+        return answer
+
+
+def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphore) -> Inspection:
+    with checking:
+        info = inspect(data)
+    transform = _transform(data) if may_turn else None
+    width, height = (info.width, info.height) if transform is None else (transform.width, transform.height)
+    damage = info.damage and f"the image is damaged: {info.damage}"
+    return Inspection(info.format, width, height, transform, damage)
+
+
+def _transform(data: bytes | memoryview) -> PageTransform | None:
+    """Return the transform that sets a page upright, if needed and possible.
+
+    Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
+    """
+    try:
+        return find_transform(decode(data))
+    except UnreadImage:
+        raise
+    except UndecodableImage:
+        # The assets that read the image report why it cannot be used.
+        return None
+    except Exception as error:
+        if is_of_machine(error):
+            raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
+        raise
+
+
+def work(connection: Connection) -> None:
+    """Inspect pages until the parent closes the pipe or exits."""
+    # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    alone = BoundedSemaphore()
+    with tuned_for_decoding(), suppress(EOFError, ConnectionError):
+        while True:
+            data, may_turn = connection.recv()
+            try:
+                answer = _inspect(data, may_turn, alone)
+            except UndecodableImage as error:
+                answer = error
+            connection.send(answer)
