@@ -113,6 +113,23 @@ def test_another_model_or_another_content_is_another_server(fields: dict[str, An
     assert after.key != before[0]
 
 
+@pytest.mark.parametrize("damage", [lambda state: state.replace("{", '{"newer": 1, ', 1), lambda state: state[:20]])
+def test_a_state_of_another_release_or_a_damaged_one_keeps_no_server_from_starting(
+    damage: Callable[[str], str], fields: dict[str, Any], tmp_path: Path, runtime: Path
+) -> None:
+    server = VLLMServer(**fields)
+    with server.lease():
+        other = ServerFolder(runtime / "other")
+        other.path.mkdir()
+        other.write_specification(ServerFolder(runtime / server.key).specification)
+        other.write_state(change_phase(state_of(server, runtime), Phase.STOPPED, sessions=()))
+        stored = other.path / "state.json"
+        stored.write_text(damage(stored.read_text()))
+        assert [each.key for each in list_servers()] == [server.key]
+    with VLLMServer(**fields, max_num_seqs=2).lease() as endpoint:
+        generate(endpoint)
+
+
 def test_an_error_of_its_user_stays_what_it_is(fields: dict[str, Any]) -> None:
     with pytest.raises(TimeoutError, match="mine"), VLLMServer(**fields).lease():
         raise TimeoutError("mine")

@@ -140,10 +140,7 @@ class ServerFolder:
 
     @property
     def specification(self) -> Specification:
-        known = {field.name for field in fields(Specification)}
-        stored = json.loads((self.path / "specification.json").read_text("utf-8"))
-        # A supervisor of another version of this code may have written more fields.
-        values = {name: value for name, value in stored.items() if name in known}
+        values = _known_fields(Specification, json.loads((self.path / "specification.json").read_text("utf-8")))
         lists = {name: tuple(values[name]) for name in ("command", "gpus", "first_picture") if name in values}
         return Specification(**{**values, **lists})
 
@@ -152,14 +149,15 @@ class ServerFolder:
 
     @property
     def state(self) -> ServerState | None:
-        """The state of the server, or None before the first start."""
+        """The state of the server; None before the first start, or if damaged."""
         try:
-            values = json.loads((self.path / "state.json").read_text("utf-8"))
-        except FileNotFoundError:
+            values = _known_fields(ServerState, json.loads((self.path / "state.json").read_text("utf-8")))
+            lists = {key: tuple(values[key]) for key in ("urls", "restarts")}
+            sessions = tuple((leader, started) for leader, started in values["sessions"])
+            return ServerState(**{**values, **lists, "phase": Phase(values["phase"]), "sessions": sessions})
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
+            # Every start reads the states of all servers, so one that cannot be read must not stop it.
             return None
-        lists = {key: tuple(values[key]) for key in ("urls", "restarts")}
-        sessions = tuple((leader, started) for leader, started in values["sessions"])
-        return ServerState(**{**values, **lists, "phase": Phase(values["phase"]), "sessions": sessions})
 
     def write_state(self, state: ServerState) -> None:
         self._write("state.json", asdict(state))
@@ -191,6 +189,11 @@ class ServerFolder:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(value, file, ensure_ascii=False)
         os.replace(scratch, self.path / name)
+
+
+def _known_fields(kind: type[Specification] | type[ServerState], stored: Any) -> dict[str, Any]:
+    """Return the stored values that `kind` has: another version of this code may write more."""
+    return {field.name: stored[field.name] for field in fields(kind) if field.name in stored}
 
 
 def runtime_folder() -> Path:
