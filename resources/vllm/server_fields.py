@@ -134,7 +134,8 @@ class VLLMServerFields(Resource):
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # Python's HTTP client sends only ASCII.
+        return text.isascii() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False  # the port is not a number, or the address is broken
 

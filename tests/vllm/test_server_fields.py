@@ -220,6 +220,8 @@ def test_a_server_that_has_no_version_is_used_where_none_is_asked_for(monkeypatc
         ({"mode": "external"}, "at least one URL"),
         ({"mode": "external", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL of a server"),
         ({"mode": "external", "urls": ["http://localhost:http"]}, "is no URL of a server"),
+        ({"mode": "external", "urls": ["http://localhost:8000/모델"]}, "is no URL of a server"),
+        ({"mode": "external", "urls": ["http://서버.example:8000"]}, "is no URL of a server"),
         ({"command": []}, "at least 1 item"),
         ({"gpu_memory_utilization": 1.5}, "less than or equal to 1"),
     ],
