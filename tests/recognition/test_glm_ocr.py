@@ -714,6 +714,16 @@ def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -
             "<table><tr><td>1 2</td></tr></table>",
         ),
         ("<table><tr><td rowspan=99999999>1</td></tr></table>", '<table><tr><td rowspan="1000">1</td></tr></table>'),
+        (
+            f"<table><tr><td colspan={'12345' * 1000}>1</td></tr></table>",
+            '<table><tr><td colspan="1000">1</td></tr></table>',
+        ),
+        (
+            f"<table><tr><td>&#{'12345' * 1000};</td></tr></table>",
+            f"<table><tr><td>&amp;#{'12345' * 1000};</td></tr></table>",
+        ),
+        ("<table><tr><td>1<![가", "<table><tr><td>1&lt;![가</td></tr></table>"),
+        ("<table><tr><td><![CDATA[1]]></td></tr></table>", "<table><tr><td>&lt;![CDATA[1]]&gt;</td></tr></table>"),
         ("<table>loose<tr><td>1</td></tr></table>", "<table><tr><td>loose</td></tr><tr><td>1</td></tr></table>"),
         ("<table></table>", ""),
         (

@@ -10,8 +10,10 @@ _DROPPED = frozenset(
 )
 """Tags that are dropped while their text is kept."""
 _KEPT = frozenset({"sup", "sub"})
-_LONE_SIGN = re.compile(r"<(?=[^<>]*<)")
-"""A sign that another one follows before any tag ends, as in `n<N</td>`: it is printed."""
+_LONE_SIGN = re.compile(r"<(?=[^<>]*<|!\[)")
+"""A sign that another one follows before any tag ends, as in `n<N</td>`, or that begins a `<![`: it is printed."""
+_LONG_NUMBER = re.compile(r"&(?=#\d{8})")
+"""The sign before a number that is no character's, and that may have more digits than Python converts."""
 _SPANS = ("rowspan", "colspan")
 _ROWSPAN = re.compile(r'(<t[dh]) rowspan="(\d+)"')
 _MOST_SPANNED = 1000
@@ -27,7 +29,7 @@ def clean_tables(text: str) -> str:
     if "<table" not in text.lower():
         return text
     builder = _TableBuilder()
-    builder.feed(_LONE_SIGN.sub("&lt;", text))
+    builder.feed(_LONE_SIGN.sub("&lt;", _LONG_NUMBER.sub("&amp;", text)))
     builder.close()
     return builder.html()
 
@@ -124,9 +126,6 @@ class _TableBuilder(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         self._add(escape(f"<!{decl}>", quote=False))
 
-    def unknown_decl(self, data: str) -> None:
-        self._add(escape(f"<![{data}]>", quote=False))
-
     def handle_pi(self, data: str) -> None:
         self._add(escape(f"<?{data}>", quote=False))
 
@@ -177,7 +176,8 @@ class _TableBuilder(HTMLParser):
 
 def _span(value: str | None) -> int:
     digits = (value or "").strip()
-    return min(int(digits), _MOST_SPANNED) if digits.isdecimal() and digits.isascii() else 1
+    # A loop of the model may write more digits than Python converts.
+    return min(int(digits[:9]), _MOST_SPANNED) if digits.isdecimal() and digits.isascii() else 1
 
 
 _CELL = re.compile(r"(<t[dh][^>]*>)([^<]*)(</t[dh]>)", re.IGNORECASE)
