@@ -61,6 +61,17 @@ def test_a_batch_reads_what_single_regions_read(tmp_path: Path) -> None:
         reader.release()
 
 
+@pytest.mark.timeout(120)
+def test_a_reader_that_was_stopped_halfway_reads_on(tmp_path: Path) -> None:
+    reader = here("glm_ocr", save_glm_ocr(tmp_path), batch_size=1)
+    ((page, regions),) = work()
+    stopped = reader.read((Page(f"p{number}", page.data), regions) for number in range(4))
+    next(stopped)
+    stopped.close()  # pyright: ignore[reportAttributeAccessIssue] - it is a generator
+    assert len(texts(reader)) == len(regions)
+    reader.release()
+
+
 @pytest.mark.vllm
 @needs_vllm
 @pytest.mark.timeout(900)

@@ -271,8 +271,9 @@ class LocalModel:
             ended = self._gather(pending)
             alike = [request for request in pending if request.options == pending[0].options][: self._batch_size]
             pending = [request for request in pending if not any(request is each for each in alike)]
-            if alike:
-                self._answer(alike)
+            # The pages of a reader that was stopped want no answer any more.
+            if wanted := [request for request in alike if request.answer.set_running_or_notify_cancel()]:
+                self._answer(wanted)
             if ended:
                 return
 
@@ -313,7 +314,7 @@ class LocalModel:
             for request, answer in zip(batch, answers, strict=True):
                 request.answer.set_result(answer)
 
-    def _generate(self, batch: Sequence[LocalRequest]) -> Iterator[dict[str, Any]]:
+    def _generate(self, batch: Sequence[LocalRequest]) -> list[dict[str, Any]]:
         """Return the answers to a batch in the form in which a server sends them."""
         import torch
 
@@ -333,7 +334,7 @@ class LocalModel:
             room = max(request.room for request in batch)
             rows = self._model.generate(**made, max_new_tokens=room, **options)[:, made["input_ids"].shape[1] :]
         counts = made["attention_mask"].sum(dim=1).tolist()
-        return map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))
+        return [*map(self._completion, batch, rows.tolist(), counts, [skip_special] * len(batch))]
 
     def _inputs(self, batch: Sequence[LocalRequest]) -> dict[str, Any]:
         """Return the model's inputs: padded prompts with a token per patch, and the pictures."""
