@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from resources.weights.hub import (
 
 SHA256, _SHA1 = 64, 40
 """Hex digits of the two kinds of hash in `RepositoryFile.hash`."""
+_INDEX = "model.safetensors.index.json"
+"""The file that names the parts of weights in several files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def check_cache(
         else:
             found.whole[file.path] = file.size
     if not listed:
-        found.missing.update(dict.fromkeys(_lacking(folder, found), 0))
+        _add_lacking(folder, found)
     return found
 
 
@@ -115,16 +117,19 @@ def _by_blobs(folder: Path) -> list[RepositoryFile]:
     return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
 
 
-def _lacking(folder: Path, found: CachedFiles) -> Iterator[str]:
-    """Yield the indispensable files that a checkpoint without a list lacks."""
-    if "config.json" not in found.whole:
-        yield "config.json"
-    index = "model.safetensors.index.json"
-    if index in found.whole:
-        parts = set(json.loads((folder / index).read_bytes()).get("weight_map", {}).values())
-        yield from sorted(parts - found.whole.keys() - found.damaged.keys())
+def _add_lacking(folder: Path, found: CachedFiles) -> None:
+    """Add the indispensable files that a checkpoint without a list lacks."""
+    needed = {"config.json"}
+    if _INDEX in found.whole:
+        try:
+            needed |= set(json.loads((folder / _INDEX).read_bytes())["weight_map"].values())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # A cache that was copied without its links does not know the hash of the file.
+            del found.whole[_INDEX]
+            found.damaged[_INDEX] = "it does not say which files there are"
     elif not any(name.endswith(".safetensors") for name in (*found.whole, *found.damaged)):
-        yield "model.safetensors"
+        needed.add("model.safetensors")
+    found.missing.update(dict.fromkeys(sorted(needed - found.whole.keys() - found.damaged.keys()), 0))
 
 
 def _partial_bytes(weights: Weights) -> int:

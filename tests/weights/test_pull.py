@@ -128,6 +128,20 @@ def test_without_a_list_the_cache_says_what_it_holds(
     assert checks["layout weights"].level is Level.PROBLEM
 
 
+@pytest.mark.parametrize("index", ['{"weight_', '{"metadata": {}}', "[]"])
+def test_a_damaged_index_in_a_copied_cache_is_one_line(
+    model_hub: ModelHub, monkeypatch: pytest.MonkeyPatch, index: str
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    folder = snapshot_folder(PIN)
+    folder.mkdir(parents=True)
+    for name, content in (("config.json", "{}"), ("model.safetensors.index.json", index)):
+        (folder / name).write_text(content)
+    damaged = found()["layout weights"]
+    assert damaged.level is Level.PROBLEM
+    assert "model.safetensors.index.json is damaged" in damaged.says
+
+
 def test_no_network_is_one_line_and_a_whole_cache_will_do(
     model_hub: ModelHub, pull: Pull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
