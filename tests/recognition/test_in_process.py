@@ -138,3 +138,12 @@ def test_weights_that_lack_a_tensor_are_refused(tmp_path: Path) -> None:
     save_file(tensors, weights, metadata={"format": "pt"})
     with pytest.raises(EngineError, match=r"not a whole checkpoint: 1 tensors such as .*gate_proj\.bias are missing"):
         texts(here("glm_ocr", weights.parent))
+
+
+@pytest.mark.parametrize("index", ['{"metadata": {}}', '{"weight_map": {}}', "[]"])
+def test_an_index_of_weights_that_is_none_is_told_in_one_line(tmp_path: Path, index: str) -> None:
+    weights = save_glm_ocr(tmp_path) / "model.safetensors"
+    weights.rename(weights.with_name("model-00001-of-00001.safetensors"))
+    weights.with_name("model.safetensors.index.json").write_text(index)
+    with pytest.raises(EngineError, match="cannot be loaded by transformers"):
+        texts(here("glm_ocr", weights.parent))

@@ -234,9 +234,10 @@ class LocalModel:
                 output_loading_info=True,
             )
             self._model: Any = model.to(device).eval()
-        except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RuntimeError, AttributeError, SafetensorError) as error:
+            kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
             raise EngineError(
-                f"{name} cannot be loaded by transformers: {first_line(error)}; try `kopub pull`"
+                f"{name} cannot be loaded by transformers: {kind}{first_line(error)}; try `kopub pull`"
             ) from error
         # transformers would put random numbers in their place.
         if lacking := sorted(report["missing_keys"]):
