@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from resources.layout.regions import Task
 from resources.recognition.content import fence_code, strip_fences
 from resources.recognition.regions import RegionText
-from resources.recognition.vlm.client.answers import tidy
+from resources.recognition.vlm.client.answers import find_defect, tidy
 from resources.recognition.vlm.client.glm import clean
 from resources.texts.markdown import page_markdown, page_text
 
@@ -181,3 +181,12 @@ def test_no_letter_outside_of_marks_is_lost(passages: list[tuple[str, str]], cut
     assert [char for char in text if char.isalnum()] == letters
     entities = markdown.replace("&lt;", "<")
     assert sorted(char for char in entities if char.isalnum() and char not in "py") == sorted(letters)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("start", ["합계 $", "합계"])
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_an_answer_with_blanks_without_end_is_judged_at_once(start: str, blank: str) -> None:
+    cleaned = clean(f"{start}{100_000 * blank}원", Task.TEXT)
+    assert cleaned.split() == [*start.split(), "원"]
+    assert find_defect(cleaned, "stop", Task.TEXT, {"HANGUL"}) is not None

@@ -52,7 +52,8 @@ _FOREIGN_LETTERS = 6
 _TAG = re.compile(r"<[^<>]*>")
 _TORN = re.compile(r"^[^<>]*>|<[^<>]*$")
 """The remains of a tag, if a repeated unit begins or ends in the middle of one."""
-_CLOSING = re.compile(r"(?:</\w+>|\s)+$")
+_CLOSING = re.compile(r"(?<!\s)(?:</\w+>|\s)++$")
+"""Closing tags and blanks at the end; a run of blanks elsewhere is passed once, not once from each of its blanks."""
 _SAME_TEXT = 90.0
 """Similarity in percent (rapidfuzz `ratio`, without white space) from which two answers read the same print.
 

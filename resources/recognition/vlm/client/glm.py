@@ -12,7 +12,7 @@ _CENTRE = re.compile(r'<div\s+align\s*=\s*"?(?:center|left|right)"?\s*>[ \t]*\n*
 _DOCTYPE = re.compile(r"<!doctype html>\s*", re.IGNORECASE)
 _HEADING = re.compile(r"(?:(?<=\n\n)|\A)#{1,6}[ \t]+(?=\S[^\n]*(?:\n\s*\n|\Z))")
 """The marks of a heading, which is a line by itself; `# ` before each of several lines is printed, as in a listing."""
-_FORMULA = re.compile(r"(?<![\\$A-Za-z0-9])\$[ \t]+([^$\n]+?)[ \t]+\$(?![$A-Za-z0-9]|[ \t]*\d)")
+_FORMULA = re.compile(r"(?<![\\$A-Za-z0-9])\$[ \t]++([^$\n]*[^$\n \t])[ \t]++\$(?![$A-Za-z0-9]|[ \t]*+\d)")
 _LATEX = re.compile(r"[\\^_{}=<>]|\A\s*\S\s*\Z")
 """Signs that distinguish a formula from amounts of money such as `$ 5 and $ 6`."""
 
@@ -63,6 +63,8 @@ def _text(text: str) -> str:
 
 def _strip_centring(text: str) -> str:
     """Strip the tags that centre text; a lone closing tag is part of the print."""
+    if "<div" not in text.lower():
+        return text  # the look for blanks before a tag would take minutes in a long run of them
     is_open = 0
 
     def mark(found: re.Match[str]) -> str:
