@@ -123,7 +123,11 @@ class Reranking:
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         done: SimpleQueue[dict[PageKey, float] | Exception] = SimpleQueue()
-        threading.Thread(target=self._scored_once, args=(asked, done.put), daemon=True).start()
+        try:
+            threading.Thread(target=self._scored_once, args=(asked, done.put), daemon=True).start()
+        except RuntimeError as error:  # the machine has no room for one more
+            self._busy.release()
+            raise EngineError(first_line(error)) from None
         patience = self.engine.search_seconds + _STARTS * self.engine.start_seconds
         try:
             scores = done.get(timeout=patience)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -148,6 +149,19 @@ def test_a_search_goes_on_without_it_and_says_so(platform: Platform, engine: Rer
     assert (answer.mode, answer.notes[-1]) == (Mode.FUSION, f"the pages are not reranked: {says}")
     if says.startswith("no scores"):
         assert search.search(QUESTION, mode=Mode.RERANKED).notes[-1].endswith("it still works on another question")
+
+
+def test_a_search_that_gets_no_thread_for_it_goes_on_and_the_next_one_is_reranked(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
+    search = searched(platform, Favourite(sees="text"))
+    found = search.search(QUESTION, mode=Mode.FUSION).hits
+    no_thread = Mock(side_effect=RuntimeError("can't start new thread"))
+    with monkeypatch.context() as full:
+        full.setattr("threading.Thread.start", no_thread)
+        answer = search.search(QUESTION, mode=Mode.RERANKED)
+    assert (answer.hits, answer.notes[-1]) == (found, "the pages are not reranked: can't start new thread")
+    assert search.search(QUESTION, mode=Mode.RERANKED).mode is Mode.RERANKED
 
 
 def test_a_search_by_words_alone_that_it_fails_is_named_so(platform: Platform):
