@@ -255,6 +255,8 @@ def _origin(reading: Row) -> TextOrigin | None:
 
 PICTURES = frozenset({"image", "chart", "header_image", "footer_image", "seal"})
 _JPEG_QUALITY = 95
+_LONGEST_SIDE = 65_500
+"""Most pixels of a side of a JPEG; a strip of a web comic that is one page may be longer."""
 _OUTLINE_GRID = 200
 """Cells per side of the page in which outlines are found; an outline may be off by one cell."""
 
@@ -322,11 +324,18 @@ def region_pixels(image: "NDArray[np.uint8]", region: Region) -> "NDArray[np.uin
 
 
 def cut(page: "Page", bbox: tuple[float, float, float, float]) -> bytes:
-    """Cut out a part of a page as a full-resolution JPEG. Raises `UndecodableImage`."""
+    """Cut out a part of a page as a JPEG. Raises `UndecodableImage`.
+
+    It has full resolution, unless a side would be too long for a JPEG.
+    """
     import cv2
 
     height, width = page.image.shape[:2]
     x1, y1, x2, y2 = pixel_box(bbox, width, height)
     pixels = cv2.cvtColor(page.image[y1:y2, x1:x2], cv2.COLOR_RGB2BGR)
+    if max(x2 - x1, y2 - y1) > _LONGEST_SIDE:
+        shrink = _LONGEST_SIDE / max(x2 - x1, y2 - y1)
+        size = max(1, int((x2 - x1) * shrink)), max(1, int((y2 - y1) * shrink))
+        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     _, jpeg = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
     return jpeg.tobytes()

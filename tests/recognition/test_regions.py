@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 
 from resources.errors import StoreError
-from resources.layout.regions import Task
+from resources.layout.regions import Region, Task
+from resources.pages.page import Page, decode
 from resources.recognition.regions import (
     RegionRecord,
     RegionText,
     TextOrigin,
+    cut_pictures,
     join_regions,
     page_reading,
     region_texts,
@@ -105,3 +109,10 @@ PICTURE = skipped(4, "image")
 def test_the_state_of_a_page(texts: list[RegionText], state: State, reason: str | None) -> None:
     reading = page_reading("p_1", texts, ())
     assert (reading.state, reading.reason, list(reading.regions)) == (state, reason, texts)
+
+
+def test_a_picture_longer_than_a_jpeg_may_be_is_kept_smaller() -> None:
+    strip = np.tile(np.arange(70_000, dtype=np.uint8)[:, None, None], (1, 20, 3))
+    page = Page("comic", cv2.imencode(".png", strip)[1].tobytes())
+    (crop,) = cut_pictures(page, [Region(0, "image", Task.SKIP, 0.9, (0.0, 0.0, 20.0, 70_000.0))])
+    assert decode(crop.data).shape == (65_500, 18, 3)
