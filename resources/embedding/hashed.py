@@ -6,13 +6,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from resources.embedding.base import MAX_DIM, Embedder, Embedding
+from resources.engine import releases
 from resources.errors import UndecodableImage
 from resources.figures.figure import FigurePicture
 from resources.fingerprints import CodeVersion
@@ -48,7 +48,7 @@ class HashedEmbedder(Embedder):
     threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
 
     def weights(self) -> dict[str, str]:
-        return {package: version(package) for package in ("opencv-python-headless", "scikit-learn")}
+        return releases("opencv-python-headless", "scikit-learn")
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         yield from bounded_map(self._embed_image, pages, self.threads)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from resources.engine import releases
 from resources.fingerprints import CodeVersion, fingerprint
 from resources.search import metrics, words
 from resources.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
@@ -81,7 +81,9 @@ def measure(
 def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> str:
     """Return the fingerprint of everything that determines the scores of a corpus."""
     reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
-    return fingerprint([corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), _libraries(), *reranker])
+    return fingerprint(
+        [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases(*_LIBRARIES), *reranker]
+    )
 
 
 _Rerank = Callable[[np.ndarray], np.ndarray]
@@ -106,17 +108,6 @@ def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking 
         return reordered
 
     return rerank
-
-
-def _libraries() -> dict[str, str]:
-    return {package: _version(package) for package in _LIBRARIES}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "missing"  # the code that needs it reports the error
 
 
 def evaluate(

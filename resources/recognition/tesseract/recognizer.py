@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field, field_validator
 
+from resources.engine import releases
 from resources.errors import EngineError, UndecodableImage, did_you_mean
 from resources.fingerprints import CodeVersion, file_sha256
 from resources.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
@@ -271,12 +271,8 @@ def install(languages: Sequence[str] = LANGUAGES) -> str:
 
 def identity(languages: Sequence[str] = LANGUAGES) -> dict[str, str]:
     """Return the engine's version and each language's hash, or `missing`."""
-    try:
-        engine = version("tesserocr")
-    except PackageNotFoundError:
-        engine = "missing"
     hashes = {name: file_sha256(path) if path else "missing" for name, path in data_files(languages).items()}
-    return {"tesserocr": engine, **hashes}
+    return {**releases("tesserocr"), **hashes}
 
 
 def _places() -> list[Path]:
