@@ -198,21 +198,7 @@ def region_texts(readings: Iterable[Row] | None) -> list[RegionText]:
 
     `readings` is the value of `regions` in its row of `ocr_results`.
     """
-    return [
-        RegionText(
-            reading["index"],
-            reading["native_label"],
-            reading["content"] or "",
-            State(reading["state"]),
-            reading["reason"],
-            reading["finish_reason"],
-            reading["attempts"],
-            reading["seconds"],
-            reading["scale"],
-            origin=_origin(reading),
-        )
-        for reading in readings or ()
-    ]
+    return [RegionText(reading["index"], reading["native_label"], **_read_of(reading)) for reading in readings or ()]
 
 
 def _by_index(page_id: str, table: str, rows: Iterable[Row] | None) -> dict[int, Row]:
@@ -234,23 +220,18 @@ def _join_region(region: Row, reading: Row | None) -> RegionRecord:
         "bbox_2d": tuple(region["bbox_2d"]),
         "polygon": None if polygon is None else tuple((x, y) for x, y in polygon),
     }
-    if reading is None:
-        return RegionRecord(**placed)
-    return RegionRecord(
-        **placed,
-        content=reading["content"] or "",
-        state=State(reading["state"]),
-        reason=reading["reason"],
-        finish_reason=reading["finish_reason"],
-        attempts=reading["attempts"],
-        seconds=reading["seconds"],
-        scale=reading["scale"],
-        origin=_origin(reading),
-    )
+    return RegionRecord(**placed, **({} if reading is None else _read_of(reading)))
 
 
-def _origin(reading: Row) -> TextOrigin | None:
-    return TextOrigin(reading["origin"]) if reading["origin"] else None
+def _read_of(reading: Row) -> dict[str, Any]:
+    """Return what was read of a region, as the fields of `RegionText` and `RegionRecord`."""
+    kept = ("reason", "finish_reason", "attempts", "seconds", "scale")
+    return {
+        "content": reading["content"] or "",
+        "state": State(reading["state"]),
+        "origin": TextOrigin(reading["origin"]) if reading["origin"] else None,
+        **{name: reading[name] for name in kept},
+    }
 
 
 PICTURES = frozenset({"image", "chart", "header_image", "footer_image", "seal"})
