@@ -68,8 +68,5 @@ class Qwen3VLReranker(TokenizedEngine, Reranker):
 
     def score(self, pairs: Iterable[Pair]) -> Iterator[Relevance]:
         settings = PairSettings(self.instruction, self.max_tokens, self.max_pixels // PATCH**2)
-        yield from self.run_jobs(pairs, partial(PairHandler, settings, self.tokenizer_file()), _make_unscored)
-
-
-def _make_unscored(job: Pair, reason: str) -> Relevance:
-    return Relevance(job.id, None, reason)
+        make = partial(PairHandler, settings, self.tokenizer_file())
+        yield from self.run_jobs(pairs, make, lambda pair, reason: Relevance(pair.id, None, reason))

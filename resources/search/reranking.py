@@ -143,7 +143,10 @@ class Reranking:
 
         Raises `EngineError`, `SourceError` and `StoreError`; what was scored by then is known.
         """
-        asked = [(each, self._pair_keys(each)) for each in questions]
+        asked = [
+            (each, {page: fingerprint([each.text, key]) for page, key in self._pages.keys(each.pages).items()})
+            for each in questions
+        ]
         todo = (
             (keys[page], pair)
             for question, keys in asked
@@ -170,9 +173,6 @@ class Reranking:
     def learn(self, scores: Mapping[str, float]) -> None:
         """Adopt scores that were made with this recipe."""
         self._known.update(scores)
-
-    def _pair_keys(self, question: RankedQuestion) -> dict[PageKey, str]:
-        return {page: fingerprint([question.text, key]) for page, key in self._pages.keys(question.pages).items()}
 
     def _scored_once(self, asked: RankedQuestion, put: Callable[[dict[PageKey, float] | Exception], None]) -> None:
         self._asked += 1

@@ -63,7 +63,8 @@ def check_cache(
     bytes)` is called for each file.
     """
     folder = snapshot_folder(weights)
-    found = CachedFiles(partial_bytes=_partial_bytes(weights))
+    partial = (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}")
+    found = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
     for file in listed or _by_blobs(folder):
         path = folder / file.path
         if not path.is_file():
@@ -130,10 +131,6 @@ def _add_lacking(folder: Path, found: CachedFiles) -> None:
     elif not any(name.endswith(".safetensors") for name in (*found.whole, *found.damaged)):
         needed.add("model.safetensors")
     found.missing.update(dict.fromkeys(sorted(needed - found.whole.keys() - found.damaged.keys()), 0))
-
-
-def _partial_bytes(weights: Weights) -> int:
-    return sum(path.stat().st_size for path in (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}"))
 
 
 _SPARE = 1.05
