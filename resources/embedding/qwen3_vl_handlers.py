@@ -87,7 +87,7 @@ _SURE = 3
 """Number of vectors of a wrong width, with none of the right width, that prove that the server serves another model."""
 
 _CAPTION_TOKENS = 256
-"""The most characters of a figure's caption: some 200 syllables."""
+"""The most tokens of a figure's caption: some 200 syllables."""
 
 
 @dataclass(frozen=True, slots=True)
