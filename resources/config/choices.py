@@ -200,6 +200,7 @@ class CorpusIndex(BaseModel):
     cache_gb: float = Field(
         default=CACHE_GB,
         gt=0,
+        allow_inf_nan=False,
         description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; the least "
         "recently used are removed first.",
     )
@@ -227,7 +228,9 @@ class Upgrades(BaseModel):
     timezone: str = Field(default="Asia/Seoul", description="IANA time zone of `start` and `end`.")
     fresh_within_days: float | None = Field(
         default=None,
-        gt=0,
+        # Dagster takes no less than a minute.
+        ge=0.001,
+        le=36_500,
         description="Age at which the UI shows the release and the scores as overdue; null: never.",
     )
 

@@ -241,7 +241,7 @@ class _Corpus(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     url: str = ""
-    cache_gb: float = Field(default=CACHE_GB, gt=0)
+    cache_gb: float = Field(default=CACHE_GB, gt=0, allow_inf_nan=False)
 
 
 class _LocatedProfile(BaseModel):

@@ -29,7 +29,7 @@ class Card(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu: str = Field(min_length=1, description="Words of the name that the driver gives it, such as RTX 4090.")
-    memory_gb: float = Field(gt=0, description="Its memory in GB.")
+    memory_gb: float = Field(gt=0, allow_inf_nan=False, description="Its memory in GB.")
     measured: bool = Field(description="Whether the profile was measured on it, not estimated from another card.")
 
 

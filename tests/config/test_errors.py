@@ -156,6 +156,9 @@ PINNED = (
         (CPU + "upgrades: {start: 25:00}", "profile mine: upgrades.start: 25:00 is no time of day; write HH:MM"),
         (CPU + "upgrades: {end: 24:00}", "profile mine: upgrades.end: 24:00 is no time of day; write HH:MM"),
         (CPU + "upgrades: {timezone: Asia}", "profile mine: upgrades.timezone: 'Asia' is no time zone; it is one like"),
+        (CPU + "upgrades: {fresh_within_days: .inf}", "profile mine: upgrades.fresh_within_days is inf, and must be "),
+        (CPU + "upgrades: {fresh_within_days: 1e-9}", "profile mine: upgrades.fresh_within_days is '1e-9', and must "),
+        (CPU + "corpus: {cache_gb: .inf}", "profile mine: corpus.cache_gb is inf, and must be a number, more than 0"),
         (CPU + f"upgrades: {{timezone: {'x' * 300}}}", "profile mine: upgrades.timezone: 'xxx"),
     ],
 )
@@ -192,8 +195,12 @@ def test_what_a_profile_cannot_say(text: str, line: str, load: Load):
         ("extends: cpu+glm_ocr", "mine.yaml: extends: cpu+glm_ocr: a reader needs the profile of a card, as rtx4090"),
         ("extends: h200\ncard: {gpu: 7}", "mine: card.gpu is 7, and must be "),
         ("extends: h200\ncard: {gb: 24}", "mine: card has no key 'gb'"),
+        (
+            "extends: h200\ncard: {gpu: H200, memory_gb: .inf, measured: true}",
+            "mine: card.memory_gb is inf, and must be a number, more than 0",
+        ),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_a_file_that_is_no_profile(text: str | bytes, line: str, load: Load):
     assert refusal(load, text).startswith(line)
