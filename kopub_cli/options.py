@@ -158,6 +158,17 @@ def local_path(typed: str | Path) -> Path:
     return Path(typed)
 
 
+def local_file(typed: str | Path) -> Path:
+    """Return the path of a file to write.
+
+    Raises `ConfigError` for a folder too, because what would be written may take hours to make.
+    """
+    path = local_path(typed)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file")
+    return path
+
+
 def user_name() -> str:
     """Return the user's name.
 

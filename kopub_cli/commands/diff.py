@@ -11,7 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub_cli.console import print_json, print_table, right, say, table_console, tell
-from kopub_cli.options import local_path
+from kopub_cli.options import local_file
 from resources.errors import KopubError, counted, visible
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def diff(
     ] = "",
     html: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FILE", help="Write one HTML file: layouts side by side."),
+        typer.Option(parser=local_file, metavar="FILE", help="Write one HTML file: layouts side by side."),
     ] = None,
     pages: Annotated[
         int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.text import Text
 
 from kopub_cli.console import print_json, say, table_console
-from kopub_cli.options import corpus_check, local_path
+from kopub_cli.options import corpus_check, local_file
 from resources.errors import ConfigError, visible
 from resources.files import replace_bytes
 
@@ -36,7 +36,7 @@ def doctor(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FILE", help="Also write the report of --full as JSON into this file."),
+        typer.Option(parser=local_file, metavar="FILE", help="Also write the report of --full as JSON into this file."),
     ] = None,
 ) -> None:
     """Check whether this machine can run the profile, and read the sample pages with its engines.

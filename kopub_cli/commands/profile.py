@@ -10,7 +10,7 @@ import typer
 from rich.table import Column
 
 from kopub_cli.console import print_table, right, say, table_console
-from kopub_cli.options import local_path, open_settings
+from kopub_cli.options import local_file, open_settings
 from resources.errors import KopubError, counted, visible
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def profile(
     pages: Annotated[int, typer.Option(min=1, help="Pages of the corpus to run on.")] = 100,
     out: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="FILE", help="HTML file; by default $KOPUB_HOME/profile/profile.html."),
+        typer.Option(parser=local_file, metavar="FILE", help="HTML file; by default $KOPUB_HOME/profile/profile.html."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
 ) -> None:

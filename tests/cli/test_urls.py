@@ -34,6 +34,21 @@ def test_an_option_that_takes_a_path(command: list[str]):
     assert not Path("s3:").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "lines", ".", "--html"],
+        ["diff", "shard_00", "--html"],
+        ["doctor", "--full", "--out"],
+        ["profile", "--out"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_an_option_that_takes_a_file_refuses_a_folder_before_any_work(command: list[str], tmp_path: Path):
+    done = CliRunner().invoke(app, [*command, str(tmp_path)])
+    assert (type(done.exception), str(done.exception)) == (ConfigError, f"{tmp_path} is a folder: name a file")
+
+
 def test_a_path_that_is_left_out_is_taken():
     done = CliRunner().invoke(app, ["evaluate", "list"])
     assert (done.exit_code, "mdpbench" in done.output) == (0, True)
