@@ -57,14 +57,13 @@ def with_profile(command: str) -> str:
 def _choose(context: typer.Context, name: str | None) -> None:
     if name is None:
         return
-    from resources.config.profile_files import find_profile
+    from resources.config.profile_files import find_profile, named_from_anywhere
 
     find_profile(name, "--profile ")
     _chosen.append(name)
     context.call_on_close(_chosen.pop)
-    # Processes that the command starts in any folder read it, too, so a path must be absolute.
-    is_path = name.partition("+")[0].endswith((".yaml", ".yml"))
-    before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), os.path.abspath(name) if is_path else name
+    # Processes that the command starts in any folder read it, too.
+    before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), named_from_anywhere(name)
     context.call_on_close(lambda: _restore(before))
 
 

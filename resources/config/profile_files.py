@@ -1,5 +1,6 @@
 """Profiles and model pins as written in their files."""
 
+import os
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -79,6 +80,11 @@ def find_profile(name: str, said: str = "profile ") -> Profile:
     written = _find(name, said, Path(), ())
     stem = Path(name).stem if _is_path(name) else name
     return Profile(stem, written, _pop_card(stem, written))
+
+
+def named_from_anywhere(name: str) -> str:
+    """Return the name of a profile for a process in another folder: a path is absolute."""
+    return os.path.abspath(name) if any(map(_is_path, name.split("+"))) else name
 
 
 def known_profiles() -> list[str]:

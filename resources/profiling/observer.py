@@ -14,6 +14,8 @@ from typing import NamedTuple, Self
 import psutil
 import pyarrow as pa
 
+from resources.config.environment import read_environment
+from resources.config.profile_files import named_from_anywhere
 from resources.config.settings import Settings
 from resources.engine import Engine
 from resources.errors import EngineError
@@ -266,6 +268,7 @@ def make_sample_home(folder: Path, settings: Settings, pages: int, environ: Mapp
     manifest = index(str(source), folder)
     own = {
         "KOPUB_HOME": str(folder),
+        "KOPUB_PROFILE": named_from_anywhere(read_environment(environ).profile),
         "DAGSTER_HOME": str(dagster),
         "KOPUB_CORPUS__URL": "",
         "KOPUB_STORE__URL": str(folder / "store"),

@@ -344,6 +344,28 @@ def test_two_profiles_of_one_home_do_not_run_at_once(tmp_path: Path, monkeypatch
     assert (tmp_path / "profile" / "home" / "run.log").exists()
 
 
+@pytest.mark.parametrize("by_option", [True, False])
+def test_the_run_finds_a_profile_that_was_named_from_this_folder(
+    by_option: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    started: list[str] = []
+
+    def start(words: Sequence[str], env: dict[str, str], **_: object) -> None:
+        started.append(env["KOPUB_PROFILE"])
+        raise KopubError("started")
+
+    (tmp_path / "my+own.yaml").write_text("extends: cpu\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KOPUB_PROFILE", "cpu" if by_option else "my+own.yaml")
+    monkeypatch.setattr("resources.weights.fetch.require_ready", lambda *_: None)
+    monkeypatch.setattr(subprocess, "run", start)
+    load_settings.cache_clear()
+    option = ["--profile", "my+own.yaml"] if by_option else []
+    assert str(CliRunner().invoke(app, ["profile", "--pages", "1", *option]).exception) == "started"
+    assert started == [str(tmp_path / "my+own.yaml")]
+
+
 def test_only_the_cards_of_a_profile_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Others are idle, so that their load would make the mean too low."""
     watched: list[Sequence[str] | None] = []
