@@ -34,6 +34,7 @@ from resources.profiling.report import growth
 from resources.profiling.timeline import Span
 from resources.recognition.base import Recognizer
 from resources.recognition.known_texts import PageToRead, known_texts, read_unknown
+from resources.states import LOST, State
 from resources.vllm.supervisor.server_state import ServerFolder, runtime_folder
 from resources.weights.fetch import require_ready
 from resources.weights.hub import managed_server, server_of
@@ -150,11 +151,17 @@ class CardMeasurement:
         time.sleep(late)
         for stage in _STAGES[section]:
             made = StageFigures(stage, engine.code_version.bare_name)
+            lost: list[str] = []
             start = self._observer.now()
             try:
-                for regions in self._results(stage, pages):
-                    made.items += 1
-                    made.regions += regions
+                for state, reason, regions in self._results(stage, pages):
+                    if state in LOST:
+                        lost.append(reason or "no reason")
+                    else:
+                        made.items += 1
+                        made.regions += regions
+                if lost:
+                    made.problem = f"{len(lost)} of {len(lost) + made.items} failed: {lost[0]}"
             except EngineError as error:
                 made.problem = str(error)
             end = self._observer.now()
@@ -166,13 +173,13 @@ class CardMeasurement:
         engine.release()
         self._began = time.time()
 
-    def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[int]:
-        """Yield the number of regions of each result of a stage."""
+    def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[tuple[State, str | None, int]]:
+        """Yield the state, the reason and the number of regions of each result of a stage."""
         engines = self._engines
         if stage == "layout":
             for found in engines.layout.detect(pages):
                 self._layouts[found.page_id] = found
-                yield len(found.regions)
+                yield found.state, found.reason, len(found.regions)
         elif stage == "recognition":
             reread = {Task(task) for task in engines.recognition.reread}
             found = [(page, self._layouts[page.page_id].regions) for page in pages if page.page_id in self._layouts]
@@ -180,16 +187,17 @@ class CardMeasurement:
                 raise EngineError("no page has a layout to be read by")
             asked = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in found)
             for reading in read_unknown(engines.recognition.read, asked):
-                yield sum(region.task in READ_TASKS for region in self._layouts[reading.page_id].regions)
+                regions = self._layouts[reading.page_id].regions
+                yield reading.state, reading.reason, sum(region.task in READ_TASKS for region in regions)
         elif stage == "page vectors":
-            yield from (0 for _ in engines.embedding.embed_images(pages))
+            yield from ((each.state, each.reason, 0) for each in engines.embedding.embed_images(pages))
         else:
             texts = [
                 (f"{copy} {name}", f"{copy}. {text}")
                 for copy in range(self._copies)
                 for name, text in self._samples.texts.items()
             ]
-            yield from (0 for _ in engines.embedding.embed_texts(texts))
+            yield from ((each.state, each.reason, 0) for each in engines.embedding.embed_texts(texts))
 
     def _watch(self, made: StageFigures, whole: Span, warm: Span) -> None:
         """Add the cards' figures of a stage to `made`; `warm` is its measured part."""

@@ -27,7 +27,7 @@ from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.server import VLLMServer
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
-from tests.doubles.tested_engines import TwoColumns
+from tests.doubles.tested_engines import KnownReader, TwoColumns
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.harness import Platform
 from tests.support.sample_home import first_samples
@@ -208,6 +208,15 @@ def test_the_cpu_profile_is_measured_by_its_real_engines(
     for trace in (str(tmp_path), str(platform.home), socket.gethostname()):
         assert trace not in block
     assert not re.search(rf"\b{re.escape(getpass.getuser())}\b", block)
+
+
+def test_pages_that_failed_are_no_speed(platform: Platform) -> None:
+    platform.engines |= {"layout": TwoColumns(empty=True), "recognition": KnownReader()}
+    report, stages = measured(platform.settings, seen={})
+    layout = stages["layout"]
+    assert (layout["items"], layout["items_a_second"]) == (0, None)
+    assert layout["problem"] == "3 of 3 failed: no region was found on a page with ink"
+    assert "- layout: problem: 3 of 3 failed" in as_text(report)
 
 
 @pytest.mark.slow
