@@ -7,7 +7,7 @@ from rich.table import Column
 
 from kopub_cli.console import print_json, print_table, say, table_console, tell
 from kopub_cli.options import profile_option
-from resources.errors import EngineError, counted
+from resources.errors import ConfigError, EngineError, counted
 from resources.vllm.lease import RunningServer, list_servers, stop_server
 
 app = typer.Typer(no_args_is_help=True)
@@ -40,12 +40,15 @@ def status(
 @profile_option
 def stop(
     server: Annotated[
-        str, typer.Argument(metavar="SERVER", help="A server's name in `kopub serve status`; by default all.")
-    ] = "",
+        str | None, typer.Argument(metavar="[SERVER]", help="A server's name in `kopub serve status`; by default all.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Stop servers that are in use, too.")] = False,
 ) -> None:
     """Stop servers now instead of when their idle time is over."""
-    chosen = [running for running in list_servers() if running.key.startswith(server)]
+    if server is not None and not server.strip():
+        # An empty variable in a script looks like this.
+        raise ConfigError("the server's name is empty: leave it out to stop all")
+    chosen = [running for running in list_servers() if running.key.startswith(server or "")]
     if server and not chosen:
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
     if not chosen:

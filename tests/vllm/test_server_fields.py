@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from kopub_cli.commands.serve import app
-from resources.errors import EngineError
+from resources.errors import ConfigError, EngineError
 from resources.vllm.endpoint import Endpoint, Meter, parse_metrics, probe, summarize_metrics
 from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.plugin import GLM_OCR as SWITCH
@@ -346,6 +346,9 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
         assert isinstance(run(app, ["stop", server.key[:6]]).exception, EngineError)
         generate(endpoint)
     assert "nobody" in run(app, ["status"], env={"COLUMNS": "300"}).output
+    # An empty variable in a script looks like this.
+    assert isinstance(run(app, ["stop", ""]).exception, ConfigError)
+    assert processes(tmp_path)
     assert run(app, ["stop"]).exit_code == 0
     assert not processes(tmp_path)
     assert run(app, ["stop"]).stdout == "No model server runs.\n"
