@@ -54,8 +54,9 @@ def run(
     if shards is not None and not shards.strip(" ,"):
         # An empty variable in a script looks like this, and would make all shards.
         raise ConfigError("--shards names no shard: leave it out for all")
-    if max_pages is not None and source is None:
-        raise ConfigError("--max-pages is for a first look at a source: name its folder too")
+    for option, given in (("--add", add), ("--replace", replace), ("--dpi", dpi), ("--max-pages", max_pages)):
+        if given and source is None:
+            raise ConfigError(f"{option} needs a SOURCE: name its folder too")
     if chosen := text_layer_choice(ocr, text_layer):
         os.environ["KOPUB_PDF__TEXT_LAYER"] = chosen
     from resources.config.settings import load_settings

@@ -254,6 +254,14 @@ def test_shards_that_name_none_are_not_all(tmp_path: Path, named: str) -> None:
     assert (refused.returncode, refused.stderr) == (1, "Error: --shards names no shard: leave it out for all\n")
 
 
+@pytest.mark.parametrize(
+    "option", [["--dpi", "600"], ["--add"], ["--replace"], ["--max-pages", "3"]], ids=lambda words: words[0]
+)
+def test_an_option_about_a_source_needs_one(tmp_path: Path, option: list[str]) -> None:
+    refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", *option)
+    assert (refused.returncode, refused.stderr) == (1, f"Error: {option[0]} needs a SOURCE: name its folder too\n")
+
+
 def test_ocr_and_text_layer_exclude_each_other(tmp_path: Path) -> None:
     refused = kopub({"KOPUB_HOME": str(tmp_path)}, "run", "--ocr", "--text-layer")
     assert (refused.returncode, refused.stderr) == (1, "Error: --ocr and --text-layer cannot be combined: choose one\n")
