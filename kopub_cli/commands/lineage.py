@@ -215,7 +215,9 @@ def write_pictures(corpus: "Corpus", shown: dict[str, Any], target: Path, region
     name = shown["id"].replace("/", "_")
     one = bool(target.suffix) and not target.is_dir()
     if one and region is None:
-        return [_write(target, data)]
+        named = Image.registered_extensions().get(target.suffix.lower(), source["format"])
+        is_other = named != source["format"]
+        return [_write(target, _encode(Image.fromarray(decode(data)), target) if is_other else data)]
     pixels = decode(upright)
     height, width = pixels.shape[:2]
     written = [] if region is not None else [_write(target / f"{name}.{(source['format'] or 'bin').lower()}", data)]

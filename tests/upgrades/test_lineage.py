@@ -194,6 +194,13 @@ def test_pictures_of_the_page_and_its_regions(kopub: Kopub, tmp_path: Path):
     )
     assert "it is a query" in str(kopub("lineage", "q1", "--crop", str(one)).exception)
 
+    # The file of a whole page holds the kind of picture that its name says, too.
+    assert kopub("lineage", "a_2", "--crop", str(tmp_path / "page.jpg")).exit_code == 0
+    with Image.open(tmp_path / "page.jpg") as page:
+        assert page.format == "JPEG"
+    assert kopub("lineage", "a_2", "--crop", str(one)).exit_code == 0
+    assert one.read_bytes() == PAGES[1][1]
+
 
 @pytest.mark.parametrize("suffix", [".psd", ".h5"])
 def test_a_picture_of_a_kind_that_nothing_writes_is_refused(kopub: Kopub, tmp_path: Path, suffix: str):
