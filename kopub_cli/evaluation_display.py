@@ -223,15 +223,13 @@ def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluatio
 
 
 def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> "Side":
-    from resources.evaluation.metrics import ALL
-    from resources.evaluation.reading_scores import changes_between, readings, scores_of
+    from resources.evaluation.reading_scores import readings, scores_of
     from resources.evaluation.report import Side
 
     settings = evaluated.settings
     found = dict(readings(settings.store, settings.corpus.manifest.keys))
     means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
-    changed = {} if evaluated is first else changes_between(first.run.table, evaluated.run.table)
-    changes = {metric: change for (_, metric, part), change in changed.items() if part == ALL}
+    changes = {metric: change for (_, metric, part), change in _changes(first, evaluated).items() if part == ALL}
     return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -42,18 +42,18 @@ def corrections(
     if undo:
         _undo(standings, undo, reason)
         return
-    shown = [(page, each) for page in standings for each in page.done.every]
+    shown = [(each, _state(page, each)) for page in standings for each in page.done.every]
     if as_json:
-        for page, each in shown:
-            if not unplaced or _state(page, each) == "unplaced":
-                typer.echo(json.dumps(_entry(page, each), ensure_ascii=False))
+        for each, state in shown:
+            if not unplaced or state == "unplaced":
+                entry = {**asdict(each), "at": each.at.isoformat(), "standing": state}
+                typer.echo(json.dumps(entry, ensure_ascii=False))
         return
     out = table_console()
-    for page, each in shown:
-        state = _state(page, each)
+    for each, state in shown:
         if state == "unplaced" or (not unplaced and state != "undone"):
             say(out, _line(each, state))
-    states = [_state(page, each) for page, each in shown]
+    states = [state for _, state in shown]
     checked = sum(page.done.checked is not None for page in standings)
     lost = states.count("unplaced")
     placed = states.count("placed")
@@ -86,10 +86,6 @@ def _state(page: "PageStanding", each: "Correction") -> str:
             return "checked before it was corrected"
         return "checked, reads otherwise now" if page.differs else "checked"
     return "unplaced" if each in page.unplaced else "placed"
-
-
-def _entry(page: "PageStanding", each: "Correction") -> dict[str, Any]:
-    return {**asdict(each), "at": each.at.isoformat(), "standing": _state(page, each)}
 
 
 def _line(each: "Correction", state: str) -> Text:
