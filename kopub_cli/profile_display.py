@@ -160,16 +160,16 @@ def _row(each: StageReport, found: RunProfile) -> list[str]:
         f"{each.split.starting:.1f}",
         f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
     ]
-    requests = each.requests or sum(_figures(stage.metadata.values(), "finished_"))
+    requests = each.requests or sum(
+        float(value)
+        for figures in stage.metadata.values()
+        for name, value in figures.items()
+        if name.startswith("finished_")
+    )
     tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
     tokens_out = stage.figure("generated_tokens") or each.generated_tokens
     cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
     return [*cells, found.limits[stage.name].name or "-"]
-
-
-def _figures(shards: Any, prefix: str) -> Iterator[float]:
-    for figures in shards:
-        yield from (float(value) for name, value in figures.items() if name.startswith(prefix))
 
 
 def _limit(settings: Settings, each: StageReport) -> Limit:

@@ -20,8 +20,8 @@ from resources.processes import keep_little
 if TYPE_CHECKING:
     from kopub_web.room import Room
 
-_HERE = "127.0.0.1"
-_ANYWHERE = {"0.0.0.0": _HERE, "::": "::1"}
+HERE = "127.0.0.1"
+_ANYWHERE = {"0.0.0.0": HERE, "::": "::1"}
 """A local address for each wildcard address, which stands for all addresses of the machine."""
 
 
@@ -33,7 +33,7 @@ def browse(
     host: Annotated[
         str,
         typer.Option(help="Address to listen on; 0.0.0.0, as in a container, shows every page to whoever reaches it."),
-    ] = _HERE,
+    ] = HERE,
     edit: Annotated[bool, typer.Option("--edit", help="Let people correct pages; see docs/corrections.md.")] = False,
     author: Annotated[
         str, typer.Option(help="Author that the forms of --edit suggest; by default your user name.")

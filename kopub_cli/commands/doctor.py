@@ -15,7 +15,7 @@ from rich.text import Text
 
 from kopub_cli.console import print_json, say, table_console
 from kopub_cli.options import corpus_check, local_file
-from resources.errors import ConfigError, visible
+from resources.errors import ConfigError, counted, visible
 from resources.files import replace_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def doctor(
         card = {"card": measurement.report()} if measurement else {}
         print_json(shown | card)
     else:
-        say(console, f"profile {settings.profile_name}: {_verdict(problems, quick)}")
+        well = "the machine is fit for it" if quick else "ready"
+        say(console, f"profile {settings.profile_name}: {counted(problems, 'problem') if problems else well}")
     if measurement and measurement.stages:
         if not as_json:
             from resources.doctor.card_report import as_text
@@ -155,12 +156,6 @@ def _server_lines(tell: Callable[[str], object]) -> Iterator[None]:
         yield
     finally:
         log.removeHandler(teller)
-
-
-def _verdict(problems: int, quick: bool) -> str:
-    if problems:
-        return f"{problems} problem{'s' if problems > 1 else ''}"
-    return "the machine is fit for it" if quick else "ready"
 
 
 @contextmanager

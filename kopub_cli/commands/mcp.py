@@ -5,19 +5,17 @@ from typing import Annotated
 
 import typer
 
-from kopub_cli.commands.browse import listening_at, token_for, url_of
+from kopub_cli.commands.browse import HERE, listening_at, token_for, url_of
 from kopub_cli.commands.search import searcher_of
 from kopub_cli.console import say, table_console
 from kopub_cli.options import corpus_check, open_settings
 from resources.errors import ConfigError
 
-_HERE = "127.0.0.1"
-
 
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port for --http; 0 for any free one.")] = 3031,
-    host: Annotated[str, typer.Option(help="Address that --http listens on.")] = _HERE,
+    host: Annotated[str, typer.Option(help="Address that --http listens on.")] = HERE,
     api_token: Annotated[
         str,
         typer.Option(
