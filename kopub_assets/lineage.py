@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kopub_assets.graph import GRAPH
 from kopub_assets.hf_release import HfRelease
-from kopub_assets.provenance import content_of
+from kopub_assets.provenance import content_of, footer_of
 from kopub_assets.staleness import differences, settings_changed
 from resources.diff.compare import VECTORS, ShardDiff, compare
 from resources.diff.html import Upgrade
@@ -274,7 +274,7 @@ def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
 def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
     """Return the table whose recipe begins with `name`."""
     known = {
-        (asset, version): version or store.metadata(asset, shard)["recipe"]
+        (asset, version): version or store.metadata(asset, shard).get("recipe", "")
         for asset in made
         for version in _versions(store, asset, shard)
     }
@@ -311,8 +311,8 @@ def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]
 
 
 def contents_of_parents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
-    """Return the content of each parent that a table was made from."""
-    made_from = json.loads(store.metadata(asset, shard, version)["made_from"])
+    """Return the content of each parent that a table was made from. Raises `StoreError`."""
+    made_from = footer_of(store, asset, shard, version).made_from
     return {parent: made_from[parent] for parent in GRAPH.parents(asset) if parent in made_from}
 
 

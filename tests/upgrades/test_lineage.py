@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
@@ -167,6 +168,15 @@ def test_a_row_that_the_source_no_longer_has_is_told(kopub: Kopub, platform: Pla
     result = kopub("lineage", "a_2")
     assert result.exit_code == 1
     assert "THE SOURCE CANNOT BE READ" in result.stdout
+
+
+@pytest.mark.parametrize("words", [("lineage", "a_2"), ("diff", "shard_00"), ("diff", "shard_00@abc")])
+def test_a_table_of_another_program_is_told_in_one_line(kopub: Kopub, platform: Platform, words: tuple[str, ...]):
+    path = Path(platform.store.location("corpus_text_embeddings", "shard_00"))
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    error = kopub(*words).exception
+    assert isinstance(error, KopubError)
+    assert "materialize corpus_text_embeddings again" in str(error) or "no version 'abc'" in str(error)
 
 
 @pytest.mark.parametrize("table", ["", "raw_pages/"])
