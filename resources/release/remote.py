@@ -123,9 +123,9 @@ def publish_to(url: str, folder: Path, log: Log) -> str | None:
     objects, root = Objects.at(url)
     with _alone(objects, root, url) as confirm:
         before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
-        if before == now:
-            return f"{url}/{now}"
         sent = _send(objects, root, files, now, before)
+        if before == now and not sent:
+            return f"{url}/{now}"
         _require_whole(objects, f"{root}/{now}", files)
         confirm()
         objects.put(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
@@ -158,7 +158,8 @@ def _current_folder(objects: Objects, root: str) -> str | None:
 def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
     """Put the files into the folder `now`, and return the bytes sent."""
     there = _sizes(objects, f"{root}/{now}")
-    known = _hashes(objects, f"{root}/{before}") if before else {}
+    todo = [path for path, file in files.items() if there.get(path) != file.size]
+    known = _hashes(objects, f"{root}/{before}") if before and todo else {}
 
     def send(path: str) -> int:
         target, file = f"{root}/{now}/{path}", files[path]
@@ -172,7 +173,7 @@ def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str,
                 retry(lambda: objects.fs.put_file(str(file.file), target))
         return file.size
 
-    return sum(bounded_map(send, [path for path, file in files.items() if there.get(path) != file.size], _AT_ONCE))
+    return sum(bounded_map(send, todo, _AT_ONCE))
 
 
 def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
@@ -187,11 +188,13 @@ def _sizes(objects: Objects, folder: str) -> dict[str, int]:
 
 
 def _hashes(objects: Objects, folder: str) -> dict[str, str]:
-    """Return the SHA-256 of a published release's files by path."""
+    """Return the SHA-256 of a published release's whole files by path."""
     try:
-        return {path: file.sha256 for path, file in parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files.items()}
+        listed = parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files
     except (FileNotFoundError, StoreError):
         return {}
+    there = _sizes(objects, folder)
+    return {path: file.sha256 for path, file in listed.items() if there.get(path) == file.bytes}
 
 
 def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:

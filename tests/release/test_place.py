@@ -10,7 +10,7 @@ from resources.doctor.environment import examine
 from resources.errors import ConfigError, StoreError
 from resources.pages.corpus import Corpus
 from resources.release.local import LocalRelease
-from resources.release.remote import publish_to
+from resources.release.remote import PublishedRelease, publish_to
 from resources.release.versions import replace_release, require_place, shutil
 from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
@@ -229,3 +229,17 @@ def test_files_that_lie_among_the_versions_of_a_published_release_stay(tmp_path:
         fs.pipe(f"{tmp_path.name}/ours/versions/own/thesis.txt", b"three years")
     assert fs.cat(f"{tmp_path.name}/ours/versions/own/thesis.txt") == b"three years"
     assert len({path.split("/")[4] for path in fs.find(f"/{tmp_path.name}/ours/versions")}) == 3
+
+
+@pytest.mark.parametrize("pages", [3, 4])
+def test_a_file_that_a_published_release_has_lost_is_sent_again(tmp_path: Path, pages: int):
+    fs, url = fsspec.filesystem("memory"), f"memory://{tmp_path.name}/lost"
+    release_of(tmp_path / "r", page_tables(0), page_tables(1, pages=3))
+    publish_to(url, tmp_path / "r", lambda line: None)
+    _, folder = fsspec.core.url_to_fs(PublishedRelease.at(url).folder)
+    fs.rm_file(f"{folder}/data/pages/shard_00.parquet")
+    fs.pipe(f"{folder}/data/lineage/shard_00.parquet", b"cut off")
+    release_of(tmp_path / "now", page_tables(0), page_tables(1, pages=pages))
+    publish_to(url, tmp_path / "now", lambda line: None)
+    PublishedRelease.at(url).download(tmp_path / "read")
+    assert contents(tmp_path / "read") == contents(tmp_path / "now")
