@@ -70,11 +70,11 @@ def write_checked_pages(corpus: "Corpus", store: "ShardStore", folder: Path) -> 
                 raw = store.read(TABLES.pages.name, shard)
                 documents = dict(zip(raw["page_id"].to_pylist(), raw["doc_id"].to_pylist(), strict=True))
                 with page_images(corpus, shard, raw, upright=True) as image_of:
-                    for page_id in checked.keys() & documents.keys():
-                        if (data := image_of(page_id)) is None:
+                    for page_id, document in documents.items():
+                        if page_id not in checked or (data := image_of(page_id)) is None:
                             continue
                         row = {ID: page_id, IMAGE: {BYTES: bytes(data)}, "text": _text(checked[page_id])}
-                        row[FILE_NAME] = documents[page_id] or page_id
+                        row[FILE_NAME] = document or page_id
                         writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
                         count += 1
         if not count:

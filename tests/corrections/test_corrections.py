@@ -468,3 +468,15 @@ def test_checked_pages_are_known_answers_and_no_doubts(platform: Platform, monke
     assert '"a_1"' in doubtful
     assert '"a_1"' not in listed
     assert '"a_2"' in listed
+
+
+def test_checked_pages_are_written_in_the_order_of_the_corpus(platform: Platform):
+    """The next writer, with other hashes of the same ids, leaves the file as it is."""
+    ids = {"shard_00": ["a_1", "a_2", "a_3"], "shard_01": ["b_1", "b_2"]}
+    for shard, page_id in reversed([(shard, page_id) for shard, here in ids.items() for page_id in here]):
+        CorrectionLog(platform.store).add(
+            Correction(page_id, shard, Action.CHECKED, "Kim", after=json.dumps({"text": f"글 {page_id}"}))
+        )
+    write_checked_pages(platform.resources()["corpus"], platform.store, platform.home / "checked_pages")
+    written = pq.read_table(platform.home / "checked_pages" / "pages.parquet")
+    assert written[0].to_pylist() == [page_id for here in ids.values() for page_id in here]
