@@ -27,7 +27,7 @@ from resources.files import is_url
 from resources.layout.regions import READ_TASKS
 from resources.pages.corpus import Corpus
 from resources.store import ledger
-from resources.store.corpus_tables import TABLES
+from resources.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
 from resources.store.table_source import SOURCE, FooterCache, Source
 from resources.store.table_store import JOURNAL, ShardStore
 from resources.store.versions import FOLDER as VERSIONS
@@ -203,7 +203,8 @@ class Survey:
         Pages that only moved to another file do not count. Its table has `made` rows, None if there is no table.
         """
         asset, tables = self.assets[name], self.tables[name]
-        of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key
+        # A row of chunks is a document, named after its first page.
+        of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key and name != DOCUMENT_CHUNKS.name
         moved = sum(
             count
             for other, count in (self._moved.get(shard, {}) if of_pages else {}).items()

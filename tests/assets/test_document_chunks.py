@@ -193,6 +193,22 @@ def test_a_document_whose_other_pages_are_not_read_yet_waits_for_them(tmp_path: 
     assert plan(platform).shards[Standing.CURRENT] == ["shard_00", "shard_01"]
 
 
+def test_the_pages_that_a_file_keeps_do_not_count_as_its_documents(tmp_path: Path):
+    platform = Platform.of(tmp_path / "home", [pages("a_1", "a_2", "a_3")], [])
+    prints = json.dumps(PRINTS)
+    platform.engines = {
+        "layout": PrintedLayout(prints=prints),
+        "recognition": PrintedReader(prints=prints),
+        "documents": Documents(chunks=True),
+    }
+    names = ",".join((*BEFORE, ASSET))
+    assert platform.run(names).success
+    platform.reindex([pages("a_1", "a_2", "a_3", "one")])
+    assert plan(platform).pages_at_most == 1
+    assert platform.run(names).success
+    assert ledger.read(platform.store, ASSET, "shard_00").num_rows == 2
+
+
 def test_who_wants_no_chunks_has_no_table_of_them(made: Platform):
     made.engines["documents"] = Documents()
     declared = survey(made.resources(), FooterCache(made.store), made.graph)
