@@ -152,7 +152,7 @@ def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any
         origin["path"] = _path(manifest, origin["source"], origin["file"])
         with corpus.reader(shard) as source:
             now = source.sha256(raw["page_idx"])
-    except SourceError as error:
+    except (SourceError, StoreError) as error:
         problem = str(error)
     return {
         "file": file,

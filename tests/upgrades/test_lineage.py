@@ -16,7 +16,8 @@ from typer.testing import CliRunner, Result
 
 from kopub_cli.main import app
 from resources.config.settings import load_settings
-from resources.errors import KopubError
+from resources.errors import KopubError, StorageAway
+from resources.pages import corpus
 from resources.pages.indexing import index
 from resources.store import ledger
 from resources.store.rows import LINEAGE, lineage_rows
@@ -160,6 +161,19 @@ def test_a_source_that_is_gone_leaves_the_rest_of_the_chain(kopub: Kopub, platfo
     result = kopub("lineage", "a_2")
     assert result.exit_code == 1
     assert "THE SOURCE CANNOT BE READ" in result.stdout
+    assert "someone/reader at r1" in result.stdout
+
+
+def test_a_source_in_a_storage_that_is_away_leaves_the_rest_of_the_chain(
+    kopub: Kopub, platform: Platform, monkeypatch: pytest.MonkeyPatch
+):
+    def fetch(*where: object) -> None:
+        raise StorageAway("s3://corpus/data-0.arrow cannot be read, the storage does not answer")
+
+    monkeypatch.setattr(corpus, "open_shard", fetch)
+    result = kopub("lineage", "a_2")
+    assert result.exit_code == 1
+    assert "THE SOURCE CANNOT BE READ: s3://corpus/data-0.arrow" in " ".join(result.stdout.split())
     assert "someone/reader at r1" in result.stdout
 
 
