@@ -91,6 +91,10 @@ class Correction:
             raise KopubError("the box has no height, or leaves the page")
         if not self.author.strip():
             raise KopubError("a correction needs the name of its author")
+        try:
+            "".join((self.after, self.reason, self.author)).encode()
+        except UnicodeEncodeError:
+            raise KopubError("a correction, its author or its reason is not valid Unicode") from None
         if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:
             raise KopubError(f"a correction has at most {LONGEST:,} characters")
 

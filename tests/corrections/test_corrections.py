@@ -379,6 +379,7 @@ def test_a_checked_page_is_checked_until_it_is_corrected_and_tells_when_it_reads
         ({"action": Action.LABEL, "after": "image"}, "strike it out instead"),
         ({"action": Action.TEXT, "bbox_2d": (10, 10, 5, 20)}, "the box has no width"),
         ({"action": Action.TEXT, "author": " "}, "needs the name of its author"),
+        ({"action": Action.TEXT, "after": "글", "reason": "\udcff"}, "is not valid Unicode"),
         ({"action": Action.UNDO, "after": "nothing"}, "has no correction 'nothing' to undo"),
     ],
 )
