@@ -205,20 +205,13 @@ class Sampler:
 
 def named_gpus(indexes: Sequence[int]) -> tuple[str, ...]:
     """Return the names of GPUs from their indexes among the visible ones. Raises `EngineError`."""
-    try:
-        return pick_visible(indexes, os.environ.get("CUDA_VISIBLE_DEVICES"))
-    except ValueError as error:
-        raise EngineError(f"{error}; change the server's `gpus`") from None
-
-
-def pick_visible(indexes: Sequence[int], visible_devices: str | None) -> tuple[str, ...]:
-    """Return the names of GPUs from their indexes among the visible ones. Raises `ValueError`."""
-    if visible_devices is None:
+    if (names := _visible_gpus()) is None:
         return tuple(str(index) for index in indexes)
-    names = [name.strip() for name in visible_devices.split(",") if name.strip()]
-    missing = [index for index in indexes if index >= len(names)]
-    if missing:
-        raise ValueError(f"GPU {missing[0]} is asked for, but CUDA_VISIBLE_DEVICES is {visible_devices!r}")
+    if missing := [index for index in indexes if index >= len(names)]:
+        visible = os.environ["CUDA_VISIBLE_DEVICES"]
+        raise EngineError(
+            f"GPU {missing[0]} is asked for, but CUDA_VISIBLE_DEVICES is {visible!r}; change the server's `gpus`"
+        )
     return tuple(names[index] for index in indexes)
 
 
@@ -227,9 +220,7 @@ def all_gpus() -> tuple[str, ...]:
 
     Raises `EngineError` if there is none.
     """
-    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if allowed is not None:
-        names = tuple(name.strip() for name in allowed.split(",") if name.strip())
+    if (names := _visible_gpus()) is not None:
         if not names:
             raise EngineError("the server's `gpus` are all, and CUDA_VISIBLE_DEVICES hides every one")
         return names
@@ -237,3 +228,9 @@ def all_gpus() -> tuple[str, ...]:
         return tuple(card.name for card in open_cards())
     except NoGpuFigures as error:
         raise EngineError(f"the server's `gpus` are all, and {error}; list their indexes") from None
+
+
+def _visible_gpus() -> tuple[str, ...] | None:
+    """Return the names in CUDA_VISIBLE_DEVICES; None if it is not set."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return None if allowed is None else tuple(name.strip() for name in allowed.split(",") if name.strip())

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from kopub_assets.dagster_assets import launchable
 from kopub_cli.commands.serve import app
 from resources.errors import EngineError
-from resources.gpu import pick_visible
+from resources.gpu import named_gpus
 from resources.vllm.client.client import Client, RetryPolicy
 from resources.vllm.client.worker_pool import WorkerPool
 from resources.vllm.endpoint import Endpoint, Meter, probe
@@ -462,8 +462,10 @@ def test_servers_that_fit_share_a_gpu(fields: dict[str, Any]) -> None:
         assert one.urls != other.urls
 
 
-def test_a_gpu_is_an_index_among_the_visible_ones() -> None:
-    assert pick_visible([0, 1], None) == ("0", "1")
-    assert pick_visible([1], "4,GPU-7f") == ("GPU-7f",)
-    with pytest.raises(ValueError, match="GPU 2 is asked for"):
-        pick_visible([2], "4,5")
+def test_a_gpu_is_an_index_among_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert named_gpus([0, 1]) == ("0", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-7f")
+    assert named_gpus([1]) == ("GPU-7f",)
+    with pytest.raises(EngineError, match="GPU 2 is asked for"):
+        named_gpus([2])
