@@ -112,13 +112,6 @@ class TableStore:
             warn(f"{str(error).partition(';')[0]}: it is made again")
             return None
 
-    def find_metadata(self, asset: str, shard: str) -> dict[str, str] | None:
-        """Return the metadata of the table; None if not made yet. Raises `StoreError`."""
-        try:
-            return self.metadata(asset, shard)
-        except MissingTable:
-            return None
-
     def rows(self, asset: str, shard: str) -> int:
         return self.footer(asset, shard)[0]
 
@@ -148,8 +141,8 @@ class TableStore:
         """
         kept = self._versions(asset, shard)
         recipes, found, now = kept.found(), [], None
-        with suppress(DamagedTable):
-            now = (self.find_metadata(asset, shard) or {}).get("recipe") if recipes else None
+        with suppress(MissingTable, DamagedTable):
+            now = self.metadata(asset, shard).get("recipe") if recipes else None
         for recipe in recipes:
             if recipe == now:
                 continue
