@@ -19,7 +19,6 @@ from kopub_assets.staleness import (
     find_inputs,
     find_reasons,
     find_standings,
-    own_changed,
 )
 from resources.config.settings import Resources
 from resources.errors import SourceError, StoreError
@@ -180,7 +179,8 @@ class Survey:
             return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
         # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
         # Files of a release have no recipe: which of them change is known only once they are made.
-        every = isinstance(asset, RowTable) and own_changed(entry, asset) and (name, shard) not in self._begun
+        own_changed = entry.made_with != asset.made_with
+        every = isinstance(asset, RowTable) and own_changed and (name, shard) not in self._begun
         pages, exact = self._pages(name, shard), every
         # The rows of a shard can be listed only if its parents are current.
         first = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)

@@ -123,11 +123,6 @@ def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
         return False  # the step reports the error
 
 
-def own_changed(entry: Entry, asset: ShardAsset) -> bool:
-    """Return whether every row is made again because the asset's own recipe changed."""
-    return entry.made_with != asset.made_with
-
-
 def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
     """Return why a table is stale: a line per change of its recipe or `inputs`."""
     changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
