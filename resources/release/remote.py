@@ -60,7 +60,11 @@ class PublishedRelease:
 
         Raises `StoreError`.
         """
-        return parse_manifest(self._get(MANIFEST))
+        objects, root = Objects.at(self.folder)
+        try:
+            return parse_manifest(objects.get(f"{root}/{MANIFEST}"))
+        except FileNotFoundError:
+            raise StoreError(f"{self.folder} has no {MANIFEST}: it is no release") from None
 
     def download(self, folder: Path) -> None:
         """Download all files into a folder, even those foreign to a release.
@@ -87,13 +91,6 @@ class PublishedRelease:
 
         for _ in bounded_map(get, paths, _AT_ONCE):
             pass
-
-    def _get(self, name: str) -> bytes:
-        objects, root = Objects.at(self.folder)
-        try:
-            return objects.get(f"{root}/{name}")
-        except FileNotFoundError:
-            raise StoreError(f"{self.folder} has no {name}: it is no release") from None
 
 
 def require_ours_at(url: str) -> None:
