@@ -1,6 +1,6 @@
 """The rendering of a comparison as one HTML file without script or network."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -114,13 +114,8 @@ def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], sid
 def _change(change: RegionChange) -> Mapping[str, Any]:
     old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
     texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
-    return {"change": change, "texts": texts, "labels": list(_labels(change))}
-
-
-def _labels(change: RegionChange) -> Iterator[str]:
-    for side in (change.old, change.new):
-        if side is not None:
-            yield f"{side.index} {side.label}"
+    labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
+    return {"change": change, "texts": texts, "labels": labels}
 
 
 Marked = list[tuple[str, bool]]
