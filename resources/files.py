@@ -32,7 +32,9 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
         _clear_left_overs(path.parent, f".{glob.escape(path.name)}.*.tmp")
         try:
             write(temporary)
-            sha256 = _sha256_of_flushed(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            sha256 = file_sha256(temporary)
             size = temporary.stat().st_size
             if not (path.exists() and path.stat().st_size == size and file_sha256(path) == sha256):
                 os.replace(temporary, path)
@@ -73,12 +75,6 @@ def write_new(path: Path, content: "pa.Buffer") -> None:
 
 def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sha256_of_flushed(path: Path) -> str:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
