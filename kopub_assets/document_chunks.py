@@ -49,6 +49,7 @@ class DocumentChunks(RowTable):
             "a chart that was read as a table is cut as one; marks of list entries and formulas count as tokens; "
             "a chunk has the place of a heading that stands alone on its page; "
             "a table of headings alone is cut, and a first row is a heading with the rows that it spans",
+            4: "a title keeps a number sign that is printed in it (`C# 언어`)",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

@@ -25,7 +25,7 @@ _NAMED = re.compile(
     r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE
 )
 """The beginning of a caption, which layout may take for a title."""
-_HASHES = re.compile(r"#{1,6}\s+(?=\S)")
+_HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
 """The mark of a title in a reader's markdown."""
 
 

@@ -81,6 +81,10 @@ def test_what_layout_took_for_a_title(title: str, line: str) -> None:
     assert markdown(document([Printed("text", "앞."), Printed("paragraph_title", title)])).endswith("\n\n" + line)
 
 
+def test_a_title_keeps_a_printed_number_sign_and_no_reader_s_mark() -> None:
+    assert [title for _, title in titles("## C# 언어", "#1 과제", "### 6.3 점검")] == ["C# 언어", "#1 과제", "6.3 점검"]
+
+
 def test_heads_feet_and_page_numbers_are_left_out() -> None:
     pages = [[Printed("header", f"제 1 장 {n}절", HEAD), BODY, Printed("number", str(n), FOOT)] for n in range(1, 4)]
     of = document(*pages)
