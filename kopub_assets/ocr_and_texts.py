@@ -77,7 +77,9 @@ class OcrResults(EngineTable):
     """
 
     table: ClassVar[Table] = TABLES.readings
-    code_version: ClassVar[CodeVersion] = CodeVersion("ocr_results", {1: "the first release"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "ocr_results", {1: "the first release", 2: "a title keeps the number sign that it begins with (`#1 과제`)"}
+    )
     parents = (RawPages, LayoutRegions)
     engine_section: ClassVar[str | None] = "recognition"
     engine: Recognizer

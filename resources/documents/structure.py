@@ -14,7 +14,7 @@ from resources.documents.joins import ITEM, join_pages, one_line, paragraphs
 from resources.documents.tables import is_table, tables_and_text
 from resources.recognition.content import strip_delimiters, strip_fences
 from resources.states import State
-from resources.texts.markdown import TABLE_LABELS, formula_numbers
+from resources.texts.markdown import HASHES, TABLE_LABELS, formula_numbers
 
 _TITLES = frozenset({"doc_title", "paragraph_title"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
@@ -25,8 +25,6 @@ _NAMED = re.compile(
     r"[<\[(]?(?:표|그림|사진|도표|table|figure|fig\.?)\s?[0-9A-Z]+(?:[.-][0-9]+)*[.:\])>\s]", re.IGNORECASE
 )
 """The beginning of a caption, which layout may take for a title."""
-_HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
-"""The mark of a title in a reader's markdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,7 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
 
 def _title(part: BlockPart) -> DocumentBlock:
     """Return a title, or the list entry, caption or sentence that layout took for one."""
-    title = _HASHES.sub("", one_line(strip_fences(part.text)))
+    title = HASHES.sub("", one_line(strip_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
         return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),))

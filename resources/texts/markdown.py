@@ -11,6 +11,8 @@ from html.parser import HTMLParser
 from resources.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
 from resources.recognition.regions import Crop, RegionText, crop_index, readable
 
+HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
+"""The mark of a title in a reader's markdown."""
 _TITLES = {"doc_title": "# ", "paragraph_title": "## "}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 TABLE_LABELS = frozenset({"table", "chart"})
@@ -73,8 +75,8 @@ def _block(region: RegionText, number: str | None) -> str:
     if not content:
         return ""
     if region.native_label in _TITLES:
-        title = " ".join(strip_fences(content).split())
-        return _TITLES[region.native_label] + inline_markdown(title.lstrip("#").lstrip())
+        title = HASHES.sub("", " ".join(strip_fences(content).split()))
+        return _TITLES[region.native_label] + inline_markdown(title)
     if region.native_label in TABLE_LABELS and content.startswith("<table"):
         return content
     if region.native_label in _FORMULAS:

@@ -68,6 +68,10 @@ def test_lines_that_would_be_markup_are_escaped() -> None:
     assert markdown(("text", "# 주석\n> 인용\n---\n#define")) == "\\# 주석\n\\> 인용\n\\---\n#define"
 
 
+def test_a_title_loses_a_reader_s_mark_and_keeps_a_printed_number_sign() -> None:
+    assert markdown(("doc_title", "## 개요"), ("paragraph_title", "#1 C# 과제")) == "# 개요\n\n## #1 C# 과제"
+
+
 @pytest.mark.parametrize("content", ["E = mc^2", "$$E = mc^2$$", "\\[E = mc^2\\]", "$E = mc^2$"])
 def test_a_formula_is_displayed_once(content: str) -> None:
     assert markdown(("display_formula", content)) == "$$\nE = mc^2\n$$"

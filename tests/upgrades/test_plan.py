@@ -134,10 +134,11 @@ def test_another_class_of_engine_is_one_reason(platform: Platform):
 
 
 def test_another_version_of_the_code_is_shown_with_its_reason(platform: Platform, monkeypatch: pytest.MonkeyPatch):
-    steps = {1: "the first release", 2: "rows split at wide gaps", 3: "blank cells stay"}
+    now = GRAPH.by_name["ocr_results"].code_version
+    steps = {**now.steps, now.number + 1: "rows split at wide gaps", now.number + 2: "blank cells stay"}
     monkeypatch.setattr(GRAPH.by_name["ocr_results"], "code_version", CodeVersion("ocr_results", steps))
     assert list(plans(platform)["ocr_results"].why) == [
-        "ocr_results.version 1 -> 3 (rows split at wide gaps; blank cells stay)"
+        f"ocr_results.version {now.number} -> {now.number + 2} (rows split at wide gaps; blank cells stay)"
     ]
     monkeypatch.undo()
     monkeypatch.setattr(TwoGpuReader, "code_version", CodeVersion(TwoGpuReader.code_version.name, {1: "a", 2: "b"}))
