@@ -102,7 +102,11 @@ class DeepSeekOcrLayout(ServedEngine, LayoutDetector):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "layout.deepseek_ocr",
-        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
+        {
+            1: "the first release",
+            2: "tags and signs printed in a table are text of their cells",
+            3: "words between two signs in a table (`A<B and C>D`) are text",
+        },
     )
     typical_seconds: ClassVar[float] = 0.7
     model_memory: ClassVar[ModelMemory | None] = MEMORY

@@ -95,7 +95,11 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
 
     code_version: ClassVar[CodeVersion] = CodeVersion(
         "notes.deepseek_ocr",
-        {1: "the first release", 2: "tags and signs printed in a table are text of their cells"},
+        {
+            1: "the first release",
+            2: "tags and signs printed in a table are text of their cells",
+            3: "words between two signs in a table (`A<B and C>D`) are text",
+        },
     )
     typical_seconds: ClassVar[float] = 0.2
     model_memory: ClassVar[ModelMemory | None] = MEMORY

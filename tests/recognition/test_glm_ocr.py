@@ -701,6 +701,10 @@ def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -
             "<table><tr><td><!-- 주</td><td>가</td></tr></table>",
             "<table><tr><td>&lt;!-- 주</td><td>가</td></tr></table>",
         ),
+        (
+            "<table><tr><td>A<B and C>D</td><td>i<I 이고 j>J</td></tr></table>",
+            "<table><tr><td>A&lt;B and C&gt;D</td><td>i&lt;I 이고 j&gt;J</td></tr></table>",
+        ),
         ("<table><tr><td><USB> 3.0</td></tr></table>", "<table><tr><td>&lt;USB&gt; 3.0</td></tr></table>"),
         (
             "<table><tr><td><script></td><td>가</td></tr><tr><td><style></td><td>나</td></tr></table>",

@@ -97,8 +97,8 @@ class _TableBuilder(HTMLParser):
         elif tag in _KEPT and self._in_cell:
             self._open.append(tag)
             self._add(f"<{tag}>")
-        elif tag not in _DROPPED | _KEPT:
-            # A tag that HTML tables do not have is part of the print, such as `<USB>`.
+        elif tag not in _DROPPED | _KEPT or any(value is None for _, value in attrs):
+            # A tag that HTML tables do not have is part of the print, such as `<USB>`, and so is `A<B and C>D`.
             self._add(escape(self.get_starttag_text() or "", quote=False))
 
     def handle_endtag(self, tag: str) -> None:
