@@ -84,6 +84,7 @@ VERSION = CodeVersion(
     {
         1: "the first release",
         2: "the numbers of list entries in markdown are part of a known text; tables are composed, too",
+        3: "words between two signs in a table are text, and a row that only cells from above fill is a row",
     },
 )
 """A new version scores stored tables again; no page is read again."""

@@ -728,6 +728,10 @@ def test_a_loop_is_found_where_it_begins(before: str, unit: str, repeats: int) -
         ),
         ("<table><tr><td>1<![가", "<table><tr><td>1&lt;![가</td></tr></table>"),
         ("<table><tr><td><![CDATA[1]]></td></tr></table>", "<table><tr><td>&lt;![CDATA[1]]&gt;</td></tr></table>"),
+        (
+            '<table><tr></tr><tr><td rowspan="2">구분</td></tr><tr></tr><tr></tr><tr><td>서울</td></tr></table>',
+            '<table><tr><td rowspan="2">구분</td></tr><tr></tr><tr><td>서울</td></tr></table>',
+        ),
         ("<table>loose<tr><td>1</td></tr></table>", "<table><tr><td>loose</td></tr><tr><td>1</td></tr></table>"),
         ("<table></table>", ""),
         (

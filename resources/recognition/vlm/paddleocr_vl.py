@@ -50,7 +50,7 @@ class PaddleOcrVlRecognizer(VlmRecognizer):
         {
             1: "the first release",
             2: "tags printed in a table are text; empty parts of a table are blank, their captions words apart",
-            3: "words between two signs in a table (`A<B and C>D`) are text",
+            3: "words between two signs in a table (`A<B and C>D`) are text; a row without own cells stays",
         },
     )
     image_version: ClassVar[CodeVersion] = VERSION

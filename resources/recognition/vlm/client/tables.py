@@ -164,7 +164,12 @@ class _TableBuilder(HTMLParser):
 
     def _end_table(self) -> None:
         self._end_cell()
-        rows = "".join(f"<tr>{''.join(row)}</tr>" for row in self._rows if row)
+        rows, reach = "", 0
+        for at, row in enumerate(self._rows):
+            cells = "".join(row)
+            # Without a row that only cells from above fill, these would take the places of the next row's cells.
+            rows += f"<tr>{cells}</tr>" if row or at < reach else ""
+            reach = max(reach, *(at + int(span) for _, span in _ROWSPAN.findall(cells)), 0)
         if rows:
             title = " ".join(f"{self._loose} {self._caption}".split())
             self._tables.append(f"<table>{f'<caption>{title}</caption>' if title else ''}{rows}</table>")
