@@ -439,6 +439,25 @@ def test_a_fact_finds_a_page_whose_name_is_decomposed(tmp_path: Path, name: str)
     assert sample.id == f"{pdf.removesuffix('.pdf').replace('/', '__')}_1"
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "gold", "content"),
+    [
+        ("omnidocbench", "gold.json", [page("보고서.png")]),
+        ("ocrbench", "OCRBench.json", [{"image_path": "그림/보고서.png", "answers": ["예산"]}]),
+        ("dp_bench", "reference.json", {"보고서.png": {"elements": []}}),
+    ],
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_gold_finds_a_picture_whose_name_is_written_in_another_form(
+    tmp_path: Path, benchmark: str, gold: str, content: Any, form: Any
+):
+    other = "NFD" if form == "NFC" else "NFC"
+    known = unicodedata.normalize(other, json.dumps(content, ensure_ascii=False))
+    put(tmp_path, **{gold: known, unicodedata.normalize(form, "그림__보고서.png"): PNG})
+    found = load(benchmark, tmp_path)
+    assert (len(found.samples), left_out(found)) == (1, [])
+
+
 def test_what_a_folder_lacks_is_named_with_where_to_get_it(tmp_path: Path):
     for name, adapter in ADAPTERS.items():
         with pytest.raises(SourceError) as caught:

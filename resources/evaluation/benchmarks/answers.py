@@ -23,7 +23,14 @@ from resources.evaluation.benchmark import (
     SampleScore,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import SampleCollector, parquet_rows, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import (
+    SampleCollector,
+    by_name,
+    parquet_rows,
+    pictures,
+    read_json,
+    with_suffix,
+)
 from resources.evaluation.characters import composed, similarity, single_blanks, without_blanks
 
 
@@ -101,13 +108,13 @@ def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
     if not isinstance(records, list):
         raise SourceError(f"{path} is no list of questions")
     found = pictures(folder)
-    by_place = {path.relative_to(path.parents[1]).as_posix(): path for path in found} | {p.name: p for p in found}
+    by_place = {composed("/".join(path.parts[-2:])): path for path in found} | by_name(found)
     named = []
     for at, record in enumerate(records):
         if not isinstance(record, dict):
             gathered.leave_out(f"question {at}", "it is no JSON object")
             continue
-        place = str(record.get("image_path") or "")
+        place = composed(str(record.get("image_path") or ""))
         picture = by_place.get("/".join(Path(place).parts[-2:])) or by_place.get(Path(place).name)
         if picture is not None:
             named.append(picture)

@@ -20,7 +20,7 @@ from resources.evaluation.benchmark import (
     SampleScore,
     Tools,
 )
-from resources.evaluation.benchmarks.folders import SampleCollector, pictures, read_json, with_suffix
+from resources.evaluation.benchmarks.folders import SampleCollector, by_name, pictures, read_json, with_suffix
 from resources.evaluation.benchmarks.tables_and_formulas import pair_answers, plain_table, read_tables, teds_scores
 from resources.layout.regions import Task
 from resources.states import LOST
@@ -64,7 +64,7 @@ def load(folder: Path) -> Benchmark:
     reference = read_json(path)
     if not isinstance(reference, dict):
         raise SourceError(f"{path} is no object of PDFs")
-    found = {file.name: file for file in [*pictures(folder), *with_suffix(folder, ".pdf")]}
+    found = by_name([*pictures(folder), *with_suffix(folder, ".pdf")])
     gathered = SampleCollector()
     unknown: set[str] = set()
     for name, page in reference.items():
@@ -73,8 +73,11 @@ def load(folder: Path) -> Benchmark:
         except (KeyError, TypeError, AttributeError) as error:
             gathered.leave_out(name, f"its gold cannot be read: {error!r}")
             continue
-        gathered.add(Path(name).stem, _picture(found.get(name)), PageElements(tuple(elements), 1.0, 1.0))
-    gathered.leave_out_pictures(found.values(), [found[name] for name in reference if name in found])
+        gathered.add(
+            Path(name).stem, _picture(found.get(characters.composed(name))), PageElements(tuple(elements), 1.0, 1.0)
+        )
+    named = set(map(characters.composed, reference))
+    gathered.leave_out_pictures(found.values(), [found[name] for name in named & found.keys()])
     for category in sorted(unknown):
         gathered.leave_out(f"category {category}", "it is not known: its text is scored as a paragraph's")
     return gathered.benchmark(ADAPTER)

@@ -20,6 +20,7 @@ from resources.evaluation.benchmark import (
     SamplePicture,
     SkippedSample,
 )
+from resources.evaluation.characters import composed
 from resources.pages.arrow import (
     FILE_NAME,
     ID,
@@ -102,6 +103,11 @@ def _files(folder: Path, suffixes: frozenset[str]) -> list[Path]:
     found = [path for path in folder.rglob("*") if path.suffix.lower() in suffixes and path.is_file()]
     shown = [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
     return sorted(shown, key=lambda path: [natural(part) for part in path.relative_to(folder).parts])
+
+
+def by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return files by their names in NFC, as some systems store Hangul as single letters."""
+    return {composed(path.name): path for path in paths}
 
 
 def read_json(path: Path) -> Any:

@@ -234,7 +234,7 @@ def _load(
     folder: Path, adapter: Adapter, version: str, wanted: Callable[[Page], bool] = lambda page: True
 ) -> Benchmark:
     gold, found = _gold(folder), pictures(folder)
-    by_stem = {path.stem: path for path in reversed(found)}
+    by_stem = {characters.composed(path.stem): path for path in reversed(found)}
     gathered = SampleCollector()
     unknown: Counter[str] = Counter()
     named: set[Path] = set()
@@ -277,7 +277,7 @@ def _gold(folder: Path) -> Sequence[Page]:
 def _stem(page: Page) -> str | None:
     info = page.get("page_info")
     name = info.get("image_path") if isinstance(info, dict) else None
-    return Path(name).stem if isinstance(name, str) and name else None
+    return characters.composed(Path(name).stem) if isinstance(name, str) and name else None
 
 
 def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageElements:
