@@ -508,8 +508,16 @@ def test_numbers_in_a_column_of_texts_are_their_digits(tmp_path: Path):
     assert (sample.gold, sample.slices) == (PageText("1945"), {"licence": "4"})
 
 
-@pytest.mark.parametrize("name", ["{}/a.png", "{}/pages.parquet", "{}.parquet", "{}.arrow"])
-def test_a_folder_or_a_file_of_pages_whose_name_is_no_utf_8_is_refused_in_one_line(tmp_path: Path, name: str):
+@pytest.mark.parametrize(
+    ("benchmark", "name"),
+    [
+        *(("texts", name) for name in ("{}/a.png", "{}/pages.parquet", "{}.parquet", "{}.arrow")),
+        ("iam_lines", "{}.parquet"),
+    ],
+)
+def test_a_folder_or_a_file_of_pages_whose_name_is_no_utf_8_is_refused_in_one_line(
+    tmp_path: Path, benchmark: str, name: str
+):
     file = tmp_path / "mine" / name.format(os.fsdecode("보고서".encode("cp949")))
     try:
         file.parent.mkdir(parents=True)
@@ -517,7 +525,7 @@ def test_a_folder_or_a_file_of_pages_whose_name_is_no_utf_8_is_refused_in_one_li
     except OSError:
         pytest.skip("this file system takes UTF-8 alone")
     with pytest.raises(SourceError, match=r"\\udcba[^\n]* has a name that is not UTF-8: rename it"):
-        load("texts", file.parent)
+        load(benchmark, file.parent)
 
 
 def test_pages_of_your_own_are_not_said_to_have_a_licence(tmp_path: Path):
