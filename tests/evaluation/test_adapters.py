@@ -285,10 +285,12 @@ class TestAnswers:
         assert found.samples[0].slices == {"type": "R", "source": "svt"}
 
     def test_fields_of_documents(self, tmp_path: Path):
-        rows = [{"annotations": '{"date": "2023-01-02", "total": ""}'}, {"annotations": "{"}, {"annotations": "{}"}]
+        fields = '{"date": "2023-01-02", "total": "", "discount": 0, "paid": null}'
+        rows = [{"annotations": fields}, {"annotations": "{"}, {"annotations": "{}"}]
         found = load("nanonets_kie", parquet(tmp_path, rows))
         assert isinstance(found.samples[0].gold, Answers)
-        assert [(q.question, q.answers) for q in found.samples[0].gold.questions] == [("date", ("2023-01-02",))]
+        questions = [(question.question, question.answers) for question in found.samples[0].gold.questions]
+        assert questions == [("date", ("2023-01-02",)), ("discount", ("0",))]
         assert [each.what for each in found.left_out] == ["row_1", "row_2"]
 
 

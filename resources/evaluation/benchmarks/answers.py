@@ -161,7 +161,8 @@ def _fields(annotations: object) -> dict[str, str]:
         annotations = json.loads(annotations)
     if not isinstance(annotations, dict):
         raise ValueError("annotations is no object of fields")
-    return {str(name): str(value).strip() for name, value in annotations.items() if str(value or "").strip()}
+    texts = {str(name): str(value).strip() for name, value in annotations.items() if value is not None}
+    return {name: text for name, text in texts.items() if text}
 
 
 OCRBENCH = Adapter(
