@@ -265,7 +265,7 @@ class TestAnswers:
                 "image_path": "HME/1.jpg",
             },
             {"dataset_name": "docVQA", "question": "?", "answers": "y", "type": "Doc", "image_path": "doc/1.jpg"},
-            {"dataset_name": "docVQA", "question": "?", "answers": [], "image_path": "doc/1.jpg"},
+            {"dataset_name": "docVQA", "question": "?", "answers": [" ", None], "image_path": "doc/1.jpg"},
             "no object",
         ]
         put(tmp_path, **{"OCRBench__OCRBench.json": questions, "images__HME__1.jpg": b"h", "images__doc__1.jpg": b"d"})

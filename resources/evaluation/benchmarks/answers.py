@@ -124,9 +124,9 @@ def _load_json(path: Path, folder: Path, gathered: SampleCollector) -> None:
 
 def _add(gathered: SampleCollector, id: str, picture: SamplePicture | None, record: Mapping[str, Any]) -> None:
     given = record.get("answers")
-    answers = tuple(
-        str(answer) for answer in (given if isinstance(given, list) else [given]) if answer not in (None, "")
-    )
+    listed = given if isinstance(given, list) else [given]
+    # A blank answer would be found in every text.
+    answers = tuple(str(answer) for answer in listed if answer is not None and str(answer).strip())
     if not answers:
         gathered.leave_out(id, "it has no answer")
         return

@@ -158,8 +158,8 @@ def parquet_rows(folder: Path, split: str, columns: Iterable[str]) -> Iterator[P
     """Yield the rows of a split's Parquet files in natural order, numbered from 0.
 
     Files are of the split if their names say so, else if their folders' names do; if none do, all files are read.
-    Columns that a file does not have are left out of the values. Raises `SourceError` for a file that cannot be read, that
-    has no column `image`, or whose name is not UTF-8.
+    Columns that a file does not have are left out of the values. Raises `SourceError` for a file that cannot be read,
+    has no column `image`, or has a name that is not UTF-8.
     """
     files = with_suffix(folder, ".parquet")
     named = [path for path in files if split in path.name] or [path for path in files if split in path.parent.name]
