@@ -242,7 +242,7 @@ def significant_drops(scores: pa.Table) -> list[str]:
     """
     return [
         f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
-        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over {row['samples']} samples"
+        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over the samples of both runs"
         for row in headline(scores)
         if row["dropped"]
     ]

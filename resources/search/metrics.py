@@ -141,7 +141,7 @@ def significant_drops(table: pa.Table) -> list[str]:
     """
     return [
         f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
-        f"(95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over {row['queries']} queries"
+        f"(95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over the queries of both runs"
         for row in _of_all(table)
         if row["metric"] == MAIN and row["dropped"]
     ]

@@ -174,6 +174,7 @@ def test_a_drop_is_significant_when_its_whole_interval_is_below_zero():
     assert row["change_low"] < -0.375 < row["change_high"] < 0
     (sentence,) = significant_drops(scores)
     assert sentence.startswith("text finds less: ndcg@10 fell from 1.000 by 0.375")
+    assert sentence.endswith("over the queries of both runs")
 
 
 @pytest.mark.parametrize(
