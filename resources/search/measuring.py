@@ -25,7 +25,9 @@ from resources.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
 from resources.store.table_store import TableStore
 
 _LIBRARIES = ("bm25s", "ir-measures")
-VERSION = CodeVersion("retrieval_scores", {1: "the first release"})
+VERSION = CodeVersion(
+    "retrieval_scores", {1: "the first release", 2: "a type of queries that is named `all` is no second total"}
+)
 
 
 @dataclass(frozen=True, slots=True)

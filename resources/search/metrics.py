@@ -82,7 +82,7 @@ def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
         for convention in CONVENTIONS:
             of = {"retriever": retriever, "convention": convention}
             asked = _of(run, of)
-            types = sorted(kind for kind in asked["query_type"].unique().to_pylist() if kind)
+            types = sorted({*asked["query_type"].unique().to_pylist()} - {None, "", ALL_TYPES})
             if asked.num_rows:
                 yield {**of, "query_type": ALL_TYPES}, asked
             for kind in types:

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,7 +154,7 @@ def test_an_interval_has_the_width_that_theory_gives_and_is_the_same_each_time()
     assert low < values.mean() < high
 
 
-def _run(first_rank_found: list[bool], retriever: str = "text", kinds: str = "tv") -> pa.Table:
+def _run(first_rank_found: list[bool], retriever: str = "text", kinds: Sequence[str] = "tv") -> pa.Table:
     rows = []
     for convention in ("first", "any"):
         for at, found in enumerate(first_rank_found):
@@ -208,6 +210,13 @@ def test_what_moved_is_told_over_the_queries_of_both_runs():
 def test_a_retriever_that_is_new_is_not_compared():
     row = _row(compare(_run([True] * 8, "image"), _run([True] * 8)), retriever="image")
     assert (row["previous"], row["change"], row["change_low"], row["dropped"]) == (None, None, None, False)
+
+
+def test_a_type_of_queries_that_is_named_all_is_no_second_total():
+    scores = compare(_run([True] * 25 + [False] * 15, kinds=["all", "v"]), _run([True] * 40, kinds=["all", "v"]))
+    assert len(significant_drops(scores)) == 1
+    assert _row(scores)["queries"] == 40
+    assert len(scores.filter(pc.field("query_type") == "all")) == 2 * len(METRICS)
 
 
 def test_scores_by_query_type():
