@@ -258,6 +258,7 @@ class ParsedTexts(RowTable):
             5: "sentences without their marks are doubted; a layer names the script of a page that is read badly",
             6: "a page that looks blank is doubted where its text layer has text",
             7: "a page that lost a part of itself and has no text says why",
+            8: "text between and below the tables of a region is in lines of its own",
         },
     )
     parents = (RawPages, OcrResults)

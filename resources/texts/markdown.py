@@ -177,6 +177,10 @@ class _Cells(HTMLParser):
         elif tag == "br":
             self.handle_data(" ")
 
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "table":
+            self._rows.append([])
+
     def handle_data(self, data: str) -> None:
         if self._rows[-1]:
             self._rows[-1][-1] += data

@@ -125,3 +125,8 @@ def test_page_text_has_no_markup() -> None:
 
 def test_page_text_keeps_a_table_that_is_no_html() -> None:
     assert page_text(regions(("table", "a < b\nc"))) == "a < b\nc"
+
+
+def test_text_between_and_below_tables_is_in_no_cell() -> None:
+    tables = TABLE, "<table><caption>표 2</caption><tr><td>끝</td></tr></table>", "주: 잠정"
+    assert page_text(regions(("table", "\n\n".join(tables)))) == "A < B\t1,000\n3.14 %\n표 2\n끝\n주: 잠정"
