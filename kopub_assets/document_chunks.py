@@ -3,7 +3,7 @@
 import pickle
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from kopub_assets.rows import Row, RowResult, RowSpec
 from resources.config.choices import Documents
 from resources.corrections.corrected import CorrectedTables
 from resources.corrections.log import CorrectionLog
-from resources.documents.chunks import Chunk, chunk_document
+from resources.documents.chunks import chunk_document
 from resources.documents.document import Document, DocumentPage
 from resources.documents.stream import DocumentStream, PlannedDocument
 from resources.documents.structure import structure_document
@@ -150,7 +150,7 @@ class DocumentChunks(RowTable):
         for spec in todo:
             document: Document = pickle.loads(zlib.decompress(spec.given))
             blocks = structure_document(document).blocks
-            chunks = [_row(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
+            chunks = [asdict(chunk) for chunk in chunk_document(document, blocks, self._max_tokens)]
             # A document that lost pages is not one in which there was nothing to cut.
             ended = {"state": State.OK if chunks or spec.partial else State.BLANK, "reason": None}
             yield RowResult(spec.id, {"chunks": chunks, **ended})
@@ -197,18 +197,3 @@ def _content(page: DocumentPage) -> list[Any]:
         for region in page.regions
     ]
     return [page.page_id, page.number, page.width, page.height, page.state, regions, sorted(page.pictures)]
-
-
-def _row(chunk: Chunk) -> Row:
-    return {
-        "index": chunk.index,
-        "text": chunk.text,
-        "headings": list(chunk.headings),
-        "kinds": [kind.value for kind in chunk.kinds],
-        "tokens": chunk.tokens,
-        "repeated": chunk.repeated,
-        "places": [
-            {"page_id": place.page_id, "page": place.page, "region": place.region, "bbox_2d": list(place.bbox_2d)}
-            for place in chunk.places
-        ],
-    }

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -210,16 +210,7 @@ class FigureNotes(FigureTable):
         return self.engine.describe(pictures, self.figures_wanted.most_pixels)
 
     def made_of(self, result: FigureNote) -> Row:
-        return {
-            "kind": result.kind,
-            "description": result.description,
-            "keywords": list(result.keywords),
-            "data_html": result.data_html,
-            "smiles": result.smiles,
-            "language": result.language,
-            "attempts": result.attempts,
-            "seconds": result.seconds,
-        }
+        return {name: value for name, value in asdict(result).items() if name not in ("id", "state", "reason")}
 
     def cost_of(self, result: PageResults) -> float:
         return sum(note.seconds for note in result.made.values())
