@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -326,19 +326,9 @@ def score_asset(
     )
 
 
-class ScoreRun(Protocol):
-    """Scores, what they were measured on, and the previous run."""
-
-    @property
-    def inputs(self) -> str: ...
-
-    @property
-    def compared(self) -> str: ...
-
-
 def score_result(
     context: dg.AssetExecutionContext,
-    measured: ScoreRun,
+    measured: Measurement | ReadingScores,
     account: Iterable[str],
     drops: Sequence[str],
     metadata: Metadata,
