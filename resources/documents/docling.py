@@ -97,7 +97,6 @@ class _Builder:
         from docling_core.types.doc import ContentLayer, DocItemLabel
 
         made, text, prov = self._made, defuse(block.text), self._provs(block)
-        floating: list[FloatingItem] = []
         match block.kind:
             case BlockKind.TITLE if block.level == 1 and self._is_titled:
                 item = made.add_title(text, prov=prov[0])
@@ -111,8 +110,7 @@ class _Builder:
             case BlockKind.FORMULA:
                 item = made.add_formula(text, prov=prov[0])
             case BlockKind.PICTURE if block.picture is not None:
-                floating = [self._picture(block, prov[0])]
-                return floating
+                return [self._picture(block, prov[0])]
             case BlockKind.TABLE:
                 return [self._table(part) for part in block.parts]
             case BlockKind.LOST:
@@ -129,7 +127,7 @@ class _Builder:
         item.prov.extend(prov[1:])
         if block.number is not None:
             made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
-        return floating
+        return []
 
     def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
         from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
