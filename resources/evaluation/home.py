@@ -211,7 +211,7 @@ def prepare(
         pages = fingerprint([taken.version, [_sample_inputs(sample, taken.licence) for sample in taken.samples]])
         made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
         if not _is_indexed(home, made_from):
-            _write_pages(taken, home, given == {True}, progress or _say_nothing)
+            _write_pages(taken, home, given == {True}, progress or (lambda line: None))
             index(str(home / _PAGES), home)
             replace_bytes(home / _MADE_FROM, made_from)
         known = KnownAnswers(taken, len(benchmark.samples))
@@ -222,10 +222,6 @@ def prepare(
 def _why(benchmark: Benchmark) -> str:
     left_out = benchmark.left_out
     return f": {left_out[0]}{f', and {len(left_out) - 1} more' if len(left_out) > 1 else ''}" if left_out else ""
-
-
-def _say_nothing(line: str) -> None:
-    """Ignore a line of progress, for callers that show none."""
 
 
 def _sample_inputs(sample: Sample, licence: str) -> list[Any]:

@@ -309,10 +309,6 @@ def _drawing_table(text: str) -> str | None:
         (str(part), str(name), str(value))
         for part, fields in found.items()
         for name, values in (fields if isinstance(fields, Mapping) else {"": fields}).items()
-        for value in _as_list(values)
+        for value in (values if isinstance(values, list | tuple) else [values])
     ]
     return mend_halves(_table_html(rows[:_MOST_PARTS])) if rows else None
-
-
-def _as_list(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, list | tuple) else [values]

@@ -124,7 +124,7 @@ def gold_blocks(gold: PageElements) -> list[Block]:
 def region_blocks(regions: Sequence[RegionRecord]) -> list[Block]:
     """Return a page's regions on a grid of 1,000, except parts of other regions."""
     kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
-    return [Block(kind, _grid_of(region), region.score) for region, kind in kinds if kind]
+    return [Block(kind, region.bbox_2d, region.score) for region, kind in kinds if kind]
 
 
 def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
@@ -157,7 +157,7 @@ def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
     x1, y1, x2, y2 = _grid(block.bbox)
     shared = []
     for region in regions:
-        a1, b1, a2, b2 = _grid_of(region)
+        a1, b1, a2, b2 = region.bbox_2d
         shared.append(max(0.0, min(x2, a2) - max(x1, a1)) * max(0.0, min(y2, b2) - max(y1, b1)))
     most = max(shared, default=0.0)
     return shared.index(most) if most > _COVERED * (x2 - x1) * (y2 - y1) else None
@@ -202,11 +202,6 @@ def _order(element: Element) -> int:
 def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
     x1, y1, x2, y2 = box
     return x1 * 1000, y1 * 1000, x2 * 1000, y2 * 1000
-
-
-def _grid_of(region: RegionRecord) -> tuple[float, float, float, float]:
-    x1, y1, x2, y2 = map(float, region.bbox_2d)
-    return x1, y1, x2, y2
 
 
 _MASK = "_mask"

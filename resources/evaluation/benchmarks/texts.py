@@ -48,9 +48,7 @@ def score_page(sample: Sample, reading: SampleReading, tools: Tools) -> list[Sam
         _rate(sample, "cer_pooled", errors),
         _rate(sample, "cer_blanks", characters.spaced_errors(gold, text)),
         _rate(sample, "cer_jamo", characters.jamo_errors(gold, text)),
-        SampleScore(
-            sample.id, "edit", characters.edit(characters.without_blanks(gold), characters.without_blanks(text))
-        ),
+        SampleScore(sample.id, "edit", edit(without_blanks(gold), without_blanks(text))),
         SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
     ]
 
@@ -98,7 +96,7 @@ def _blocks(tokens: "list[Token]") -> "Iterator[str]":
         if token.type == "list_item_open" and token.info:
             yield f"{token.info}{token.markup}"
         elif token.type == "inline":
-            yield "".join(_inline(child) for child in token.children or ())
+            yield "".join(map(_inline, token.children or ()))
         elif token.type in ("code_block", "fence"):
             yield token.content
         elif token.type == "html_block":
