@@ -233,9 +233,9 @@ class TestPubTabNet:
 
 
 def test_unimer_in_text_files_and_in_parquet(tmp_path: Path):
-    put(tmp_path / "a", **{"spe.txt": "x^2\n\ny\n", "spe__0.png": PNG, "spe__1.png": PNG, "notes.txt": "n"})
+    put(tmp_path / "a", **{"spe.txt": "x^2\u2028\f+ 1\n\ny\n", "spe__0.png": PNG, "spe__1.png": PNG, "notes.txt": "n"})
     found = load("unimer", tmp_path / "a")
-    assert [(sample.id, sample.gold) for sample in found.samples] == [("spe_0", Formula("x^2"))]
+    assert [(sample.id, sample.gold) for sample in found.samples] == [("spe_0", Formula("x^2\u2028\f+ 1"))]
     assert left_out(found) == ["spe_1: its gold is empty", "spe_2: it has gold and no picture"]
     found = load("unimer", parquet(tmp_path / "b", [{"text": "a"}, {"text": "b"}]))
     assert [sample.gold for sample in found.samples] == [Formula("a"), Formula("b")]

@@ -267,7 +267,8 @@ def load_unimer(folder: Path) -> Benchmark:
 def _load_part(path: Path, gathered: SampleCollector) -> None:
     """Add the formulas of a text file, line i with picture i of its folder."""
     name = path.stem.lower()
-    lines = path.read_text("utf-8", errors="replace").splitlines()
+    # Only a line end ends a formula: `str.splitlines` would also cut at a form feed, and move all that follow.
+    lines = [line.decode("utf-8", "replace") for line in path.read_bytes().splitlines()]
     found = pictures(path.with_suffix("")) if path.with_suffix("").is_dir() else []
     for number, (line, picture) in enumerate(zip_longest(lines, found)):
         if line is None:
