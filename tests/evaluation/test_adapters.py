@@ -370,12 +370,16 @@ class TestTexts:
             {"id": "a_2", "text": "가나다라", "ocr": "마바사"},
             {"id": "a_3", "text": None, "ocr": ""},
         ]
+        parquet(tmp_path, [{"id": "b_1"}], "other-0.parquet")
         found = load("kopub", parquet(tmp_path, rows, "corpus-0.parquet"))
         assert [(sample.id, sample.document, sample.gold) for sample in found.samples] == [
             ("a_1", "a", PageText("가 나 다", ordered=False)),
             ("a_3", "a", PageText("", ordered=False)),
         ]
-        assert left_out(found) == ["a_2: its columns text and ocr differ by 1.00"]
+        assert left_out(found) == [
+            "a_2: its columns text and ocr differ by 1.00",
+            "b_1: its file does not have the columns text and ocr",
+        ]
 
     def test_a_page_is_transformed_into_every_form_or_into_none(self, tmp_path: Path):
         long = "가" * 62

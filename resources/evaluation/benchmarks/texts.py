@@ -133,7 +133,9 @@ def load_kopub(folder: Path) -> Benchmark:
     for row in rows:
         text, ocr = (row.texts.get(column) or "" for column in ("text", "ocr"))
         distance = edit(without_blanks(text), without_blanks(ocr))
-        if distance > _AGREE:
+        if not {"text", "ocr"} <= row.texts.keys():
+            gathered.leave_out(row.id, "its file does not have the columns text and ocr")
+        elif distance > _AGREE:
             gathered.leave_out(row.id, f"its columns text and ocr differ by {distance:.2f}")
         else:
             gathered.add(row.id, row.picture, PageText(text, ordered=False), row.document)
