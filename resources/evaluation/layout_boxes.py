@@ -76,12 +76,11 @@ def _ious(first: Sequence[Block], second: Sequence[Block]) -> np.ndarray:
     return iou([block.box for block in first], [block.box for block in second])
 
 
-def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]) -> dict[str, float]:
-    """Return COCO's averages over pages.
+def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]) -> float | None:
+    """Return COCO's mean average precision (IoU 0.5 to 0.95) over pages; None without any gold.
 
-    They are `map` (IoU 0.5 to 0.95), `map_50`, `map_75`, and `map:KIND` for each kind in the gold. `gold` and `regions`
-    have one item per page. As in COCO, regions of kinds that the gold does not have are left out. A value without any
-    gold is missing. Raises `ConfigError` if pycocotools is not installed.
+    `gold` and `regions` have one item per page. As in COCO, regions of kinds that the gold does not have are left out.
+    Raises `ConfigError` if pycocotools is not installed.
     """
     try:
         from pycocotools.coco import COCO
@@ -90,7 +89,7 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
         raise ConfigError("it needs pycocotools: `pip install 'kopub[eval]'`") from None
     kinds = sorted({block.kind for page in gold for block in page if not block.ignored})
     if not kinds:
-        return {}
+        return None
     number = {kind: at for at, kind in enumerate(kinds)}
     truth = _annotations(gold, number)
     found = _annotations(regions, number)
@@ -105,19 +104,13 @@ def coco_map(gold: Sequence[Sequence[Block]], regions: Sequence[Sequence[Block]]
         }
         coco.createIndex()
         if not found:
-            return dict.fromkeys(("map", "map_50", "map_75", *(f"map:{kind}" for kind in kinds)), 0.0)
+            return 0.0
         evaluation = COCOeval(coco, coco.loadRes(found), "bbox")
         evaluation.params.maxDets = [1, 10, 100]
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    averages: dict[str, float] = dict(zip(("map", "map_50", "map_75"), map(float, evaluation.stats[:3]), strict=True))
-    precisions = evaluation.eval["precision"]  # (IoU, recall, kind, area, maxDets); -1 means no gold
-    for kind, at in number.items():
-        of_kind = precisions[:, :, at, 0, -1]
-        if (of_kind > -1).any():
-            averages[f"map:{kind}"] = float(of_kind[of_kind > -1].mean())
-    return averages
+    return float(evaluation.stats[0])
 
 
 def _annotations(pages: Sequence[Sequence[Block]], number: dict[str, int]) -> Any:

