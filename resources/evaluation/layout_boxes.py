@@ -52,7 +52,7 @@ class BoxCounts:
         return 2 * self.same / counted if counted else 1.0
 
 
-def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) -> BoxCounts:
+def find(gold: Sequence[Block], regions: Sequence[Block]) -> BoxCounts:
     """Count the pairs of a block and a region of one kind with enough IoU.
 
     A region on an ignored block, whatever its kind, is left out.
@@ -62,13 +62,11 @@ def find(gold: Sequence[Block], regions: Sequence[Block], least: float = IOU) ->
     blocks, ignored = [b for b in gold if not b.ignored], [b for b in gold if b.ignored]
     pairs = _ious(blocks, regions)
     kinds = np.array([[b.kind == r.kind for r in regions] for b in blocks], bool).reshape(pairs.shape)
-    fits = kinds & (pairs >= least)
+    fits = kinds & (pairs >= IOU)
     # The number of pairs comes first, then their overlap.
     rows, columns = linear_sum_assignment(np.where(fits, 1 + pairs / (1 + len(blocks)), 0), maximize=True)
     same = {column for row, column in zip(rows, columns, strict=True) if fits[row, column]}
-    on_ignored = {
-        at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= least).any()
-    }
+    on_ignored = {at for at in range(len(regions)) if at not in same and (_ious(ignored, regions)[:, at] >= IOU).any()}
     return BoxCounts(len(blocks), len(regions) - len(on_ignored), len(same))
 
 
