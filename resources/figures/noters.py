@@ -97,8 +97,7 @@ class DeepSeekNoter(ServedEngine, FigureNoter):
         "notes.deepseek_ocr",
         {
             1: "the first release",
-            2: "tags and signs printed in a table are text of their cells",
-            3: "words between two signs in a table (`A<B and C>D`) are text; a row without own cells stays",
+            2: "tags and signs printed in a table are text of their cells; a row without own cells stays",
         },
     )
     typical_seconds: ClassVar[float] = 0.2

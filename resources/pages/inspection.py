@@ -1,7 +1,8 @@
 """The inspection of page images: format, size, damage, and the transform that sets a page upright.
 
-Machines with many cores inspect pages in a process for each core, not in threads. Pillow releases the interpreter lock
-for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 12 cores busy.
+Machines with 16 cores or more inspect pages in a process for each core, not in threads. Pillow releases the interpreter
+lock for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 13 cores busy
+(docs/benchmarks/whole_graph.md).
 """
 
 import os
@@ -22,8 +23,8 @@ from resources.processes import ChildWorker, LostAnswer
 CHECKERS = 2
 """Threads of one process that check pages at once: more would only wait for the interpreter lock."""
 MOST_PROCESSES = 32
-_FEWEST_CORES = 8
-"""Cores from which processes are used; threads keep fewer busy, and share the memory of what they import."""
+_FEWEST_CORES = 16
+"""Cores from which processes are used. Threads keep fewer than that busy, and share the memory of what they import."""
 _PAGES_PER_CORE = 8
 """Fewest pages for each process, which takes about as long to start as five pages to inspect."""
 _SECONDS = 600.0

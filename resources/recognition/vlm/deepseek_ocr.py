@@ -58,8 +58,8 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
         "recognition.deepseek_ocr",
         {
             1: "the first release",
-            2: "tags printed in a table are text; empty parts of a table are blank, their captions words apart",
-            3: "words between two signs in a table (`A<B and C>D`) are text; a row without own cells stays",
+            2: "tags and signs printed in a table are text, a row without own cells stays; "
+            "parts of a table that are all empty are blank, and their captions words apart",
         },
     )
     image_version: ClassVar[CodeVersion] = VERSION
