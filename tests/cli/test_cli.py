@@ -28,8 +28,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-    return inherited | {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
+    return forked.inherited() | {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
 
 
 def run(home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -36,10 +36,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path, home: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command with the packages of this environment and those in `folder`."""
     make_dagster_home(home / "dagster")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
     mine = {"PYTHONPATH": path, "KOPUB_HOME": str(home), "DAGSTER_HOME": str(home / "dagster")}
-    return forked.run(command, inherited | mine | environment)
+    return forked.run(command, forked.inherited() | mine | environment)
 
 
 @pytest.mark.services
@@ -146,11 +145,10 @@ def test_a_checkout_that_is_not_installed_again_says_so(tmp_path: Path):
     metadata = tmp_path / "kopub-0.0.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub\nVersion: 0.0.0\n")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPUB_")}
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     command = [str(Path(sys.executable).with_name("kopub")), "plan"]
     refused = subprocess.run(
-        command, env=inherited | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
+        command, env=forked.inherited() | {"PYTHONPATH": path}, cwd=ROOT, capture_output=True, text=True, check=False
     )
     line = "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
     assert refused.stderr == f"Error: profile cpu: {line}\n"

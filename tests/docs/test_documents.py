@@ -1,7 +1,6 @@
 """All documented commands and snippets that can run on a CPU print what pages show."""
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -191,8 +190,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
     for name in ("definitions.py", "pyproject.toml"):
         (folder / name).symlink_to(ROOT / name)
     make_dagster_home(folder / "dagster")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-    environment = inherited | {
+    environment = forked.inherited() | {
         "KOPUB_HOME": str(folder / "data"),
         "DAGSTER_HOME": str(folder / "dagster"),
         "PYTHONPATH": str(ROOT),

@@ -1,7 +1,6 @@
 """Two nodes that share nothing but a bucket: sources, index, tables, release and export."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -64,7 +63,6 @@ def test_a_node_reads_sources_that_another_indexed(url: str, tmp_path: Path):
 
 
 def test_the_commands_of_two_machines(url: str, tmp_path: Path):
-    others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     shared = {
         "KOPUB_CORPUS__URL": f"{url}/corpus",
         "KOPUB_STORE__URL": f"{url}/store",
@@ -72,7 +70,7 @@ def test_the_commands_of_two_machines(url: str, tmp_path: Path):
     }
 
     def kopub(machine: str, *command: str) -> subprocess.CompletedProcess[str]:
-        return forked.run(["kopub", *command], {**others, **shared, "KOPUB_HOME": str(tmp_path / machine)})
+        return forked.run(["kopub", *command], {**forked.inherited(), **shared, "KOPUB_HOME": str(tmp_path / machine)})
 
     content = [pages("a_1"), pages("b_1")]
     source = put(write_corpus(tmp_path / "source", content, [query("q1", "무엇인가?", "a_1")]), f"{url}/source")

@@ -64,8 +64,7 @@ class Live:
 
     @property
     def environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
-        return inherited | {
+        return forked.inherited() | {
             "KOPUB_HOME": str(self.folder / "home"),
             "KOPUB_PROFILE": str(self.folder / "mine.yaml"),
             "DAGSTER_HOME": str(self.folder / "dagster"),

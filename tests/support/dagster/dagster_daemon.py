@@ -16,6 +16,7 @@ from dagster._daemon import controller
 from dagster._daemon.auto_run_reexecution import event_log_consumer
 from dagster._daemon.cli import main
 from resources.config.settings import ROOT
+from tests.support.processes.forked import inherited
 
 PATIENCE = 120.0
 """Seconds that a test waits at most; machines that run tests are slow at times."""
@@ -52,9 +53,8 @@ class Daemon:
             written["run_coordinator"]["config"]["max_user_code_failure_retries"] = int(PATIENCE)
         change(written)
         (self.home / "dagster.yaml").write_text(yaml.safe_dump(written))
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
         self.environment = {
-            **inherited,
+            **inherited(),
             "PYTHONPATH": str(ROOT),
             "DAGSTER_HOME": str(self.home),
             _RELOAD: str(RELOAD_SECONDS if configuration == "local" else controller.RELOAD_WORKSPACE_INTERVAL),

@@ -10,14 +10,14 @@ from unittest.mock import patch
 
 from kopub_cli.main import main
 from resources.config.settings import load_settings
+from tests.support.processes.forked import inherited
 
 
 def kopub(environment: Mapping[str, str], *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command with `environment`, and return its output and exit status."""
     load_settings.cache_clear()
-    others = {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
     with (
-        patch.dict(os.environ, {**others, **environment}, clear=True),
+        patch.dict(os.environ, {**inherited(), **environment}, clear=True),
         patch.object(sys, "argv", ["kopub", *command]),
         redirect_stdout(StringIO()) as said,
         redirect_stderr(StringIO()) as complained,

@@ -21,6 +21,11 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.support.processes.preloaded"])
 
 
+def inherited() -> dict[str, str]:
+    """Return the environment without settings of the platform and of Dagster."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("KOPUB_", "DAGSTER_"))}
+
+
 def run(
     command: Sequence[str], environment: Mapping[str, str], said_to_it: str = "", folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
