@@ -9,9 +9,9 @@ import kopub
 from kopub_cli.main import app
 from resources.config.settings import Settings, read_settings
 from resources.errors import ConfigError, KopubError, SourceError
+from tests.support.cpu_engines import CPU
 
 URL = "s3://bucket/place"
-CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
 from resources.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
-
-ENGINES = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
+from tests.support.cpu_engines import CPU as ENGINES
 
 
 def python(home: Path, script: str) -> str:

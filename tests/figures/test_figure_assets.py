@@ -46,6 +46,7 @@ from resources.search.searcher import Searcher
 from resources.states import State
 from resources.store.table_source import FooterCache
 from tests.doubles.engines import Diary
+from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform, Prepared, failure
 from tests.support.sources.corpora import pages, query
 
@@ -461,10 +462,9 @@ def test_a_selection_of_what_follows_a_page_names_nothing_that_is_off(tmp_path: 
 
 
 def test_what_nothing_makes_cannot_be_wanted(tmp_path: Path) -> None:
-    engines = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
-    assert Settings.of(tmp_path, {**engines, "figures": {"vectors": True}}).figures.vectors
+    assert Settings.of(tmp_path, {**CPU, "figures": {"vectors": True}}).figures.vectors
     with pytest.raises(ConfigError, match=r"figures\.embed_notes: there are no notes, notes\.engine is none"):
-        Settings.of(tmp_path, {**engines, "figures": {"embed_notes": True}})
+        Settings.of(tmp_path, {**CPU, "figures": {"embed_notes": True}})
 
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "figures.md"

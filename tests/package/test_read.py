@@ -23,10 +23,10 @@ from resources.config.settings import Settings
 from resources.documents.export import write_documents
 from resources.pages.indexing import index
 from tests.cli.test_cli import environment_of
+from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform
 from tests.support.processes import forked
 from tests.support.processes.commands import kopub as run
-from tests.support.sample_home import CPU
 from tests.support.sources.drawn import Sheet
 from tests.support.sources.pdf_files import sheet as sheet_of
 from tests.support.sources.pdf_files import text_pdf, written

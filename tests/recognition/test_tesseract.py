@@ -34,6 +34,7 @@ from resources.recognition.tesseract.words import (
 from resources.states import State
 from resources.texts.markdown import page_text
 from resources.texts.text_quality import DOUBTFUL, doubts, total
+from tests.support.cpu_engines import CPU
 from tests.support.sample_home import sample
 from tests.support.sources.drawn import PROSE, Sheet
 
@@ -447,11 +448,7 @@ def test_a_name_that_is_near_one_is_guessed(tmp_path: Path, monkeypatch: pytest.
     ("languages", "line"), [(["../x"], "no name of Tesseract's data"), ([], "recognition.languages")]
 )
 def test_what_is_no_language_is_one_line(tmp_path: Path, languages: list[str], line: str):
-    profile = {
-        "layout": {"engine": "cpu"},
-        "recognition": {"engine": "tesseract", "languages": languages},
-        "embedding": {"engine": "hashed"},
-    }
+    profile = CPU | {"recognition": {"engine": "tesseract", "languages": languages}}
     with pytest.raises(ConfigError, match=line):
         Settings.of(tmp_path, profile)
 

@@ -21,6 +21,7 @@ from resources.vllm.server import VLLMServer
 from resources.vllm.server_fields import serve_arguments
 from tests.doubles.http_double import HttpDouble, error
 from tests.support.checkpoints.tiny_vlm import reranker_tokenizer
+from tests.support.cpu_engines import CPU
 from tests.support.installed import imported
 from tests.support.servers.stub_server import needs_linux
 from tests.support.waiting import until
@@ -228,8 +229,7 @@ def test_vllm_is_told_where_the_score_is():
 
 
 def test_a_profile_leaves_it_off(tmp_path: Path):
-    engines = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
-    assert Settings.of(tmp_path, engines).reranking.off
-    assert "reranking" not in Settings.of(tmp_path, engines).engines
+    assert Settings.of(tmp_path, CPU).reranking.off
+    assert "reranking" not in Settings.of(tmp_path, CPU).engines
     with pytest.raises(ConfigError, match="reranking names no model"):
-        Settings.of(tmp_path, {**engines, "reranking": {"engine": "qwen3_vl"}})
+        Settings.of(tmp_path, {**CPU, "reranking": {"engine": "qwen3_vl"}})

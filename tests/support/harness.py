@@ -29,9 +29,9 @@ from resources.release.local import LocalRelease
 from resources.reranking.base import NoReranking
 from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
+from tests.support.cpu_engines import CPU
 from tests.support.sources.corpora import Page, write_corpus
 
-_CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 STANDARD = GRAPH.on(cast("Resources", {"figures": Figures(), "documents": Documents(), "notes": NoNotes()})).names
 """The assets that every platform makes, in graph order."""
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
@@ -208,7 +208,7 @@ def _choices() -> dict[str, Any]:
 @cache
 def _settings() -> Settings:
     """Return the settings of a platform apart from its home and its resources."""
-    return Settings.of(Path("home"), _CPU, "cpu")
+    return Settings.of(Path("home"), CPU, "cpu")
 
 
 def _silent(line: str) -> None:

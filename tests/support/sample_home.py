@@ -4,9 +4,8 @@ from pathlib import Path
 
 from resources.config.settings import Settings
 from resources.doctor.self_test import Samples, read_samples
+from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform
-
-CPU = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
 
 
 def sample(page_id: str) -> tuple[str, bytes]:

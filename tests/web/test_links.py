@@ -1,20 +1,14 @@
 """Links from Dagster's UI to the reading room, and refused addresses."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from resources.config.settings import Settings
 from resources.errors import ConfigError
+from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
-
-ENGINES: dict[str, Any] = {
-    "layout": {"engine": "cpu"},
-    "recognition": {"engine": "tesseract"},
-    "embedding": {"engine": "hashed"},
-}
 
 
 def links(platform: Platform) -> list[object]:
@@ -34,16 +28,16 @@ def test_every_shard_that_is_made_leads_to_its_documents(tmp_path: Path):
 
 
 def test_the_address_is_that_of_the_profile(tmp_path: Path):
-    room = Settings.of(tmp_path, {**ENGINES, "reading_room": {"url": "http://localhost:8080/"}}).reading_room
+    room = Settings.of(tmp_path, {**CPU, "reading_room": {"url": "http://localhost:8080/"}}).reading_room
     assert room.of_shard("shard_07") == "http://localhost:8080/documents?shard=shard_07"
     assert room.port == 8080
-    none = Settings.of(tmp_path, {**ENGINES, "reading_room": {"url": None}}).reading_room
+    none = Settings.of(tmp_path, {**CPU, "reading_room": {"url": None}}).reading_room
     assert (none.of_shard("shard_07"), none.port) == (None, 3030)
-    far = Settings.of(tmp_path, {**ENGINES, "reading_room": {"url": "https://pages.example"}}).reading_room
+    far = Settings.of(tmp_path, {**CPU, "reading_room": {"url": "https://pages.example"}}).reading_room
     assert far.port == 3030
 
 
 @pytest.mark.parametrize("url", ["", "pages.example", "ftp://pages.example", "http://", "http://a:port", "http://a?b"])
 def test_what_is_no_address_is_one_line(tmp_path: Path, url: str):
     with pytest.raises(ConfigError, match=r"reading_room\.url"):
-        Settings.of(tmp_path, {**ENGINES, "reading_room": {"url": url}})
+        Settings.of(tmp_path, {**CPU, "reading_room": {"url": url}})
