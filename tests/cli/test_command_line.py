@@ -1,7 +1,6 @@
 """Errors and Ctrl-C in Dagster's own commands, run as real processes, print one line."""
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from resources.store.faults import require_reachable
 from tests.cli.test_cli import environment_of, materialize, run
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.services
 
@@ -130,9 +130,7 @@ def test_ctrl_c_says_what_is_kept_and_the_next_run_keeps_it(home: Path):
     journal = home / "store" / ".journal" / "ocr_results" / "shard_00"
     command = ["dagster", "asset", "materialize", *select]
     with forked.started(command, environment_of(home) | QUIET) as running:
-        patience = time.monotonic() + 200
-        while not list(journal.glob("*.parquet")) and running.at_work and time.monotonic() < patience:
-            time.sleep(0.02)
+        until(lambda: list(journal.glob("*.parquet")) or not running.at_work, 200)
         running.interrupt()
         stopped = running.ended(100)
     assert stopped.returncode == 130, stopped.stderr

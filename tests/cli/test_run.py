@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import select
-import time
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from tests.support.processes import forked
 from tests.support.processes.commands import kopub
 from tests.support.sources.corpora import pages, write_corpus
 from tests.support.sources.pdf_files import sheet, text_pdf, written
+from tests.support.waiting import until
 
 KEYS = [f"shard_{number:02d}" for number in range(6)]
 
@@ -297,8 +297,7 @@ def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> Non
     make_dagster_home(tmp_path / "home" / ".dagster")
     environment = os.environ | {"KOPUB_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""}
     with forked.started(["kopub", "run", str(tmp_path / "source")], environment) as running:
-        while running.at_work and "\nraw_pages" not in running.said:
-            time.sleep(0.01)
+        until(lambda: not running.at_work or "\nraw_pages" in running.said, 200)
         running.interrupt()
         stopped = running.ended(60)
     assert (stopped.returncode, stopped.stderr) == (

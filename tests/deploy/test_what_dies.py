@@ -22,6 +22,7 @@ from kopub_assets.running.execution import execute
 from kopub_assets.running.watched_launcher import MACHINE_TAG, WatchedRunLauncher, is_alive
 from tests.support.dagster.dagster_daemon import Daemon, with_status
 from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.waiting import until
 
 RANGE = "dagster/asset_partition_range_start"
 MODULE = "tests.support.dagster.waiting_assets"
@@ -103,8 +104,7 @@ def test_a_process_is_known_by_its_number_and_its_age():
     child = os.fork()
     if not child:
         os._exit(0)
-    while psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.01)
+    until(lambda: psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
     assert not is_alive(child, now + 1)
     os.waitpid(child, 0)
     assert not is_alive(child, now + 1)

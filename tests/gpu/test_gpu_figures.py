@@ -2,13 +2,13 @@
 
 import inspect
 import sys
-import time
 
 import pytest
 
 from resources.gpu import GIB, GpuReading, NoGpuFigures, Readings, Sampler, open_cards
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.installed import imported
+from tests.support.waiting import until
 
 
 def test_the_double_has_the_interface_of_the_package():
@@ -81,8 +81,6 @@ def test_figures_are_those_of_their_time():
 def test_a_driver_that_goes_ends_the_figures_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
     NvmlDouble([CardDouble(busy=50)], fails_after=2).install(monkeypatch)
     with Sampler(open_cards(), 0.001) as sampler:
-        deadline = time.monotonic() + 30
-        while not sampler.problem and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: sampler.problem, 30)
     assert sampler.problem == "NVML: GPU is lost"
     assert len(sampler.readings.taken) == 2

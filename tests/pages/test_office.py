@@ -24,6 +24,7 @@ from resources.pages.documents.text_layer import Failure, TextLayer
 from tests.support.sources.hwp_files import compound
 from tests.support.sources.office_files import archive, docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
+from tests.support.waiting import until
 
 converts = pytest.mark.skipif(
     any(map(office.lacks, office.SUFFIXES)) or not conversion.has_korean_font(),
@@ -290,12 +291,7 @@ def test_a_conversion_that_takes_too_long_is_killed_with_all_it_started(
         assert short.pdf("a", tmp_path / "a.docx") == Failure(
             "its conversion was given up after 8 seconds", may_pass=True
         )
-        child = int((tmp_path / "child").read_text())
-        for _ in range(50):
-            if not _runs(child):
-                break
-            time.sleep(0.1)
-        assert not _runs(child)
+        _ends(int((tmp_path / "child").read_text()))
     finally:
         short.end()
 
@@ -331,31 +327,27 @@ def test_a_killed_run_leaves_no_libreoffice_and_two_runs_convert_one_after_the_o
     (tmp_path / "a.docx").write_bytes(docx(*SAID))
     runs = [subprocess.Popen([sys.executable, "-c", _CONVERTS, str(tmp_path / "a.docx")]) for _ in range(2)]
     try:
-        (first,) = _children(tmp_path, 1)
+        (first,) = _children(tmp_path)
         time.sleep(3)
-        assert _children(tmp_path, 1) == [first]
+        assert _children(tmp_path) == [first]
         for run in runs:
             run.send_signal(signal.SIGKILL)
             run.wait()
             time.sleep(1)
-        for child in _children(tmp_path, 1):
-            for _ in range(100):
-                if not _runs(child):
-                    break
-                time.sleep(0.1)
-            assert not _runs(child)
+        for child in _children(tmp_path):
+            _ends(child)
     finally:
         for run in runs:
             run.kill()
 
 
-def _children(folder: Path, count: int) -> list[int]:
-    for _ in range(600):
-        found = (folder / "children").read_text().split() if (folder / "children").exists() else []
-        if len(found) >= count:
-            return list(map(int, found))
-        time.sleep(0.1)
-    raise AssertionError("no conversion began")
+def _children(folder: Path) -> list[int]:
+    file = folder / "children"
+    return until(lambda: file.exists() and list(map(int, file.read_text().split())))
+
+
+def _ends(process: int) -> None:
+    until(lambda: not _runs(process), 10)
 
 
 def _runs(process: int) -> bool:

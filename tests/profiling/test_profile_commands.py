@@ -18,6 +18,7 @@ from resources.vllm.lease import list_servers, stop_server
 from resources.vllm.server import VLLMServer
 from tests.cli.test_cli import run
 from tests.support.sources.corpora import page_image, write_corpus
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -96,12 +97,12 @@ def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lo
     with Observer() as observer, server.lease() as endpoint:
         time.sleep(1.0)
         probe(endpoint.targets[0], 30.0)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+
+        def counted() -> bool:
             seen = observer.observed.servers.get(server.key)
-            if seen and seen.requests and seen.requests[-1][1] > seen.requests[0][1]:
-                break
-            time.sleep(0.05)
+            return bool(seen and seen.requests) and seen.requests[-1][1] > seen.requests[0][1]
+
+        until(counted)
     for each in list_servers():
         stop_server(each, force=True)
     history = observer.observed.servers[server.key]

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.support.harness import Platform
 from tests.support.processes import two_writers
 from tests.support.processes.forked import CONTEXT
 from tests.support.sources.corpora import pages
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -76,10 +76,7 @@ def test_a_holder_that_is_stopped_for_too_long_and_goes_on_publishes_nothing(
         CONTEXT.Process(target=two_writers.make, args=(server, str(home), url, seconds)) for seconds in (1.0, 0.0)
     )
     stopped.start()
-    until = time.monotonic() + SOON
-    while not read.pages:
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: read.pages, SOON)
     assert stopped.pid is not None
     os.kill(stopped.pid, signal.SIGSTOP)
     try:

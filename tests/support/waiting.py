@@ -8,10 +8,15 @@ SOON = 60.0
 """Seconds to wait for what takes well under one on an idle machine."""
 
 
-def until(condition: Callable[[], Any], seconds: float = SOON) -> Any:
-    """Wait until `condition` returns something true, and return that."""
+def until(
+    condition: Callable[[], Any],
+    seconds: float = SOON,
+    pause: float = 0.02,
+    told: Callable[[], str] = lambda: "it never came to that",
+) -> Any:
+    """Wait until `condition` returns something true, and return that; else fail with what `told` returns."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
+        assert time.monotonic() < deadline, told()
+        time.sleep(pause)
     return value

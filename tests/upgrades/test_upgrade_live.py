@@ -22,6 +22,7 @@ from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.dagster.ui import Ui
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -105,10 +106,7 @@ class Live:
         )
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-            time.sleep(1)
+        until(condition, PATIENCE, 1, lambda: self.log.read_text()[-3000:])
 
 
 @pytest.mark.timeout(1200)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dagster._daemon.auto_run_reexecution import event_log_consumer
 from dagster._daemon.cli import main
 from resources.config.settings import ROOT
 from tests.support.processes.forked import inherited
+from tests.support.waiting import until
 
 PATIENCE = 120.0
 """Seconds that a test waits at most; machines that run tests are slow at times."""
@@ -102,11 +102,7 @@ class Daemon:
 
     def until(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """Wait until `condition` returns something true, and return that."""
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < deadline, self._told()
-            time.sleep(0.2)
-        return found
+        return until(condition, seconds, 0.2, self._told)
 
     def _looked(self) -> int:
         file = self.folder / _LOOKED

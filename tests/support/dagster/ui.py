@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx
 
 from resources.config.settings import ROOT
 from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.waiting import until
 
 PATIENCE = 240.0
 """Seconds: the backfill daemon looks for work every 30 s, and a run starts a process of its own."""
@@ -53,11 +53,8 @@ class Ui:
         return answer["data"]
 
     def until(self, condition: Callable[[], Any], patience: float = PATIENCE) -> None:
-        deadline = time.monotonic() + patience
-        while not condition():
-            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-            # The daemon looks every 30 s, so asking more often would only load the webserver.
-            time.sleep(2)
+        # The daemon looks every 30 s, so asking more often would only load the webserver.
+        until(condition, patience, 2, lambda: self.log.read_text()[-3000:])
 
     def _is_open(self) -> bool:
         said = next((line for line in self.log.read_text().splitlines() if line.startswith("http://")), "")

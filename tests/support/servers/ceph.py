@@ -5,8 +5,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.s3 import variables
+from tests.support.waiting import until
 
 PROGRAMS = ("ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 _SECONDS = 60
@@ -105,7 +104,7 @@ def ceph(folder: Path) -> Iterator[dict[str, str]]:
         run("ceph-osd", "-c", "ceph.conf", "-i", "0", "--mkfs", "--osd-uuid", disk)
         start("ceph-osd", "-i", "0")
         start("radosgw", "-n", "client.admin", "--no-mon-config")
-        _await(f"http://127.0.0.1:{port}/")
+        until(lambda: _answers(f"http://127.0.0.1:{port}/"), _SECONDS, 0.2, lambda: "the gateway does not answer")
         user = ("--uid=kopub", "--display-name=kopub", "--access-key=test", "--secret-key=test")
         run("radosgw-admin", *gateway, "user", "create", *user)
         yield variables(f"http://127.0.0.1:{port}")
@@ -116,16 +115,12 @@ def ceph(folder: Path) -> Iterator[dict[str, str]]:
             process.wait()
 
 
-def _await(url: str) -> None:
-    until = time.monotonic() + _SECONDS
-    while True:
-        try:
-            urllib.request.urlopen(url, timeout=5).close()
-        except (urllib.error.URLError, OSError):
-            assert time.monotonic() < until, f"{url} does not answer"
-            time.sleep(0.2)
-        else:
-            return
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _ports(count: int) -> list[int]:

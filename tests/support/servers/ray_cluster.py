@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import httpx
 import psutil
 
 from tests.support.servers.postgres import free_port
+from tests.support.waiting import until
 
 PATIENCE = 120.0
 """Seconds until the head answers, and until a node has joined."""
@@ -69,10 +69,7 @@ class Cluster:
             return False
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, self._log.read_text()[-3000:]
-            time.sleep(0.5)
+        until(condition, PATIENCE, 0.5, lambda: self._log.read_text()[-3000:])
 
 
 @contextmanager
