@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dagster import DagsterExecutionInterruptedError
 from typer.testing import CliRunner
 
 from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
@@ -160,7 +161,7 @@ def test_two_profiles_are_compared_sample_by_sample(platform: Platform, answers:
 
 def test_a_run_that_was_killed_goes_on(platform: Platform, answers: Path):
     diary = platform.diary("recognition")
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - Dagster has its own exception for an interrupt
+    with pytest.raises(DagsterExecutionInterruptedError):
         evaluated(platform, answers, recognition=reader(platform, answers, die_after=2))
     read = set(diary.pages)
     assert len(read) == 2

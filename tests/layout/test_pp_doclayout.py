@@ -739,7 +739,7 @@ def test_a_model_that_cannot_be_loaded_early_is_told_at_its_use(
     monkeypatch.setattr(pp_replicas, "import_packages", broken)
     resource = make(repo=str(tmp_path))
     resource.prepare()
-    with pytest.raises(EngineError):
+    with pytest.raises(EngineError, match="no PP-DocLayoutV3 weights in"):
         detect(resource, some_pages(1))
 
 

@@ -632,7 +632,7 @@ def test_a_refused_source_leaves_the_old_index(tmp_path: Path) -> None:
     home = indexed(tmp_path, pages("a_1"))
     before = (home / "shards.json").read_bytes()
     cut(shard_file(tmp_path), 100)
-    with pytest.raises(SourceError):
+    with pytest.raises(SourceError, match="the file is cut off or damaged"):
         index(str(tmp_path / "source"), home)
     assert (home / "shards.json").read_bytes() == before
     assert sorted(path.name for path in home.iterdir()) == ["shards.json"]

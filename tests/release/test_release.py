@@ -668,7 +668,7 @@ def test_an_export_that_stops_keeps_the_earlier_one_and_can_be_repeated(tmp_path
     out = tmp_path / "out"
     export(Tables({"shard_00": page_tables(0)}), ["shard_00"], out)
     before = contents(out)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="shard_01"):
         export(Tables({"shard_00": page_tables(0, pages=5)}), ["shard_00", "shard_01"], out)
     after = contents(out)
     assert {path: data for path, data in after.items() if path != "export.json"} == {

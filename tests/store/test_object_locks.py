@@ -218,6 +218,7 @@ def test_a_lock_whose_answer_was_lost_on_the_way_is_had(url: str, s3: S3Double):
     s3.after = lambda method, path: next(once, None) if method == "PUT" else None
     held = lock(url, LONG)
     held.acquire(wait=False)
+    assert next(once, None) is None
     held.confirm()
     held.release()
 

@@ -70,6 +70,7 @@ def test_a_port_lost_between_choice_and_use_is_replaced(fields: dict[str, Any], 
     fields["env"]["STUB_LOSE_PORT"] = str(tmp_path / "lost")
     with VLLMServer(**fields).lease() as endpoint:
         generate(endpoint)
+    assert (tmp_path / "lost").exists()
 
 
 def test_a_fixed_port_that_is_taken_is_named(fields: dict[str, Any]) -> None:
