@@ -1,6 +1,6 @@
 """DeepSeek-OCR against a scripted server: its requests, and what becomes of its answers."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from resources.config.settings import what_if
 from resources.errors import ConfigError
 from resources.layout.regions import Task
-from resources.recognition.regions import PageReading
 from resources.recognition.vlm.client.answers import tidy
 from resources.recognition.vlm.client.deepseek import (
     OCR,
@@ -29,8 +28,9 @@ from resources.recognition.vlm.client.deepseek import (
 from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR, DeepSeekOcrRecognizer
 from resources.states import State
 from resources.vllm.server import VLLMServer
-from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
+from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.recognition.test_glm_ocr import SIDE, always, decoded, in_turn, only, page_of
+from tests.recognition.test_glm_ocr import read as read_by
 
 TEXT, MARKDOWN = "Free OCR.", "<|grounding|>Convert the document to markdown."
 BOX = "<|det|>[[12, 34, 567, 890]]<|/det|>"
@@ -46,11 +46,7 @@ def recognizer(double: HttpDouble, **fields: Any) -> DeepSeekOcrRecognizer:
     return DeepSeekOcrRecognizer(**{"server": server, "processes": 1, "in_flight": 8, "retry_seconds": 0.001, **fields})
 
 
-def read(reply: Reply, tasks: Sequence[Task] = (Task.TEXT,), **fields: Any) -> tuple[PageReading, list[SentRequest]]:
-    """Read one page with regions of `tasks`; the server answers with `reply`."""
-    with HttpDouble(reply) as double:
-        (reading,) = recognizer(double, **fields).read([page_of("p_1", tasks)])
-        return reading, double.asked
+read = partial(read_by, reader=recognizer)
 
 
 def test_each_task_has_its_prompt_and_its_answer_is_plain() -> None:

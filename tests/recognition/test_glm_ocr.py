@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -72,10 +72,12 @@ def recognizer(double: HttpDouble, **fields: Any) -> GlmOcrRecognizer:
     return GlmOcrRecognizer(**{"server": server, "processes": 1, "in_flight": 8, "retry_seconds": 0.001, **fields})
 
 
-def read(reply: Reply, tasks: Sequence[Task] = (Task.TEXT,), **fields: Any) -> tuple[PageReading, list[SentRequest]]:
+def read(
+    reply: Reply, tasks: Sequence[Task] = (Task.TEXT,), reader: Callable[..., Any] = recognizer, **fields: Any
+) -> tuple[PageReading, list[SentRequest]]:
     """Read one page with regions of `tasks`; the server answers with `reply`."""
     with HttpDouble(reply) as double:
-        (reading,) = recognizer(double, **fields).read([page_of("p_1", tasks)])
+        (reading,) = reader(double, **fields).read([page_of("p_1", tasks)])
         return reading, double.asked
 
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from resources.errors import EngineError
 from resources.layout.regions import Region, Task
 from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText
+from resources.recognition.regions import PageReading
 from resources.recognition.vlm.client.answers import Problem, answers_agree, find_defect
 from resources.recognition.vlm.client.paddle import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
 from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
@@ -36,6 +36,7 @@ from tests.doubles.paddle_reader import (
     text_of,
     well,
 )
+from tests.recognition.test_glm_ocr import only
 
 NUMBERS = list(range(3, 63))
 SIDE = 28
@@ -53,11 +54,6 @@ def read(
         page = page_of_lines("p_1", image, task, label or {Task.TABLE: "table"}.get(task, "text"))
         (reading,) = recognizer(double, **fields).read([page])
         return reading, double.asked
-
-
-def only(reading: PageReading) -> RegionText:
-    (text,) = reading.regions
-    return text
 
 
 def dense() -> np.ndarray:

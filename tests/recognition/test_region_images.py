@@ -5,7 +5,6 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from aiohttp import web
 from PIL import ImageFont
 from pydantic import ValidationError
 
@@ -18,7 +17,8 @@ from resources.recognition.vlm.client.deepseek import TILE, tiled_image
 from resources.recognition.vlm.client.region_images import PATCH, line_height, region_image, scale_to_lines
 from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from resources.vllm.server import VLLMServer
-from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
+from tests.doubles.http_double import HttpDouble, Reply, SentRequest
+from tests.recognition.test_glm_ocr import in_turn
 from tests.support.harness import Platform
 from tests.support.real_readings import sample_work
 from tests.support.sources.corpora import pages
@@ -173,16 +173,9 @@ def read(reply: Reply, **fields: Any) -> tuple[RegionText, list[SentRequest], di
         return text, double.asked, engine.report()
 
 
-def answers(*said: tuple[str, str]) -> Reply:
-    async def reply(asked: SentRequest) -> web.StreamResponse:
-        return says(*said[min(asked.number, len(said) - 1)])
-
-    return reply
-
-
 def test_a_region_is_sent_with_the_pixels_that_its_lines_need() -> None:
-    plain, full, _ = read(answers(("글", "stop")))
-    text, small, report = read(answers(("글", "stop")), line_height=30)
+    plain, full, _ = read(in_turn(("글", "stop")))
+    text, small, report = read(in_turn(("글", "stop")), line_height=30)
     assert text.content == "글"
     assert text.attempts == 1
     expected = 30 / letters(60)
@@ -199,8 +192,8 @@ def test_a_region_is_sent_with_the_pixels_that_its_lines_need() -> None:
     [(("가나", "length"), "가나다라"), (("", "stop"), "가나다라"), (("ひらがなばかり", "stop"), "가나다라")],
 )
 def test_a_doubtful_answer_is_asked_again_at_full_size(first: tuple[str, str], content: str) -> None:
-    text, asked, _ = read(answers(first, (content, "stop")), line_height=30)
-    _, full, _ = read(answers((content, "stop")))
+    text, asked, _ = read(in_turn(first, (content, "stop")), line_height=30)
+    _, full, _ = read(in_turn((content, "stop")))
     assert text.content == content
     assert text.attempts == 2
     assert text.scale == pytest.approx(1.0, abs=0.05)
@@ -208,24 +201,24 @@ def test_a_doubtful_answer_is_asked_again_at_full_size(first: tuple[str, str], c
 
 
 def test_a_region_that_fails_has_gone_through_the_plan_at_full_size() -> None:
-    _, without, _ = read(answers(("가나다", "length")))
-    text, asked, _ = read(answers(("가나다", "length")), line_height=30, tries=5)
+    _, without, _ = read(in_turn(("가나다", "length")))
+    text, asked, _ = read(in_turn(("가나다", "length")), line_height=30, tries=5)
     assert text.state == "failed"
     assert [each.body for each in asked[1:]] == [each.body for each in without]
 
 
 def test_without_a_line_height_requests_are_as_they_were() -> None:
-    _, (off,), _ = read(answers(("글", "stop")))
-    _, (enough,), report = read(answers(("글", "stop")), line_height=200)
+    _, (off,), _ = read(in_turn(("글", "stop")))
+    _, (enough,), report = read(in_turn(("글", "stop")), line_height=200)
     assert off.body == enough.body
     assert report["regions_scaled_down"] == 0
 
 
-def test_line_height_is_in_the_recipe_and_in_the_key_of_kept_answers(tmp_path: Any) -> None:
+def test_line_height_is_in_the_recipe_and_in_the_key_of_kept_in_turn(tmp_path: Any) -> None:
     server = VLLMServer(model="glm", revision="r1", mode="external", urls=["http://x"])
     recipes = [GlmOcrRecognizer(server=server, line_height=wanted).recipe() for wanted in (None, 28, 21)]
     assert [recipe["parameters"]["line_height"] for recipe in recipes] == [None, 28, 21]
-    said = answers(("글", "stop"))
+    said = in_turn(("글", "stop"))
     runs = [read(said, line_height=wanted, reuse_folder=str(tmp_path)) for wanted in (30, None, 30)]
     assert [len(asked) for _, asked, _ in runs] == [1, 1, 0]
     assert runs[2][0].scale == runs[0][0].scale != runs[1][0].scale

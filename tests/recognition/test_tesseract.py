@@ -228,14 +228,33 @@ def test_missing_data_names_what_to_install(tmp_path: Path, monkeypatch: pytest.
         next(recognizer.read([]))
 
 
-def test_latin_read_as_digits_is_doubted_and_hangul_is_not() -> None:
-    line = words(("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 년", 91))
-    assert uncertain_runs(line) == [(1, 3)]
-
-
-def test_a_sure_number_is_read_again_by_itself() -> None:
-    line = words(("8109", 88), (" 설정", 93), (" 2024", 93), ("년", 91), (" ㆍ", 93))
-    assert uncertain_runs(line) == [(0, 1), (2, 3)]
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ((("데비안", 97), (" 641", 55), ("/", 90), ("리눅스", 93), (" 년", 91)), [(1, 3)]),
+        ((("8109", 88), (" 설정", 93), (" 2024", 93), ("년", 91), (" ㆍ", 93)), [(0, 1), (2, 3)]),
+        ((("6001", 20), ("를", 10), (" 시작", 93)), [(0, 1)]),
+        ((("6001", 20), ("다", 10), (" 시작", 93)), [(0, 2)]),
+        ((("17015", 30), (" 18", 93), (" 2", 90), (" 07001", 10), (" 입니다", 97)), [(0, 4)]),
+        ((("41", 40), ("타", 65), ("2", 90)), [(0, 3)]),
+        ((("41", 40), ("타", 95), ("2", 90)), [(0, 1), (2, 3)]),
+        ((("641", 30), (" . . .", 100), (" 17", 90)), [(0, 1), (2, 3)]),
+    ],
+    ids=[
+        "digits for Latin but not Hangul",
+        "a sure number by itself",
+        "without a particle that is glued to it",
+        "with a syllable that is no particle",
+        "a number between Latin words",
+        "with an unsure syllable inside it",
+        "without a sure syllable inside it",
+        "no leader",
+    ],
+)
+def test_what_may_be_latin_read_as_digits_is_doubted(
+    line: Sequence[tuple[str, float]], runs: list[tuple[int, int]]
+) -> None:
+    assert uncertain_runs(words(*line)) == runs
 
 
 @pytest.mark.parametrize(
@@ -256,11 +275,6 @@ def test_what_has_unsure_hangul_may_be_latin_as_a_whole(
     assert unsure_words(words(*line)) == unsure
 
 
-def test_a_particle_is_not_read_with_the_latin_word_it_is_glued_to() -> None:
-    assert uncertain_runs(words(("6001", 20), ("를", 10), (" 시작", 93))) == [(0, 1)]
-    assert uncertain_runs(words(("6001", 20), ("다", 10), (" 시작", 93))) == [(0, 2)]
-
-
 def test_only_sure_latin_replaces_hangul() -> None:
     korean = words(("지", 56), ("18", 17))
     assert is_latin_word(korean, words(("NTFS", 95)))
@@ -268,20 +282,6 @@ def test_only_sure_latin_replaces_hangul() -> None:
     assert not is_latin_word(korean, words(("fontspec", 97), (" 4", 60)))
     assert not is_latin_word(korean, words(("=", 96)))
     assert not is_latin_word(korean, words())
-
-
-def test_a_number_between_latin_words_may_be_a_word() -> None:
-    line = words(("17015", 30), (" 18", 93), (" 2", 90), (" 07001", 10), (" 입니다", 97))
-    assert uncertain_runs(line) == [(0, 4)]
-
-
-def test_an_unsure_syllable_inside_a_latin_word_goes_with_it() -> None:
-    assert uncertain_runs(words(("41", 40), ("타", 65), ("2", 90))) == [(0, 3)]
-    assert uncertain_runs(words(("41", 40), ("타", 95), ("2", 90))) == [(0, 1), (2, 3)]
-
-
-def test_a_leader_is_never_doubted() -> None:
-    assert uncertain_runs(words(("641", 30), (" . . .", 100), (" 17", 90))) == [(0, 1), (2, 3)]
 
 
 @pytest.mark.parametrize(
