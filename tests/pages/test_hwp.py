@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from resources.errors import SourceError
-from resources.pages.documents import conversion, hwp, pool
+from resources.pages.documents import conversion, hwp
 from resources.pages.documents.conversion import Conversions, lost_text
 from resources.pages.documents.text_layer import Failure, TextLayer
 from resources.pages.page_reader import origins
@@ -27,15 +27,7 @@ converts = pytest.mark.skipif(
 SENTENCES = [f"{number}호 문서는 {number * 37}쪽의 보고서와 함께 보관한다." for number in range(1, 60)]
 CELLS = [[f"{row}행 {column}열의 칸 {row * 100 + column}" for column in range(3)] for row in range(6)]
 
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MOST", 1)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> SourceFolder:
-    return SourceFolder(tmp_path)
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 def letters(text: str) -> str:

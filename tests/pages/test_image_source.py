@@ -36,11 +36,6 @@ def tiff(*modes: str, **options: Any) -> bytes:
     return encoded.getvalue()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> SourceFolder:
-    return SourceFolder(tmp_path)
-
-
 def test_an_image_is_a_page_with_its_own_bytes(folder: SourceFolder) -> None:
     contents = {
         "사진/IMG 2.jpg": picture("JPEG"),

@@ -18,7 +18,7 @@ import pytest
 from pypdfium2 import PdfDocument
 
 from resources.errors import SourceError, UndecodableImage
-from resources.pages.documents import conversion, office, pool
+from resources.pages.documents import conversion, office
 from resources.pages.documents.conversion import Conversions, ConvertedDocument
 from resources.pages.documents.text_layer import Failure, TextLayer
 from tests.support.sources.hwp_files import compound
@@ -32,15 +32,7 @@ converts = pytest.mark.skipif(
 )
 SAID = ["계약서의 첫째 줄입니다.", "둘째 줄에는 숫자 12345가 있습니다."]
 
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MOST", 1)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> SourceFolder:
-    return SourceFolder(tmp_path)
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 @pytest.fixture

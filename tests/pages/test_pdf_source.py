@@ -51,6 +51,8 @@ WHITE, RED = (255, 255, 255), (255, 0, 0)
 LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"00" * 32 + b"> /U <" + b"11" * 32 + b"> >>"
 """An encryption that no password opens, not even the empty one."""
 
+pytestmark = pytest.mark.usefixtures("one_process")
+
 
 class Folder(SourceFolder):
     """A folder of PDFs, by default of one page."""
@@ -62,12 +64,6 @@ class Folder(SourceFolder):
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use one process: each index starts its own, and these have only a few pages."""
-    monkeypatch.setattr(pool, "_MOST", 1)
 
 
 @pytest.fixture

@@ -35,10 +35,7 @@ from tests.support.sources.pdf_files import pdf, sheet
 
 MADE = ("raw_pages", "layout_regions")
 
-
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MOST", 1)
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 class Sources:
