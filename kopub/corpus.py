@@ -49,11 +49,11 @@ def open(
 
     A release is given by its folder, its URL or its id on the Hub; by default, the home is $KOPUB_HOME. `store` and
     `index` are the folders or fsspec URLs of a home's tables and of its corpus's index, if they lie elsewhere, like
-    `store.url` and `corpus.url` of a profile. `revision` is a branch, tag or commit of a repository on the Hub. Files
-    of the Hub are fetched when they are first needed, those with the pages at once; so are those of a release at a URL,
-    into $KOPUB_HOME/sources. `profile` is the name or path of the profile whose engine embeds questions, by default
-    $KOPUB_PROFILE or `cpu`. Raises `SourceError` for anything else, `HubError` if a repository cannot be read, and
-    `StoreError` for a damaged table or a storage that does not answer.
+    `store.url` and `corpus.url` of a profile; relative folders are below the current one. `revision` is a branch, tag
+    or commit of a repository on the Hub. Files of the Hub are fetched when they are first needed, those with the pages
+    at once; so are those of a release at a URL, into $KOPUB_HOME/sources. `profile` is the name or path of the profile
+    whose engine embeds questions, by default $KOPUB_PROFILE or `cpu`. Raises `SourceError` for anything else,
+    `HubError` if a repository cannot be read, and `StoreError` for a damaged table or a storage that does not answer.
     """
     given = os.environ.get("KOPUB_HOME", "data") if where is None else os.fspath(where)
     if where is not None and is_url(given):
@@ -79,11 +79,14 @@ def _fetched() -> "FetchedFiles":
     return CorpusPlace(home).fetched
 
 
-def _package_url(url: str) -> str:
+def _package_url(given: str) -> str:
+    """Return a URL, or a folder as an absolute path. Raises `SourceError`."""
     try:
-        return store_url(url)
+        url = store_url(given)
     except ValueError as error:
         raise SourceError(str(error)) from None
+    # A profile's relative folder is below the checkout; that of a Python program is below the current folder.
+    return url if is_url(given) else str(Path(given).expanduser().absolute())
 
 
 def _home(folder: Path, given: str, store: str | None, index: str | None) -> HomeSource:

@@ -199,6 +199,12 @@ def test_tables_may_be_in_object_storage(made: Platform):
     assert (page.regions, page.text, page.lineage) == (local.regions, local.text, local.lineage)
 
 
+def test_a_relative_store_and_index_are_below_the_current_folder(made: Platform, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(made.home)
+    assert len(kopub.open(made.home, store="store", index=".").pages) == 6
+    assert len(kopub.open(made.home, store=(made.home / "store").as_uri()).pages) == 6
+
+
 def test_opening_reads_ids_and_states_alone(corpus: kopub.Corpus, monkeypatch: pytest.MonkeyPatch):
     read: set[str] = set()
 
