@@ -28,7 +28,6 @@ from resources.store.table_store import TableStore
 if TYPE_CHECKING:
     import pandas as pd
 
-    from resources.pages.fetched_files import FetchedFiles
     from resources.search.options import Mode
     from resources.search.searcher import Searcher
 
@@ -61,11 +60,12 @@ def open(
     if where is not None and is_url(given):
         from kopub.sources.release import ObjectReleaseSource
 
-        return Corpus(ObjectReleaseSource(given, _fetched()), profile)
-    folder = placed(given) if where is None else Path(given).expanduser().absolute()
-    if folder.is_dir():
+        return Corpus(ObjectReleaseSource(given, CorpusPlace(_default_home()).fetched), profile)
+    folder = _default_home() if where is None else Path(os.path.expanduser(given)).absolute()
+    # Unlike pathlib's, these functions call a name that no file can have one that is not there.
+    if os.path.isdir(folder):
         return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store, index), profile)
-    if folder.exists() or where is None or not _HUB_ID.fullmatch(given):
+    if os.path.exists(folder) or where is None or not _HUB_ID.fullmatch(given):
         raise SourceError(
             f"{quoted(given)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
         )
@@ -74,9 +74,12 @@ def open(
     return Corpus(HubSource(given, revision), profile)
 
 
-def _fetched() -> "FetchedFiles":
-    home = placed(os.environ.get("KOPUB_HOME", "data"))
-    return CorpusPlace(home).fetched
+def _default_home() -> Path:
+    """Return the folder of $KOPUB_HOME. Raises `SourceError`."""
+    try:
+        return placed(os.environ.get("KOPUB_HOME", "data"))
+    except ValueError as error:
+        raise SourceError(f"KOPUB_HOME: {error}") from None
 
 
 def _package_url(given: str) -> str:

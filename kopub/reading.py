@@ -193,7 +193,8 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
         if is_url(os.fspath(file)):
             raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name an image or a PDF of this machine")
         source = Path(os.path.expanduser(file)).absolute()
-        if not source.is_file():
+        # Unlike pathlib's, this function calls a name that no file can have one that is not there.
+        if not os.path.isfile(source):
             raise SourceError(f"{quoted(str(source), 200)} is no file: name an image or a PDF")
         listed = find_documents(source)
         for left_out in listed.left_out:

@@ -263,6 +263,16 @@ def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
     ) in str(told.value)
 
 
+@pytest.mark.parametrize("place", ["~nobody_here/data", "a" * 300, "a\0b"], ids=["user", "long", "nul"])
+def test_a_name_that_no_folder_can_have_is_one_line(monkeypatch: pytest.MonkeyPatch, place: str):
+    with pytest.raises(kopub.KopubError, match="is no folder: name a home"):
+        kopub.open(place)
+    if place.startswith("~"):
+        monkeypatch.setenv("KOPUB_HOME", place)
+        with pytest.raises(kopub.KopubError, match="KOPUB_HOME: '~nobody_here/data' is no folder"):
+            kopub.open()
+
+
 def test_tables_are_the_same_of_a_home_and_its_release(made: Platform):
     home, release = kopub.open(made.home), kopub.open(made.home / "release")
     for table in ("pages", "regions", "text_vectors", "image_vectors"):

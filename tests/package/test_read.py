@@ -272,6 +272,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
     ("name", "content", "line"),
     [
         ("gone.png", None, "is no file: name an image or a PDF"),
+        pytest.param(f"{'a' * 300}.png", None, "is no file: name an image or a PDF", id="long name"),
         ("notes.txt", b"x", "'notes.txt' cannot be read: neither a PDF nor an image"),
         ("report.pages", b"x", "'report.pages' cannot be read: an office file: save it as PDF"),
         ("cut.png", b"\x89PNG\r\n", "cut_1 cannot be read: "),
