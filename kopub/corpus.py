@@ -60,18 +60,31 @@ def open(
     if where is not None and is_url(given):
         from kopub.sources.release import ObjectReleaseSource
 
+        _require_none(given, "a release", store=store, index=index, revision=revision)
         return Corpus(ObjectReleaseSource(given, CorpusPlace(_default_home()).fetched), profile)
     folder = _default_home() if where is None else Path(os.path.expanduser(given)).absolute()
     # Unlike pathlib's, these functions call a name that no file can have one that is not there.
     if os.path.isdir(folder):
-        return Corpus(ReleaseSource(folder) if is_release(folder) else _home(folder, given, store, index), profile)
+        _require_none(given, "a folder", revision=revision)
+        if not is_release(folder):
+            return Corpus(_home(folder, given, store, index), profile)
+        _require_none(given, "a release", store=store, index=index)
+        return Corpus(ReleaseSource(folder), profile)
     if os.path.exists(folder) or where is None or not _HUB_ID.fullmatch(given):
         raise SourceError(
             f"{quoted(given)} is no folder: name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
         )
     from kopub.sources.release import HubSource
 
+    _require_none(given, "a release", store=store, index=index)
     return Corpus(HubSource(given, revision), profile)
+
+
+def _require_none(given: str, kind: str, **options: str | None) -> None:
+    """Raise `SourceError` for an option without a meaning for what was given."""
+    for name, value in options.items():
+        if value is not None:
+            raise SourceError(f"{quoted(given)} is {kind}, which has no {name}: leave out {name}={quoted(value)}")
 
 
 def _default_home() -> Path:

@@ -263,6 +263,14 @@ def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
     ) in str(told.value)
 
 
+@pytest.mark.parametrize("option", ["store", "index", "revision"])
+def test_an_option_that_a_release_or_home_does_not_have_is_refused(made: Platform, option: str):
+    with pytest.raises(kopub.KopubError, match=f"which has no {option}: leave out {option}='v2'"):
+        kopub.open(made.home / "release", **{option: "v2"})
+    with pytest.raises(kopub.KopubError, match="is a folder, which has no revision"):
+        kopub.open(made.home, revision="v2")
+
+
 @pytest.mark.parametrize("place", ["~nobody_here/data", "a" * 300, "a\0b"], ids=["user", "long", "nul"])
 def test_a_name_that_no_folder_can_have_is_one_line(monkeypatch: pytest.MonkeyPatch, place: str):
     with pytest.raises(kopub.KopubError, match="is no folder: name a home"):
