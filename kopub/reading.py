@@ -4,6 +4,7 @@ The assets themselves read them, in a home that is removed with the result.
 """
 
 import hashlib
+import operator
 import os
 import re
 import shutil
@@ -45,8 +46,8 @@ from resources.weights.fetch import require_ready
 
 TextLayers = Literal["never", "check", "prefer"]
 """The ways to use a PDF's text layer: the values of `pdf.text_layer`."""
-Chosen = str | Iterable[int] | None
-"""Numbers of pages from 1: as `3-7` or `3,5,9-`, or one by one; None for all."""
+Chosen = str | int | Iterable[int] | None
+"""Numbers of pages from 1: as `3-7` or `3,5,9-`, a number, or one by one; None for all."""
 
 _FIRST, _MOST, _MOST_ON_A_GPU = 4, 32, 256
 """Pages that are read together: few at first, for early results. A GPU changes models between these groups."""
@@ -219,8 +220,11 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     if pages is None:
         return None
     ranges: list[tuple[int, int | None]]
-    if not isinstance(pages, str):
-        ranges = [(number, number) for number in sorted(set(pages))]
+    if isinstance(pages, range) and pages.step == 1:
+        # It may end far behind the last page, so its numbers are not listed.
+        ranges = [(pages.start, pages.stop - 1)]
+    elif not isinstance(pages, str):
+        ranges = [(number, number) for number in _whole_numbers(pages)]
     else:
         parts = [_RANGE.fullmatch(part.strip()) for part in pages.split(",")]
         ranges = [(int(part["first"] or 1), _last(part)) for part in parts if part]
@@ -228,6 +232,14 @@ def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
     if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
         raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-")
     return ranges
+
+
+def _whole_numbers(pages: int | Iterable[int]) -> list[int]:
+    """Return the numbers in order, or none if one of them is no whole number."""
+    try:
+        return sorted({operator.index(number) for number in ([pages] if isinstance(pages, int) else pages)})
+    except TypeError:
+        return []
 
 
 def _last(part: re.Match[str]) -> int | None:

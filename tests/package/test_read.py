@@ -174,7 +174,7 @@ def test_what_was_read_before_ctrl_c_is_written(
 @pytest.mark.slow
 def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: dict[str, str]):
     source = letters(tmp_path, 5)
-    for pages, numbers in (("2,4-", [2, 4, 5]), ([5, 1], [1, 5]), ("-1", [1]), (range(4, 9), [4, 5])):
+    for pages, numbers in (("2,4-", [2, 4, 5]), ([5, 1], [1, 5]), ("-1", [1]), (range(4, 10**18), [4, 5]), (3, [3])):
         assert [page.number for page in kopub.read(source, profile="cpu", pages=pages).pages] == numbers
     shown = json.loads(run(environment, "read", str(source), "--pages", "3", "--ocr", "--json").stdout)
     assert [page["page_id"] for page in shown["pages"]] == ["letters_3"]
@@ -189,6 +189,8 @@ def test_pages_are_chosen_and_keep_their_numbers(tmp_path: Path, environment: di
         ("0", "pages '0': write numbers"),
         pytest.param("9" * 5000, "pages '9+…: write numbers", id="digits"),
         ([], r"pages '\[\]': write numbers"),
+        ([1, None], r"pages '\[1, None\]': write numbers"),
+        (range(3, 3), r"pages 'range\(3, 3\)': write numbers"),
         ("3-7", "'letters.pdf' has 2 pages: none of them was asked for"),
     ],
 )
