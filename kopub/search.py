@@ -14,6 +14,7 @@ from kopub.sources.source import Source
 from resources.config.settings import Settings, read_settings
 from resources.corrections.corrected import CorrectedTables
 from resources.embedding.base import Embedder
+from resources.errors import ConfigError
 from resources.fingerprints import fingerprint
 from resources.pages.corpus import Corpus, corpus_source
 from resources.search.metrics import MeasuredScores
@@ -127,9 +128,13 @@ def _settings(home: Path, profile: str | None) -> Settings:
 def _cache_folder(release: ReleaseSource) -> Path:
     """Return the folder in which a search keeps data of a release.
 
-    It is in the user's cache, since nothing is written into a release.
+    It is in the user's cache, since nothing is written into a release. Raises `ConfigError`.
     """
-    base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
+    try:
+        base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
+    except RuntimeError:
+        line = f"this user has no home folder: set {_CACHE} to a folder for the files of a search"
+        raise ConfigError(line) from None
     return base / "kopub" / "search" / fingerprint(release.location)
 
 

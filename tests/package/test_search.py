@@ -1,5 +1,6 @@
 """`Corpus.search` equals `kopub search`, in a home and in a release without its store."""
 
+import pwd
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_vectors_of_an_engine_that_is_not_here_leave_the_words(tmp_path: Path, c
         kopub.open(tmp_path / "release", profile="cpu").search("본문", mode="text")
     assert sorted((tmp_path / "release").rglob("*")) == before, "a release is only read"
     assert list(cache.rglob("*.arrow"))
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    release_of(tmp_path / "release", page_tables(0))
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(kopub.KopubError, match="no home folder: set XDG_CACHE_HOME"):
+        kopub.open(tmp_path / "release").search("본문")
 
 
 def test_what_cannot_be_asked_is_one_line(made: Platform):
