@@ -159,8 +159,9 @@ def _room_of(home: Path) -> Room:
 
 
 def _end(process: "Popen[bytes] | None") -> None:
-    """End a process and the processes that it started."""
-    if process is not None:
+    """End a process and the processes that it started, unless it has ended already."""
+    # After its end was noticed, its number may be that of another process.
+    if process is not None and process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         end_child(process)

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -147,6 +148,21 @@ def test_a_file_that_takes_too_long_is_given_up(platform: Platform):
     assert reader.reading.process is not None
     assert reader.reading.process.wait(SOON) is not None
     reader.close()
+
+
+def test_a_process_that_has_ended_gets_no_signal(
+    platform: Platform, reader: FileReader, monkeypatch: pytest.MonkeyPatch
+):
+    room = client(platform, reader)
+    send(room, "cut.pdf", b"%PDF")
+    followed(room)
+    for thread in threading.enumerate():
+        if thread.name == "file":
+            thread.join(SOON)
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, sent: signalled.append(group))
+    reader.close()
+    assert signalled == []
 
 
 def test_a_file_that_cannot_be_shown_keeps_no_other_out(
