@@ -109,8 +109,10 @@ def require_allowed(headers: Iterable[tuple[bytes, bytes]], names: Collection[st
         raise ApiProblem(421, "the Host header is not a name of this server: use the address that the command printed")
     if foreign_origins(sent, hosts[0]) or set(sent.get("sec-fetch-site", [])) - {"same-origin", "none"}:
         raise ApiProblem(403, "requests from pages of other sites are refused")
-    given = sent.get("authorization", [""])[0].encode()
-    if token and not secrets.compare_digest(given, f"Bearer {token}".encode()):
+    scheme, _, given = sent.get("authorization", [""])[0].partition(" ")
+    # Header values are decoded as Latin-1, in which every byte is one letter; clients send UTF-8.
+    is_known = secrets.compare_digest(given.strip().encode("latin-1"), token.encode())
+    if token and not (is_known and scheme.lower() == "bearer"):
         raise ApiProblem(401, "send the token that the command printed: Authorization: Bearer TOKEN")
 
 

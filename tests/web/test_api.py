@@ -28,7 +28,7 @@ from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image
 from tests.web.test_room import HOSTILE, browser
 
-TOKEN = "a secret of many letters"
+TOKEN = "a secret of many letters, 비밀"
 PATHS = ("corpus", "documents", "document", "pages", "page", "regions", "search", "lineage", "scores")
 
 
@@ -241,11 +241,13 @@ def test_the_room_and_programs_of_this_machine_may_ask(api: TestClient):
 
 def test_others_need_the_token(platform: Platform):
     client = guarded(platform)
-    for sent in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}"}):
+    for sent in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKEN}".encode()}):
         refused = client.get("/api/v1/openapi.json", headers=sent)
         problem(refused, 401)
         assert refused.headers["www-authenticate"] == "Bearer"
-    assert client.get("/api/v1/corpus", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+    for scheme in ("Bearer", "bearer"):
+        authorization = f"{scheme} {TOKEN}".encode()
+        assert client.get("/api/v1/corpus", headers={"authorization": authorization}).status_code == 200
     assert client.get("/").status_code == 200
 
 
