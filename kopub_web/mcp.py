@@ -83,7 +83,7 @@ class McpDocuments(BaseModel):
 
 
 class McpTable(BaseModel):
-    """Rows of a table; `tables` is the number of tables in its document.
+    """Whole rows of a table, at least one; `tables` is the number of tables in its document.
 
     `regions` are where it is on the pages, and `next` is the number of the row after these, null at the end.
     """
@@ -197,7 +197,7 @@ class CorpusTools:
             left -= sum(map(len, row))
             if left < 0 and rows:
                 break
-            rows.append([cell[:characters] for cell in row])
+            rows.append(list(row))
         end = start + len(rows)
         return McpTable(
             caption=table.caption,

@@ -18,6 +18,7 @@ from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sample_home import sample_home
 from tests.support.sources.corpora import pages
+from tests.web.test_room import Scribe, ThreeBoxes
 
 mcp = imported("mcp")
 
@@ -134,6 +135,24 @@ def test_a_table_comes_as_rows(samples: dict[str, str]):
         raise AssertionError("no document of the samples has a table")
 
     asked(samples, ask)
+
+
+def test_a_row_of_a_table_is_whole_however_long_it_is(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1")], [])
+    cells = ["가" * 300, "나" * 300]
+    rows_of = "".join(f"<tr><td>{cell}</td><td>1</td></tr>" for cell in ["이름", *cells])
+    platform.engines = {"layout": ThreeBoxes(), "recognition": Scribe(text="글", table=f"<table>{rows_of}</table>")}
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
+
+    async def ask(client: Any) -> None:
+        rows, at = [], 0
+        while at is not None:
+            part = await told(client, "table", document="a", characters=200, start=at)
+            rows, at = rows + part["rows"], part["next"]
+        assert [row[0] for row in rows][-2:] == cells
+
+    asked(environment, ask)
 
 
 def test_what_is_wrong_is_said(tmp_path: Path):
