@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from resources.errors import KopubError, did_you_mean
+from resources.errors import KopubError, StoreError, did_you_mean
 from resources.states import State
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def collect_rows(
 ) -> pa.Table:
     """Return the rows of the pages `ids`, in their order.
 
-    `read` returns the tables of each of their shards. `none` are the columns if none of them has a table.
+    `read` returns the tables of each of their shards. `none` are the columns if none of them has a table. Raises
+    `StoreError` for vectors of several lengths.
     """
     ranks = {page_id: rank for rank, page_id in enumerate(ids)}
     tables, places = [], []
@@ -217,6 +218,9 @@ def collect_rows(
         places.append(found[wanted])
     if not tables:
         return none.empty_table()
+    if any(table.schema != tables[0].schema for table in tables):
+        line = "the vectors of these pages have several lengths, as in an upgrade that has not ended"
+        raise StoreError(f"{line}: run `kopub run`, or take the pages of one shard: pages.where(shard=...)")
     place = np.concatenate(places)
     every = pa.concat_tables(tables)
     return every if np.all(np.diff(place) >= 0) else every.take(np.argsort(place, kind="stable"))

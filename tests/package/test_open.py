@@ -18,7 +18,7 @@ import kopub
 from kopub.sources.source import ParquetRows
 from resources.documents.export import write_documents
 from resources.release.local import LocalRelease
-from tests.doubles.engines import OneRegionLayout
+from tests.doubles.engines import OneRegionLayout, UnitEmbedder
 from tests.doubles.hubs.writable_hub import REPO, WritableHub
 from tests.support.harness import STANDARD, Platform
 from tests.support.released import ReleasedCorpus, page_tables, release_of
@@ -261,6 +261,17 @@ def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
         if kind == "empty"
         else "name a home, a release by its folder or URL, or OWNER/NAME on the Hub"
     ) in str(told.value)
+
+
+def test_vectors_in_the_middle_of_an_upgrade_are_one_line(tmp_path: Path):
+    platform = Platform.of(tmp_path, [pages("a_1"), pages("b_1", first=1)], [])
+    platform.make("raw_pages", "layout_regions", "ocr_results", "parsed_texts", "corpus_text_embeddings")
+    platform.engines = {"embedding": UnitEmbedder(dim=8)}
+    assert platform.run("corpus_text_embeddings", "shard_01").success
+    corpus = kopub.open(platform.home)
+    with pytest.raises(kopub.KopubError, match="the vectors of these pages have several lengths"):
+        corpus.to_arrow("text_vectors")
+    assert corpus.pages.where(shard="shard_01").to_arrow("text_vectors").num_rows == 1
 
 
 @pytest.mark.parametrize("option", ["store", "index", "revision"])
