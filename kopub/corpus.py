@@ -217,7 +217,7 @@ class Corpus:
         """Return the vectors of texts, or of `queries` that find them.
 
         They are made by the engine of the profile: float32 of shape (texts, dim), zeros for a text without words.
-        Raises `KopubError`, one line, if a text has no vector.
+        Raises `KopubError`, one line, if a text is no string or has no vector.
         """
         from kopub.search import embedder_of
 
@@ -226,6 +226,9 @@ class Corpus:
         embedder = embedder_of(self._source, self._profile)
         vectors = np.zeros((len(texts), embedder.dim), np.float32)
         numbered = [(str(at), text) for at, text in enumerate(texts)]
+        for at, text in numbered:
+            if not isinstance(text, str):
+                raise KopubError(f"text {at} is {text!r}, and must be a string")
         for made in embedder.embed_queries(numbered) if queries else embedder.embed_texts(numbered):
             if made.vector is not None:
                 vectors[int(made.id)] = made.vector

@@ -110,6 +110,8 @@ def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
         corpus.documents[0].chunks(0)
     with pytest.raises(kopub.KopubError, match=r"embed takes a list of texts: embed\(\[text\]\)"):
         corpus.embed("one text")
+    with pytest.raises(kopub.KopubError, match="text 1 is None, and must be a string"):
+        corpus.embed(["one text", None])  # type: ignore[list-item]
     with pytest.raises(kopub.KopubError, match=r"not a PNG, JPEG|b_3 has no image in the release"):
         _ = broken.image
 
