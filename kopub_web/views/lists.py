@@ -78,8 +78,6 @@ def _hit(hit: Hit, request: ViewRequest, way: dict[str, str]) -> dict[str, Any]:
     page, passage = hit.page, hit.match.passage
     matching = [page.regions[at].index for at in hit.match.regions]
     return {
-        "rank": hit.rank,
-        "score": hit.score,
         "source": request.sources.get(page.shard, ""),
         "name": _name(page, request),
         "also": [(_name(also, request), request.to.page(also.page_id, **way)) for also in hit.also],
@@ -178,7 +176,15 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
     diff, upgrades = now.changes(shard)
     changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
     shown, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
-    cards = [{**_card(room, page.page_id, request), "damage": page.damage.score} for page in changed[shown]]
+    cards = [
+        page_card(
+            now.corpus.page(page.page_id),
+            request,
+            why=request.t("versions.damage", count=page.damage.score),
+            view="versions",
+        )
+        for page in changed[shown]
+    ]
     return ViewResponse(
         "versions.html.jinja",
         {
@@ -191,11 +197,6 @@ def versions(room: Room, request: ViewRequest) -> ViewResponse:
             "pager": pager,
         },
     )
-
-
-def _card(room: Room, page_id: str, request: ViewRequest) -> dict[str, object]:
-    card = page_card(room.now.corpus.page(page_id), request, view="versions")
-    return {name: getattr(card, name) for name in card.__slots__}
 
 
 _FIGURES = 36
