@@ -147,13 +147,6 @@ class Now:
         return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
 
 
-def _opened(settings: "Settings") -> kopub.Corpus:
-    if not settings.corpus.url:
-        return kopub.open(settings.home, store=settings.store.url)
-    # A machine that only uses shared storage may have an empty home.
-    return kopub.Corpus(HomeSource(settings.corpus.place, settings.store))
-
-
 class Room:
     """The reading room of a home, which threads may share.
 
@@ -170,7 +163,7 @@ class Room:
         self.pictures = PictureCache()
         self._check = check
         self._lock = Lock()
-        self._now = self._look(_opened(settings))
+        self._now = self._look(kopub.Corpus(HomeSource(settings.corpus.place, settings.store)))
         self._now.count()
         self._looked = time.monotonic()
 
