@@ -359,9 +359,8 @@ def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReade
 def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("kopub_web", "templates")
     return Environment(
-        loader=loader,
+        loader=PackageLoader("kopub_web", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

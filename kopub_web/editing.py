@@ -178,8 +178,11 @@ def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: Vi
     """Return the values that the view of the forms needs besides the page."""
     done = CorrectionLog(store).page(page.id)
     regions = [
-        EditedRegion(region.index, _shown_box(region), region.label, region.content or "", _cells_of(region))
+        EditedRegion(
+            region.index, _shown_box(region), region.label, content, cells(content) if is_table(content) else []
+        )
         for region in page.regions
+        for content in [region.content or ""]
     ]
     return {
         "edited": regions,
@@ -194,10 +197,6 @@ def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: Vi
         "problem": "",
         "mine": "",
     }
-
-
-def _cells_of(region: kopub.Region) -> Sequence[Sequence[tuple[int, str]]]:
-    return cells(region.content or "") if is_table(region.content or "") else []
 
 
 def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 import kopub
+from kopub.search import answer_of
 from kopub_web.api import pages_between
 from kopub_web.elements import documents_named
 from kopub_web.gate import ApiProblem, problem_response, require_allowed
@@ -17,6 +18,7 @@ from kopub_web.pictures import picture_stamp
 from kopub_web.requests import LONGEST_QUERY, Addresses
 from kopub_web.room import Room
 from resources.errors import KopubError, counted
+from resources.search.options import Where
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -114,9 +116,6 @@ class CorpusTools:
         document: str | None = None,
     ) -> McpHits:
         """Find the pages that answer a question, in all documents or in one."""
-        from kopub.search import answer_of
-        from resources.search.options import Where
-
         where = Where(frozenset(() if document is None else (document,)))
         answer = answer_of(self._room.searcher.search(question, limit, None, where), self._room.page_found)
         hits = [

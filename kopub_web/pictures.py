@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kopub import Page
+    from kopub.rows import Box
 
 SIDES = {"thumb": 360, "small": 900, "large": 1800}
 """Lengths of the longer side in pixels: enough to recognize a page, to make out its text, and to read it."""
@@ -35,10 +36,6 @@ class ServedPicture:
 
     data: bytes
     kind: str
-
-
-Box = tuple[float, float, float, float]
-"""(x1, y1, x2, y2) in pixels of the upright page."""
 
 
 def picture_stamp(page: "Page") -> str:
@@ -68,7 +65,7 @@ class PictureCache:
             return ServedPicture(data, kind)
         return self._made(name, size, read, lambda image: image, SIDES.get(size))
 
-    def crop(self, name: str, read: Callable[[], bytes], box: Box) -> ServedPicture:
+    def crop(self, name: str, read: Callable[[], bytes], box: "Box") -> ServedPicture:
         """Return a box of the page, as large as `small`. Raises `NoPicture`."""
 
         def cut(image: "np.ndarray") -> "np.ndarray":
