@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kopub.pages import Page
     from resources.search.answer import Answer as SearcherAnswer
 
-Say = Callable[[str], None]
-
 _CACHE = "XDG_CACHE_HOME"
 
 
@@ -47,7 +45,7 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
         settings = _settings(source.home, profile)
         place = source.corpus
         corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
-        return home_searcher(settings, corpus, ShardStore(url=source.store.url), _unsaid), []
+        return home_searcher(settings, corpus, ShardStore(url=source.store.url)), []
     assert isinstance(source, ReleaseSource)
     return _release_searcher(source, profile)
 
@@ -63,7 +61,9 @@ def embedder_of(source: Source, profile: str | None) -> Embedder:
     return _settings(_cache_folder(source), profile).embedding
 
 
-def home_searcher(settings: Settings, corpus: Corpus, store: ShardStore, say: Say) -> Searcher:
+def home_searcher(
+    settings: Settings, corpus: Corpus, store: ShardStore, say: Callable[[str], None] = lambda line: None
+) -> Searcher:
     """Return the search over the tables in `store` of the indexed corpus."""
 
     def of_other_assets() -> SourceOf:
@@ -136,10 +136,6 @@ def _cache_folder(release: ReleaseSource) -> Path:
         line = f"this user has no home folder: set {_CACHE} to a folder for the files of a search"
         raise ConfigError(line) from None
     return base / "kopub" / "search" / fingerprint(release.location)
-
-
-def _unsaid(line: str) -> None:
-    """Say nothing, since a Python caller waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def _room_of(home: Path) -> Room:
     settings = read_settings({**os.environ, "KOPUB_HOME": str(home)})
     corpus, store = Corpus(home=str(home)), ShardStore(url=str(home / "store"), keep_versions=0)
     settings = replace(settings, corpus=corpus, store=store)
-    searcher = home_searcher(settings, corpus, store, lambda line: None)
+    searcher = home_searcher(settings, corpus, store)
     check = CorpusCheck(store, lambda asset, shard: shard_source(corpus.manifest.shard(shard)))
     return Room(settings, searcher, check)
 
