@@ -260,11 +260,13 @@ class Objects:
         for a folder that is missing.
         """
         above, _, name = start.rpartition("/")
+        # Nothing lists what is above a bucket.
+        folder, prefix = (above, name + end) if above else (start, "")
         try:
             found = self._call(
                 start,
                 "listed",
-                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(above, prefix=name + end, detail=True)),
+                lambda: cast("dict[str, dict[str, Any]]", self.fs.find(folder, prefix=prefix, detail=True)),
             )
         except FileNotFoundError:
             return []

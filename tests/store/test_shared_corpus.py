@@ -10,6 +10,7 @@ import pytest
 import kopub
 from resources.pages.indexing import index
 from resources.release.export import export
+from resources.release.remote import require_ours_at
 from resources.release.verify import fetch_release, verify
 from resources.store.objects import upload_folder
 from tests.support.processes import forked
@@ -51,6 +52,19 @@ def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_who
         assert json.loads(fs.cat_file(f"{path}/export.json"))["complete"]
         lines = fs.cat_file(f"{path}/ocr_results.jsonl").decode().splitlines()
         assert {json.loads(line)["page_id"] for line in lines} == {"a 1_1", "보고서__b#2_1"}
+
+
+def test_a_whole_bucket_may_be_the_place_of_an_export_or_a_release(url: str):
+    require_ours_at(url)
+    for name in ("a.txt", "b.txt"):
+        with upload_folder(f"{url}/", "export.json") as out:
+            out.mkdir()
+            (out / name).write_text(name)
+            (out / "export.json").write_text("{}")
+    fs, path = fsspec.core.url_to_fs(url)
+    assert sorted(fs.find(path)) == [f"{path}/b.txt", f"{path}/export.json"]
+    with pytest.raises(kopub.KopubError, match=r"holds b\.txt, which no release wrote"):
+        require_ours_at(url)
 
 
 def test_a_node_reads_sources_that_another_indexed(url: str, tmp_path: Path):
