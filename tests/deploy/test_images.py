@@ -96,6 +96,14 @@ def test_the_services_of_one_machine_find_each_other():
     assert plain["services"]["room"]["ports"] == ["127.0.0.1:3030:3030"]
 
 
+def test_every_service_with_a_port_is_asked_there_whether_it_is_well():
+    (image,) = of("HEALTHCHECK")
+    for name, service in yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"].items():
+        command = service["command"]
+        asked = str(service.get("healthcheck", {}).get("test", image))
+        assert "--port" not in command or command[command.index("--port") + 1] in asked, name
+
+
 def test_an_empty_home_is_given_settings_once(tmp_path):
     """The second start leaves the settings as they are."""
     (tmp_path / ".databases_made").touch()
