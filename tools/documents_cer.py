@@ -2,14 +2,13 @@
 
     python -m tools.documents_cer SOURCE FOLDER
 
-SOURCE is the indexed corpus, Arrow or Parquet shards with a column `text`; FOLDER is the export. The error rates of the
-regions' text and of the files count characters without blanks, pooled over the pages. Running heads, feet and page
-numbers, which the files omit, are omitted from the regions' text, too.
+SOURCE is the indexed corpus, as `kopub evaluate texts` takes it; FOLDER is the export. The error rates of the regions'
+text and of the files count characters without blanks, pooled over the pages. Running heads, feet and page numbers,
+which the files omit, are omitted from the regions' text, too.
 """
 
+import argparse
 import re
-import sys
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from markdown_it import MarkdownIt
 from resources.config.settings import load_settings
 from resources.documents.headings import find_furniture
 from resources.documents.stream import DocumentStream
+from resources.evaluation.benchmark import PageText
+from resources.evaluation.benchmarks.texts import known_text, load_texts
 from resources.evaluation.characters import character_errors, pooled
 from resources.recognition.regions import RegionText
 from resources.texts.markdown import page_text
@@ -26,7 +27,7 @@ _MARK = re.compile(r"<!-- page (\d+)[^>]*-->")
 
 
 def main(source: Path, folder: Path) -> None:
-    gold = dict(_known(source))
+    gold = known_texts(source)
     settings = load_settings()
     regions, files, shares = [], [], []
     for document in DocumentStream(settings.store, settings.corpus.manifest.keys).read():
@@ -49,13 +50,10 @@ def main(source: Path, folder: Path) -> None:
         print(f"  {100 * share:+.2f}  {page_id}")
 
 
-def _known(source: Path) -> Iterator[tuple[str, str]]:
-    from datasets import Dataset
-
-    for file in sorted([*source.rglob("*.arrow"), *source.rglob("*.parquet")]):
-        load = Dataset.from_file if file.suffix == ".arrow" else Dataset.from_parquet
-        shard = load(str(file)).select_columns(["id", "text"])
-        yield from zip(shard["id"], shard["text"], strict=True)
+def known_texts(source: Path) -> dict[str, str]:
+    """Return the known texts of a corpus by page id."""
+    samples = load_texts(source).samples
+    return {sample.id: known_text(sample.gold) for sample in samples if isinstance(sample.gold, PageText)}
 
 
 def _pages(markdown: str) -> dict[int, str]:
@@ -70,4 +68,7 @@ def _text(markdown: str) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("folder", type=Path)
+    main(**vars(parser.parse_args()))

@@ -17,9 +17,11 @@ from resources.documents.markdown import MarkdownOptions
 from resources.documents.stream import file_names
 from resources.errors import StoreError
 from resources.figures.figure import FigureNote
+from resources.pages.manifest import SAMPLES
 from resources.states import State
 from tests.support.released import contents
 from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
+from tools import documents_cer
 
 PICTURE = Printed("image", "", (100, 200, 300, 300))
 
@@ -326,3 +328,7 @@ def test_pictures_that_no_format_shows_any_more_are_removed(tmp_path: Path) -> N
     assert contents(tmp_path).keys() == {MARKER, "a.chunks.jsonl", "a.pictures/1-0.jpg", "a.pictures/page-1.jpg"}
     write_documents(images, ["s"], tmp_path, ["chunks"])
     assert contents(tmp_path).keys() == {MARKER, "a.chunks.jsonl"}
+
+
+def test_exports_of_the_samples_are_compared_with_the_texts_beside_their_other_tables() -> None:
+    assert len(documents_cer.known_texts(SAMPLES)) == 12
