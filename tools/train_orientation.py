@@ -1,15 +1,17 @@
-"""Train the network for page orientation: `python -m tools.train_orientation FONTS TEXTS...`.
+"""Train the network for page orientation.
+
+    python -m tools.train_orientation FONTS TEXTS...
 
 FONTS is a folder with fonts of Hangul and Latin letters (Debian's fonts-nanum, fonts-unfonts-core, fonts-baekmuk,
 fonts-noto-cjk, fonts-dejavu-core and fonts-liberation unpacked); TEXTS are files whose words are printed. Pages are
 drawn with known text, so no real page is needed and every real page can be a test
-(`benchmarks/reading/upright_pages.py`). Seeds are fixed; training takes a minute on a card, an hour on a CPU. Needs
+(`kopub evaluate transformed`). Seeds are fixed; training takes a minute on a card, an hour on a CPU. Needs
 torch. Writes `resources/pages/orientation.npz`.
 """
 
+import argparse
 import random
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -178,4 +180,7 @@ def _stored(network: torch.nn.Sequential) -> "dict[str, NDArray[np.float16]]":
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [Path(path) for path in sys.argv[2:]])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fonts", type=Path)
+    parser.add_argument("texts", type=Path, nargs="+")
+    main(**vars(parser.parse_args()))

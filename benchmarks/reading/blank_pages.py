@@ -1,12 +1,12 @@
 """Count noisy blank pages with a region, and one-line pages that keep theirs.
 
-`python -m benchmarks.reading.blank_pages [SPECK]`.
+    python -m benchmarks.reading.blank_pages [SPECK]
 
 The pages are drawn: blanks with the dust, grain and JPEG noise of scans, and lines of 2 to 12 characters in print of 7
 to 14 points on such paper.
 """
 
-import sys
+import argparse
 from functools import partial
 
 import cv2
@@ -59,7 +59,9 @@ def encoded(page: np.ndarray, seed: int) -> bytes:
 
 def main() -> None:
     """Print both counts."""
-    speck = float(sys.argv[1]) if len(sys.argv) > 1 else SPECK
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("speck", nargs="?", type=float, default=SPECK, help="the profile's `layout.speck`")
+    speck = parser.parse_args().speck
     for name, draw in (("blank pages", blank), ("pages of one line", one_line)):
         pages = (Page(f"{name} {seed}", encoded(draw(seed), seed)) for seed in range(PAGES))
         found = sum(bool(layout.regions) for layout in bounded_map(partial(detect_page, speck=speck), pages, 0))

@@ -6,10 +6,10 @@ Kernels are attributed to the part of the engine's step that launched them (the 
 VLLM_CUSTOM_SCOPES_FOR_PROFILING=1): "preprocess" includes the vision encoder, "forward" the language model.
 """
 
+import argparse
 import gzip
 import json
 import re
-import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
@@ -53,7 +53,9 @@ class Scopes:
 
 
 def main() -> None:
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    path = parser.parse_args().trace
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     events = [event for event in json.loads(data)["traceEvents"] if event.get("ph") == "X"]
     work = sorted((e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")), key=lambda e: e["ts"])

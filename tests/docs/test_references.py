@@ -1,5 +1,6 @@
 """Files, anchors, commands, options, targets and modules in the documentation exist."""
 
+import ast
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -19,7 +20,8 @@ KOPUB: Any = typer.main.get_command(app)
 _PATH = re.compile(r"(?:benchmarks|deploy|docs|kopub_\w+|profiles|resources|samples|tests|tools)/[\w./-]*[\w/]")
 _TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
-_SCRIPTS = "".join(file.read_text("utf-8") for name in ("benchmarks", "tools") for file in (ROOT / name).rglob("*.py"))
+_PROGRAMS = sorted(file for name in ("benchmarks", "tools") for file in (ROOT / name).rglob("*.py"))
+_SCRIPTS = "".join(file.read_text("utf-8") for file in _PROGRAMS)
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -78,6 +80,14 @@ def test_commands_and_options_exist(page: Path):
 def test_paths_of_the_project_exist(page: Path):
     named = [path for code in inline_code(page) for path in _PATH.findall(code.partition("#")[0]) if "$" not in code]
     assert [path for path in named if not any((ROOT / place / path).exists() for place in (".", "resources"))] == []
+
+
+@pytest.mark.parametrize("path", _PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_benchmark_or_tool_names_what_there_is_and_has_a_help(path: Path):
+    text = path.read_text("utf-8")
+    named = _PATH.findall(ast.get_docstring(ast.parse(text)) or "")
+    assert [name for name in named if not any((ROOT / place / name).exists() for place in (".", "resources"))] == []
+    assert "ArgumentParser(" in text or "__main__" not in text
 
 
 def test_an_option_that_was_renamed_is_noticed():
