@@ -1,5 +1,7 @@
 """Dagster and Kubernetes accept `deploy/`, and all deployments monitor and retry runs alike."""
 
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 
 from resources.config.environment import read_environment
 from resources.config.settings import ROOT
+from tests.docs.markdown import blocks
 from tests.support.installed import imported
 
 KUBERNETES = "1.32"
@@ -122,6 +125,20 @@ def test_the_address_of_postgres_names_the_driver_that_is_installed(name: str, t
     scheme = yaml.safe_load(FILES[name].read_text())["storage"]["postgres"]["postgres_db"]["scheme"]
     assert scheme == VALUES["postgresql"]["postgresqlScheme"]
     assert sqlalchemy.create_engine(f"{scheme}://u:p@localhost/d").dialect.dbapi is psycopg2
+
+
+@pytest.mark.parametrize("name", ["postgres", "ray"])
+def test_the_documented_copy_of_the_settings_leaves_those_of_the_checkout_alone(name: str, tmp_path: Path):
+    """`make setup` links the settings of one machine into the home of a checkout."""
+    for each in (name, "local"):
+        shutil.copytree(ROOT / "deploy" / each, tmp_path / "deploy" / each)
+    (tmp_path / ".dagster").mkdir()
+    (tmp_path / ".dagster" / "dagster.yaml").symlink_to("../deploy/local/dagster.yaml")
+    (block,) = (each for each in blocks(ROOT / "docs" / "scale.md") if f"cp deploy/{name}/" in each.text)
+    typed = "\n".join(line for line in block.text.splitlines() if "DAGSTER_HOME" in line)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "DAGSTER_HOME": str(tmp_path / ".dagster")}
+    subprocess.run(["sh", "-ec", typed], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "deploy" / "local" / "dagster.yaml").read_text() == FILES["local"].read_text()
 
 
 class _Kubernetes:
