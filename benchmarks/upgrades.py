@@ -65,7 +65,7 @@ def fill() -> None:
         [(f"page_{row}", "0" * 16) for row in range(PAGES)], [0.5] * PAGES, gpus=1, run_id="made up", recipe="0" * 16
     )
     with dg.DagsterInstance.get() as instance:
-        for asset, declared in GRAPH.declared(settings.resources).items():
+        for asset, declared in GRAPH.on(settings.resources).declared(settings.resources).items():
             for shard in keys:
                 stamp = declared.provenance(shard)
                 store.write(asset, shard, table, stamp.metadata(table) | {"regions": '{"text": 900, "table": 60}'})

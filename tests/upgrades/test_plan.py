@@ -1,5 +1,6 @@
 """The plan of a change: what is made again, why, and at what cost."""
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,13 +11,14 @@ import pytest
 import yaml
 from aiohttp import web
 
+from benchmarks import upgrades
 from kopub_assets.graph import GRAPH
 from kopub_assets.plan import AssetPlan, Survey, survey
 from kopub_assets.staleness import Standing
 from kopub_cli.commands.plan import in_between
 from kopub_cli.console import duration
 from resources.config.choices import Upgrades
-from resources.config.settings import what_if
+from resources.config.settings import read_settings, what_if
 from resources.errors import ConfigError
 from resources.fingerprints import CodeVersion
 from resources.layout.cpu.detector import CpuLayout
@@ -373,3 +375,14 @@ def test_a_night_may_begin_in_the_evening_and_yaml_writes_it_without_quotes(at: 
 )
 def test_a_range_names_its_unit_once(least: float | None, most: float, shown: str):
     assert in_between(least, most, duration) == shown
+
+
+def test_the_corpus_that_the_benchmark_makes_up_is_current(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    home, history = tmp_path / "home", tmp_path / "dagster"
+    history.mkdir()
+    monkeypatch.setenv("KOPUB_HOME", str(home))
+    monkeypatch.setenv("DAGSTER_HOME", str(history))
+    upgrades.make_home(home, 1)
+    upgrades.fill()
+    settings = read_settings(os.environ)
+    assert not any(survey(settings.resources, FooterCache(settings.store)).outdated.values())
