@@ -62,7 +62,7 @@ def main() -> None:
         for name in options.formats:
             for again in ("", ", again"):
                 command = [sys.executable, "-m", "benchmarks.documents_out", "--folder", str(folder), "--apart", name]
-                done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+                done = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
                 print(f"{name}{again}: " + ", ".join(f"{what} {value}" for what, value in done.items()), flush=True)
 
 

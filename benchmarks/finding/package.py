@@ -23,7 +23,7 @@ from pathlib import Path
 
 DIM = 64
 PAGES = 50
-"""Pages that are read, one after the other."""
+"""Most pages that are read, one after the other."""
 QUESTIONS = 30
 PARTS = ("states", "regions", "markdown", "vectors", "pictures", "lineage")
 
@@ -45,7 +45,7 @@ def main() -> None:
         environment = {**os.environ, "KOPUB_EMBEDDING__DIM": str(DIM), "XDG_CACHE_HOME": temporary}
         for name in APART:
             command = [sys.executable, "-m", "benchmarks.finding.package", "--folder", str(folder), "--apart", name]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
             print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in json.loads(done.stdout).items()))
 
 
@@ -91,12 +91,12 @@ def looking(folder: Path) -> dict[str, object]:
     import kopub
 
     corpus = kopub.open(folder)
-    chosen = random.Random(0).sample(range(len(corpus.pages)), PAGES)
+    chosen = random.Random(0).sample(range(len(corpus.pages)), min(PAGES, len(corpus.pages)))
     found = {}
     for part in PARTS:
         pages = [corpus.pages[at] for at in chosen]
         taken = [timed(partial(getattr, page, part)) for page in pages]
-        found[part] = "/".join(f"{value:.1f}" for value in (taken[0], sorted(taken)[PAGES // 2], max(taken)))
+        found[part] = "/".join(f"{value:.1f}" for value in (taken[0], sorted(taken)[len(taken) // 2], max(taken)))
     return {**found, "ms (first/median/longest), MB": round(peak())}
 
 

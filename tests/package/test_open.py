@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kopub
+from benchmarks.finding import package
 from kopub.sources.source import ParquetRows
 from resources.documents.export import write_documents
 from resources.release.local import LocalRelease
@@ -356,3 +357,8 @@ def test_importing_and_reading_load_no_dagster_torch_or_vllm(made: Platform):
     assert not heavy & set(imported_by(reading))
     home = f"import kopub; p = kopub.open({str(made.home)!r}).page('a_1'); p.regions, p.markdown"
     assert not (heavy - {"pandas"}) & set(imported_by(home))
+
+
+def test_the_benchmark_looks_at_as_many_pages_as_there_are(tmp_path: Path):
+    release_of(tmp_path / "release", page_tables(0))
+    assert package.looking(tmp_path / "release").keys() > set(package.PARTS)
