@@ -1,6 +1,6 @@
 """Measure the cost of the platform without its engines, and of a run without work.
 
-    python benchmarks/overhead.py [CORPUS] [--pages-per-shard N]
+    python -m benchmarks.overhead [CORPUS] [--pages-per-shard N]
 
 Builds all eight assets of CORPUS (default: the samples) with the current profile in a new home, in one
 run on a SQLite instance. It clocks, within that run, the engines, the code that reads the source and

@@ -1,7 +1,7 @@
 """Write what the platform makes and prints as text files, to compare two commits.
 
-    python tools/outputs.py record FOLDER [--corpus SOURCE]    in one checkout, then in the other
-    python tools/outputs.py compare BEFORE AFTER
+    python -m tools.outputs record FOLDER [--corpus SOURCE]    in one checkout, then in the other
+    python -m tools.outputs compare BEFORE AFTER
 
 `record` indexes SOURCE (default: the samples), materializes everything with the profile of KOPUB_PROFILE in a
 home of its own, and writes tables, release, export and command output to FOLDER. Values that differ in every run

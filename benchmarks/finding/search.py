@@ -1,6 +1,6 @@
 """Measure searches over a corpus of the reference's size: time, memory, and recall.
 
-    python benchmarks/finding/search.py [--pages 40781] [--dim 2048] [--queries 50]
+    python -m benchmarks.finding.search [--pages 40781] [--dim 2048] [--queries 50]
 
 Pages are made up: vectors around the centres of 361 documents, and text. The tables are written to a
 temporary folder; questions are random directions near a page, and sentences for the complete search
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
+from benchmarks.documents_out import NOUNS
 from benchmarks.made_up_vectors import noise, unit, with_vectors
 from resources.embedding.hashed import HashedEmbedder
 from resources.pages.manifest import shard_key
@@ -36,23 +37,7 @@ from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIE
 from resources.store.table_store import ShardStore
 
 DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
-WORDS = [
-    "정부",
-    "예산",
-    "사업",
-    "계획",
-    "지원",
-    "기술",
-    "개발",
-    "환경",
-    "교육",
-    "정책",
-    "연구",
-    "결과",
-    "분석",
-    "지역",
-    "산업",
-]
+WORDS = [*NOUNS, "산업"]
 ASSET = VECTORS[Mode.TEXT]
 
 

@@ -1,6 +1,6 @@
 """Count searches that match nothing well, for a corpus's questions and other topics.
 
-    python benchmarks/finding/search_floor.py HOME ... [--floors 0.08 0.1 0.12 0.14 0.2]
+    python -m benchmarks.finding.search_floor HOME ... [--floors 0.08 0.1 0.12 0.14 0.2]
 
 Each home holds the tables of a corpus made with its profile ($KOPUB_PROFILE), and the corpus's questions. The questions
 on other topics are thirty about everyday things, which no manual answers, in Korean and English. A false alarm is a

@@ -1,6 +1,6 @@
 """Measure the cpu profile: error rates with intervals, doubts, CPU seconds and retrieval.
 
-    python benchmarks/reading/cpu_quality.py [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
+    python -m benchmarks.reading.cpu_quality [FOLDER] [--benchmark NAME] [--limit SAMPLES] [--home HOME]
 
 It makes the same evaluation as `kopub evaluate NAME FOLDER` (default: the pages of the samples with the text of their
 PDFs), with one thread, so that CPU seconds are those of one core. With `--home` it continues where it was stopped; only

@@ -1,6 +1,6 @@
 """Measure the cost of scoring a synthetic set like OmniDocBench, read with errors.
 
-    python benchmarks/reading/evaluation.py [--pages N] [--cut SECONDS]
+    python -m benchmarks.reading.evaluation [--pages N] [--cut SECONDS]
 
 The set has the shape of OmniDocBench v1.5, as its demo and table of contents describe it: 1,355 pages, of which every
 twentieth is a newspaper with ten times as many blocks, some 500 tables of up to 400 cells, and some 1,000 formulas. CPU

@@ -1,6 +1,6 @@
 """Measure the host's CPU time to make a page's requests, against the plain way.
 
-    python benchmarks/reading/host_cost.py [FOLDER]
+    python -m benchmarks.reading.host_cost [FOLDER]
 
 FOLDER holds Arrow shards of pages (default: the samples). Measured is one thread of a pool, which reuses memory as in
 a client process. The ways take turns for three rounds; the minimum of each is reported, because other work on the
@@ -9,7 +9,6 @@ machine can only add time.
 
 import argparse
 import os
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,19 +18,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 
-import cv2  # noqa: E402
+import cv2
 
-from benchmarks.servers import plain_way  # noqa: E402
-from resources.layout.cpu.detector import CpuLayout  # noqa: E402
-from resources.layout.regions import Region  # noqa: E402
-from resources.pages.arrow import open_pages  # noqa: E402
-from resources.pages.page import Page  # noqa: E402
-from resources.recognition.regions import region_pixels  # noqa: E402
-from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body  # noqa: E402  # noqa: E402
-from resources.recognition.vlm.client.region_images import has_ink, pack_pixels, region_image  # noqa: E402
+from benchmarks.servers import plain_way
+from benchmarks.servers.recognition import samples
+from resources.config.places import ROOT
+from resources.layout.cpu.detector import CpuLayout
+from resources.layout.regions import Region
+from resources.pages.page import Page
+from resources.recognition.regions import region_pixels
+from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body
+from resources.recognition.vlm.client.region_images import has_ink, pack_pixels, region_image
 
 ROUNDS = 3
 TimeCost = dict[str, float]
@@ -40,11 +38,7 @@ Work = list[tuple[Page, Sequence[Region]]]
 
 def load(folder: Path, most: int) -> Work:
     """Return pages with the regions that the CPU layout finds on them."""
-    pages = []
-    for path in sorted(folder.glob("*.arrow")):
-        file = open_pages(path, "arrow")
-        rows = sum(part.rows for part in file.batches())
-        pages += [Page(str(row.id), bytes(row.image)) for row in file.rows(rows) if row.image is not None]
+    pages = samples(folder)
     step = max(1, len(pages) // most)
     pages = pages[::step][:most]
     layouts = {layout.page_id: layout.regions for layout in CpuLayout(threads=1).detect(pages)}
@@ -103,7 +97,7 @@ def least(way: Callable[[Page, Sequence[Region], Clock], None], work: Work, best
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "samples" / "corpus")
     parser.add_argument("--pages", type=int, default=12)
     arguments = parser.parse_args()

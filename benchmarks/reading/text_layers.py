@@ -1,6 +1,6 @@
 """Compare PDFs' text layers with the cpu profile's readings: soundness, errors, costs.
 
-    python benchmarks/reading/text_layers.py PDFS [--gold CORPUS] [--home HOME]
+    python -m benchmarks.reading.text_layers PDFS [--gold CORPUS] [--home HOME]
 
 PDFS is a folder of PDFs; CORPUS is a folder of Arrow shards whose `text` is the truth for some of their pages, by id
 (without it there are no error rates). All pages go through layout once, and through `ocr_results` and `parsed_texts`

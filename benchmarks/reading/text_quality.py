@@ -1,6 +1,6 @@
 """Measure which bad texts of Korean pages are found, and which good ones are doubted.
 
-    python benchmarks/reading/text_quality.py [CORPUS ...] [--store STORE] [--texts FILE ...]
+    python -m benchmarks.reading.text_quality [CORPUS ...] [--store STORE] [--texts FILE ...]
 
 CORPUS is a folder with Arrow shards whose `text` column is the truth (default: the samples). Each
 kind of damage is done to the whole text of every page, and to 30 % of its lines. With STORE, the
