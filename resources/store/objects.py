@@ -1,5 +1,6 @@
 """Whole files by their paths, on a local file system or in an object store."""
 
+import glob
 import io
 import logging
 import tempfile
@@ -176,8 +177,12 @@ class Objects:
 
     def remove_all(self, paths: list[str]) -> None:
         """Remove files of an object store, many in each request."""
-        if paths:
-            self._call(paths[0], "removed", lambda: self.fs.rm(paths))
+        # `rm` takes a name with one of *?[ for a pattern, and removes what matches it.
+        plain = [path for path in paths if glob.escape(path) == path]
+        for path in set(paths) - set(plain):
+            self.remove(path)
+        if plain:
+            self._call(plain[0], "removed", lambda: self.fs.rm(plain))
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder on a local disk. Raises `FileNotFoundError`."""

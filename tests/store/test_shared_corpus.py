@@ -67,6 +67,16 @@ def test_a_whole_bucket_may_be_the_place_of_an_export_or_a_release(url: str):
         require_ours_at(url)
 
 
+def test_a_file_of_an_earlier_export_is_removed_by_its_name_and_not_by_a_pattern(url: str):
+    for names in (["보고서[1].md", "a?.md", "*.md"], ["보고서1.md", "ab.md"]):
+        with upload_folder(f"{url}/out", "export.json") as out:
+            out.mkdir()
+            for name in (*names, "export.json"):
+                (out / name).write_text("{}")
+    fs, path = fsspec.core.url_to_fs(f"{url}/out")
+    assert set(fs.find(path)) == {f"{path}/{name}" for name in ("보고서1.md", "ab.md", "export.json")}
+
+
 def test_a_node_reads_sources_that_another_indexed(url: str, tmp_path: Path):
     source = put(write_corpus(tmp_path / "source", [pages("a_1"), pages("b_1")]), f"{url}/source")
     here, there = (Node(tmp_path / name, url) for name in ("here", "there"))
