@@ -311,7 +311,7 @@ def upload_folder(url: str, marker: str) -> Iterator[Path]:
     answer.
     """
     objects, root = Objects.at(url.rstrip("/"))
-    before = _below(objects, root)
+    before = {path.removeprefix(f"{root}/") for path in objects.below(root)}
     if before and marker not in before:
         raise StoreError(f"{url} holds files that no such export wrote; name a new or empty place")
     with tempfile.TemporaryDirectory(prefix="kopub-export-") as made:
@@ -328,7 +328,3 @@ def upload_folder(url: str, marker: str) -> Iterator[Path]:
             pass
         objects.remove_all([f"{root}/{name}" for name in sorted(before - set(files) - {marker})])
         objects.put(f"{root}/{marker}", (folder / marker).read_bytes())
-
-
-def _below(objects: Objects, root: str) -> set[str]:
-    return {path.removeprefix(f"{root}/") for path in objects.below(root)}
