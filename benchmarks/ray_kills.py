@@ -17,12 +17,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import dagster as dg
 from dagster import DagsterRunStatus as Status
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.execution.backfill import BulkActionStatus
 
 from definitions import definitions_of
 from resources.config.settings import ROOT
@@ -36,13 +35,14 @@ from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary, SlowReader
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status
-from tests.support.harness import STANDARD, Platform
+from tests.support.dagster.ray_platform import RELEASE, ask_for_tables, backfill_of, two_small_nodes
+from tests.support.harness import Platform
 from tests.support.servers import postgres
 from tests.support.servers.buckets import bucket
 from tests.support.servers.ray_cluster import Cluster, cluster
 from tests.support.sources.corpora import pages, query, write_corpus
 
-RELEASE, LOGS = "hf_release", "logs"
+LOGS = "logs"
 SECONDS, SHARDS_A_RUN = "KOPUB_RAY_KILLS_SECONDS", "KOPUB_RAY_KILLS_SHARDS_A_RUN"
 
 
@@ -95,7 +95,7 @@ def main() -> None:
             shared |= {**s3.environment, **variables}
             with cluster({**os.environ, **shared}) as ray:
                 shared["RAY_DASHBOARD_URL"] = ray.url
-                daemon = Daemon(folder, "ray", "benchmarks.ray_kills", shared, _small)
+                daemon = Daemon(folder, "ray", "benchmarks.ray_kills", shared, two_small_nodes)
                 environment = {**shared, "DAGSTER_HOME": str(daemon.home)}
                 with patch.dict(os.environ, environment), dg.DagsterInstance.get() as instance:
                     try:
@@ -111,18 +111,12 @@ def main() -> None:
         _say(f"the release has {len(list(verify(home / 'release')))} problems")
 
 
-def _small(written: dict[str, Any]) -> None:
-    """Reduce the settings to two nodes of two cores, from eight larger ones."""
-    written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
-    written["concurrency"]["runs"]["max_concurrent_runs"] = 2
-
-
 def _make_all(
     daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: Path, keys: Sequence[str], kills: int
 ) -> None:
     diary = Diary(str(home / "recognition.diary"))
     nodes = [ray.add_node(), ray.add_node()]
-    _ask_for_tables(instance, home, keys)
+    ask_for_tables(instance, definitions_at(home), keys)
     began = time.monotonic()
     daemon.start()
     for kill in range(kills):
@@ -138,33 +132,10 @@ def _make_all(
         nodes.append(ray.add_node())
         daemon.until(lambda failed=failed: len(with_status(instance, Status.FAILURE)) > failed, seconds=400)
         _say(f"{time.monotonic() - began:.0f} s: noticed, {time.monotonic() - killed:.0f} s later")
-    daemon.until(lambda: _backfill(instance).status is not BulkActionStatus.REQUESTED, seconds=1200)
+    daemon.until(lambda: backfill_of(instance).status is not BulkActionStatus.REQUESTED, seconds=1200)
     made, failed = (len(with_status(instance, status)) for status in (Status.SUCCESS, Status.FAILURE))
-    status = _backfill(instance).status
+    status = backfill_of(instance).status
     _say(f"{time.monotonic() - began:.0f} s: the backfill is {status.value}, {made} runs were made and {failed} failed")
-
-
-def _ask_for_tables(instance: dg.DagsterInstance, home: Path, keys: Sequence[str]) -> None:
-    """Request a backfill of all shards, as the UI does."""
-    backfill = PartitionBackfill.from_asset_partitions(
-        backfill_id="tables",
-        asset_graph=definitions_at(home).resolve_asset_graph(),
-        partition_names=list(keys),
-        asset_selection=[dg.AssetKey(name) for name in STANDARD if name != RELEASE],
-        backfill_timestamp=time.time(),
-        tags={},
-        dynamic_partitions_store=instance,
-        all_partitions=False,
-        title=None,
-        description=None,
-        run_config=None,
-    )
-    instance.add_backfill(backfill)
-
-
-def _backfill(instance: dg.DagsterInstance) -> PartitionBackfill:
-    (backfill,) = instance.get_backfills()
-    return backfill
 
 
 def _say(line: str) -> None:

@@ -2,15 +2,13 @@
 
 import os
 import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import DagsterRunStatus as Status
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.execution.backfill import BulkActionStatus
 
 from resources.config.settings import ROOT
 from resources.pages.indexing import index
@@ -20,8 +18,16 @@ from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status
-from tests.support.dagster.ray_platform import GO, READ_FIRST, definitions_at, platform_of
-from tests.support.harness import STANDARD
+from tests.support.dagster.ray_platform import (
+    GO,
+    READ_FIRST,
+    RELEASE,
+    ask_for_tables,
+    backfill_of,
+    definitions_at,
+    platform_of,
+    two_small_nodes,
+)
 from tests.support.installed import NO_POSTGRES, imported
 from tests.support.servers import postgres
 from tests.support.servers.buckets import bucket
@@ -36,14 +42,7 @@ pytestmark = [
 
 SHARDS = [f"shard_{number:02d}" for number in range(4)]
 PAGES = 6
-RELEASE = "hf_release"
 LOGS = "logs"
-
-
-def _small(written: dict[str, Any]) -> None:
-    """Reduce the configuration to two concurrent runs of one core each."""
-    written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
-    written["concurrency"]["runs"]["max_concurrent_runs"] = 2
 
 
 @pytest.mark.timeout(900)
@@ -59,7 +58,7 @@ def test_a_node_that_dies_costs_what_it_had_in_flight(tmp_path: Path, monkeypatc
         shared = {**s3.environment, **variables, **path, "KOPUB_HOME": str(home), "DAGSTER_LOGS_BUCKET": LOGS}
         with cluster({**os.environ, **shared}) as ray:
             shared["RAY_DASHBOARD_URL"] = ray.url
-            daemon = Daemon(tmp_path, "ray", "tests.support.dagster.ray_platform", shared, _small)
+            daemon = Daemon(tmp_path, "ray", "tests.support.dagster.ray_platform", shared, two_small_nodes)
             for name, value in {**shared, "DAGSTER_HOME": str(daemon.home)}.items():
                 monkeypatch.setenv(name, value)
             with dg.DagsterInstance.get() as instance:
@@ -86,7 +85,7 @@ def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: 
         return set(store.journal("ocr_results", shard, OCR_RESULTS).rows()["page_id"].to_pylist())
 
     victim, _ = ray.add_node(), ray.add_node()
-    _ask_for_tables(instance, home)
+    ask_for_tables(instance, definitions_at(home), SHARDS)
     daemon.start()
     # Both nodes are in the middle of a shard.
     daemon.until(lambda: len(diary.pages) == 2 * READ_FIRST)
@@ -99,33 +98,10 @@ def _make_all(daemon: Daemon, ray: Cluster, instance: dg.DagsterInstance, home: 
     daemon.until(lambda: with_status(instance, Status.STARTING))
     ray.add_node()
     (home / GO).touch()
-    daemon.until(lambda: _backfill(instance).status is not BulkActionStatus.REQUESTED, seconds=400)
-    assert _backfill(instance).status is BulkActionStatus.COMPLETED_SUCCESS
+    daemon.until(lambda: backfill_of(instance).status is not BulkActionStatus.REQUESTED, seconds=400)
+    assert backfill_of(instance).status is BulkActionStatus.COMPLETED_SUCCESS
     made = with_status(instance, Status.SUCCESS)
     assert len(made) == len(SHARDS)
     assert [run.run_id for run in with_status(instance, Status.FAILURE)] == [failed.run_id]
     assert failed.run_id in {run.parent_run_id for run in made}
     return kept, {page for page in before if page.startswith(lost)} - kept
-
-
-def _ask_for_tables(instance: dg.DagsterInstance, home: Path) -> None:
-    """Request a backfill of all shards, as the UI does."""
-    backfill = PartitionBackfill.from_asset_partitions(
-        backfill_id="tables",
-        asset_graph=definitions_at(home).resolve_asset_graph(),
-        partition_names=SHARDS,
-        asset_selection=[dg.AssetKey(name) for name in STANDARD if name != RELEASE],
-        backfill_timestamp=time.time(),
-        tags={},
-        dynamic_partitions_store=instance,
-        all_partitions=False,
-        title=None,
-        description=None,
-        run_config=None,
-    )
-    instance.add_backfill(backfill)
-
-
-def _backfill(instance: dg.DagsterInstance) -> PartitionBackfill:
-    (backfill,) = instance.get_backfills()
-    return backfill

@@ -5,16 +5,18 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dagster as dg
+from dagster._core.execution.backfill import PartitionBackfill
 from definitions import definitions_of
 from resources.layout.regions import Region
 from resources.pages.page import Page
 from resources.recognition.regions import PageReading
 from tests.doubles.engines import SlowReader
-from tests.support.harness import Platform
+from tests.support.harness import STANDARD, Platform
 
+RELEASE = "hf_release"
 READ_FIRST = 3
 GO = "go"
 
@@ -51,3 +53,32 @@ def definitions_at(home: Path) -> dg.Definitions:
 def defs() -> dg.Definitions:
     """Return the definitions that Ray nodes load, whose home is in their environment."""
     return definitions_at(Path(os.environ["KOPUB_HOME"]))
+
+
+def two_small_nodes(written: dict[str, Any]) -> None:
+    """Reduce the settings of eight GPUs to two concurrent runs of one core each."""
+    written["run_launcher"]["config"]["ray"]["num_cpus"] = 1
+    written["concurrency"]["runs"]["max_concurrent_runs"] = 2
+
+
+def ask_for_tables(instance: dg.DagsterInstance, definitions: dg.Definitions, shards: Sequence[str]) -> None:
+    """Request a backfill of all tables but the release, as the UI does."""
+    backfill = PartitionBackfill.from_asset_partitions(
+        backfill_id="tables",
+        asset_graph=definitions.resolve_asset_graph(),
+        partition_names=list(shards),
+        asset_selection=[dg.AssetKey(name) for name in STANDARD if name != RELEASE],
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=instance,
+        all_partitions=False,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(backfill)
+
+
+def backfill_of(instance: dg.DagsterInstance) -> PartitionBackfill:
+    (backfill,) = instance.get_backfills()
+    return backfill
