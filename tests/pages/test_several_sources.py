@@ -199,6 +199,15 @@ def test_a_document_in_two_sources_is_one_and_said_so(sources: Sources) -> None:
     assert sources.left_out == []
 
 
+def test_files_of_two_sources_that_cannot_be_read_are_not_copies_of_each_other(sources: Sources) -> None:
+    for seed, name in enumerate("ab"):
+        sources.pdf(f"{name}/{name}.pdf", seed)
+        (sources.place / name / f"lost {name}.pdf").symlink_to(sources.place / "nothing")
+        sources.index(name)
+    assert sources.rows == {"shard_00": ["a_1", "lost a.pdf"], "shard_01": ["b_1", "lost b.pdf"]}
+    assert sources.left_out == []
+
+
 def test_a_document_that_a_source_lost_comes_in_from_the_other(sources: Sources) -> None:
     sources.pdf("A/a.pdf", 1)
     sources.pdf("A/x.pdf", 3)

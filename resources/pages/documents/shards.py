@@ -216,7 +216,13 @@ def render(
     stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
     by_place = {str(path): shard.ranges for path, shard in stored.items()}
     had = [by_place.get(file, ()) for _, file in before]
-    elsewhere = {each.sha256: (name, each.name) for file, name in others.items() for each in by_place.get(file, ())}
+    # A file that could not be read has no hash, and is not a copy of another such file.
+    elsewhere = {
+        each.sha256: (name, each.name)
+        for file, name in others.items()
+        for each in by_place.get(file, ())
+        if each.sha256
+    }
     failed = 0
     with DocumentPool() as pool:
         every = [each for shard in stored.values() for each in shard.ranges]
