@@ -1,11 +1,14 @@
 """Image sources, alone and beside PDFs: pages, their order, and what is left out."""
 
 import io
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -103,6 +106,19 @@ def test_smaller_copies_in_a_tiff_are_no_pages(folder: SourceFolder) -> None:
     folder.put("a.tif", encoded.getvalue())
     folder.index()
     assert [folder.page(at).shape[1] for at in range(len(folder.rows()))] == [30, 40]
+
+
+def test_pages_are_counted_again_where_an_older_release_counted_fewer(folder: SourceFolder) -> None:
+    folder.put("fax.tif", tiff("L", "L", "L"))
+    folder.index()
+    (file,) = (folder.home / "rendered").glob("pages-*")
+    made = pq.read_table(file)
+    content = json.loads(pq.read_metadata(file).metadata[b"kopub.rendered"])
+    content["renderer"] = re.sub(r"pictures \d+$", "pictures 1", content["renderer"])
+    content["ranges"][0] |= {"pages": 1, "count": 1}
+    pq.write_table(made.slice(0, 1).replace_schema_metadata({b"kopub.rendered": json.dumps(content)}), file)
+    folder.index()
+    assert [row.page_id for row in folder.rows()] == ["fax_1", "fax_2", "fax_3"]
 
 
 def test_pages_of_a_tiff_that_only_say_that_they_are_copies_are_pages(folder: SourceFolder) -> None:

@@ -225,9 +225,10 @@ def render(
     }
     failed = 0
     with DocumentPool() as pool:
-        every = [each for shard in stored.values() for each in shard.ranges]
+        # Another version may count other pages, or open a document that this one cannot.
+        known = [each for shard in stored.values() if shard.renderer == renderer for each in shard.ranges]
         of_before = [each for ranges in had for each in ranges]
-        found = ranges_of(documents, source, of_before, every, elsewhere, taken, pool, SHARD_PAGES)
+        found = ranges_of(documents, source, of_before, known, elsewhere, taken, pool, SHARD_PAGES)
         every_page = sum(each.count for each in found.ranges)
         own = counted(len({each.place for each in found.ranges}), "document")
         wanted = found.ranges if most is None else list(first_pages(found.ranges, most))
