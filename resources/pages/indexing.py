@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
-from resources.errors import BusyTable, SourceError, counted
-from resources.files import is_url
+from resources.errors import BusyTable, SourceError, StoreError, counted
+from resources.files import cannot_write, is_url
 from resources.pages.index_writer import IndexWriter
 from resources.pages.manifest import Manifest, PageSource
 from resources.pages.places import CorpusPlace, place_of
@@ -136,18 +136,25 @@ def _alone(place: CorpusPlace, tell: Progress) -> Iterator[None]:
     """Let one process at a time, on all nodes, write an index. Raises `StoreError`."""
     waits = f"another `kopub index` writes the index at {place}: waiting for it"
     if not place.remote:
-        folder = os.open(place.folder, os.O_RDONLY) if place.folder.is_dir() else None
-        if folder is not None:
+        is_new = not place.folder.exists()
+        try:
+            place.folder.mkdir(parents=True, exist_ok=True)
+            folder = os.open(place.folder, os.O_RDONLY)
+        except OSError as error:
+            raise StoreError(cannot_write(place.folder, error)) from error
+        try:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 tell(waits)
                 fcntl.flock(folder, fcntl.LOCK_EX)
-        try:
             yield
         finally:
-            if folder is not None:
-                os.close(folder)
+            if is_new:
+                # It is empty if the source was refused.
+                with suppress(OSError):
+                    place.folder.rmdir()
+            os.close(folder)
         return
     from resources.store.locks import ObjectLock, acquire_lock, release_lock
     from resources.store.objects import Objects

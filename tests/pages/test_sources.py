@@ -669,6 +669,11 @@ def test_a_source_that_waited_for_another_one_is_refused_as_if_it_came_later(tmp
     assert [source.name for source in Manifest.load(tmp_path / "home").sources] == ["one"]
 
 
+def test_two_first_indexes_of_a_home_that_is_not_there_keep_both_sources(tmp_path: Path) -> None:
+    assert index_while_another(tmp_path, Others.ADD) == []
+    assert [source.name for source in Manifest.load(tmp_path / "home").sources] == ["one", "two"]
+
+
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(StoreError, match="was not written"):
