@@ -55,7 +55,8 @@ class RawPages(RowTable):
             6: "a photo of a slide keeps the title on its frame",
             7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
             8: "a scan is set upright although another program laid its text over it",
-            9: "pictures with damaged metadata, greys of 32 bits or a transparent grey are set upright",
+            9: "pictures with damaged metadata, greys of 32 bits or a transparent grey are set upright; what a column "
+            "`problem` of a user's shard says beside an image is no damage",
         },
     )
     kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})

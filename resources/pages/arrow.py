@@ -23,7 +23,10 @@ from resources.errors import SourceError, first_line, quoted, visible
 ID, IMAGE, BYTES = "id", "image", "bytes"
 FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
 PROBLEM, FAILED = "problem", "failed"
-"""Columns that say why a row has no image bytes, and whether that may be temporary, in files of this project."""
+"""Columns that say why a row has no image bytes, and, in files of this project, whether that may be temporary.
+
+Beside an image, a problem is its damage, in files of this project.
+"""
 TEXT_LAYER = "pdf_text_layer"
 """A column with the `TextLayer` of a PDF page, in files that this project writes."""
 _BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
@@ -317,7 +320,8 @@ class _ReadBatch:
         self._licenses = self._optional(batch, LICENSE, _text)
         self._text_layers = self._optional(batch, TEXT_LAYER, _text)
         self._problems = self._optional(batch, PROBLEM, _text)
-        self._failed = self._optional(batch, FAILED, bool)
+        self._is_drawn = {TEXT_LAYER, FAILED} <= set(batch.schema.names)
+        self._failed = self._optional(batch, FAILED, bool) if self._is_drawn else [False] * self.rows
 
     def row(self, index: int) -> Row:
         identity = self._ids[index]
@@ -331,7 +335,8 @@ class _ReadBatch:
             license=self._licenses[index],
             text_layer=self._text_layers[index],
             problem=None if image is not None else said or "the row has no image bytes",
-            damage=said or None if image is not None else None,
+            # Others call a column so too, as for a problem to solve.
+            damage=said or None if image is not None and self._is_drawn else None,
             failed=bool(self._failed[index]),
         )
 

@@ -90,6 +90,20 @@ def test_optional_columns_are_used(tmp_path: Path) -> None:
     assert (second.doc_id, second.page_no, second.license) == ("y", 2, None)
 
 
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_a_column_that_is_called_problem_damages_no_page_with_an_image(tmp_path: Path, suffix: str) -> None:
+    content = table([*pages("x_1", "x_2"), ("x_3", None)])
+    content = content.append_column("problem", [["1 + 1 = ?", None, "it was not scanned"]])
+    content = content.append_column("failed", [["no", "yes", "no"]])
+    path = tmp_path / "source" / f"a.{suffix}"
+    write_arrow(path, content)
+    if suffix == "parquet":
+        pq.write_table(content, path)
+    index(str(tmp_path / "source"), tmp_path / "home")
+    rows = [(row.page_id, row.problem, row.failed, row.damage) for row in rows_of(tmp_path / "home")]
+    assert rows == [("x_1", None, False, None), ("x_2", None, False, None), ("x_3", "it was not scanned", False, None)]
+
+
 def test_arrow_images_are_slices_of_the_mapped_file(tmp_path: Path) -> None:
     big = bytes(1 << 20)
     home = indexed(tmp_path, [("a_1", big), ("a_2", big), ("a_3", big)], batch_rows=2)
