@@ -252,7 +252,7 @@ class IndexWriter:
             self._tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
         asked = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
         result = Manifest(
-            sources=list(sources),
+            sources=[each.model_copy(update={"queries": len(queries.get(each.name, ()))}) for each in sources],
             shards=shards,
             queries=asked,
             retired=dict(sorted(retired.items())),
@@ -303,12 +303,17 @@ class IndexWriter:
         return queries
 
     def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
-        """Return the queries of unchanged sources, by the source's name. Raises `SourceError`."""
+        """Return the queries of unchanged sources, by the source's name; none from a lost table."""
         before = self._before
-        # Without other sources nothing is taken over, so a damaged table does not prevent its repair.
         if before is None or before.queries is None or not kept:
             return {}
-        queries = iter(from_table(self._indexed(before.queries)))
+        try:
+            queries = iter(from_table(self._indexed(before.queries)))
+        except SourceError as error:
+            for source in kept:
+                if source.queries:
+                    self._tell(f"the queries of {source.name} are lost ({error}): index it again")
+            return {}
         of_source = {each.name: list(itertools.islice(queries, each.queries)) for each in before.sources}
         return {each.name: of_source[each.name] for each in kept}
 
@@ -316,7 +321,7 @@ class IndexWriter:
         with self._place.held(queries.file) as path:
             table = read_table(path)
         if digest(table) != queries.sha256:
-            raise SourceError(f"{self._place.location(queries.file)} changed since it was indexed: delete shards.json")
+            raise SourceError(f"{self._place.location(queries.file)} changed since it was indexed")
         return table
 
     def _write_queries(

@@ -271,6 +271,23 @@ def test_queries_of_several_sources_are_joined(sources: Sources) -> None:
     assert [each.query_id for each in corpus.queries("shard_01")] == ["B1", "B2"]
 
 
+@pytest.mark.parametrize("content", [None, b"PAR1"], ids=["lost", "damaged"])
+def test_queries_of_several_sources_that_were_lost_are_read_again_source_by_source(
+    sources: Sources, content: bytes | None
+) -> None:
+    for name in "AB":
+        write_corpus(sources.place / name, [pages(f"{name}_1")], [query(f"{name}1", "어디?", f"{name}_1")])
+        sources.index(name)
+    (sources.home / "queries.parquet").unlink()
+    if content is not None:
+        (sources.home / "queries.parquet").write_bytes(content)
+    sources.index("A")
+    assert any("queries of B are lost" in line and "index it again" in line for line in sources.lines)
+    assert sources.index("B").keys == ["shard_00", "shard_01"]
+    asked = {key: [each.query_id for each in Corpus(home=str(sources.home)).queries(key)] for key in sources.rows}
+    assert asked == {"shard_00": ["A1"], "shard_01": ["B1"]}
+
+
 def test_two_queries_of_one_id_are_one_line(sources: Sources) -> None:
     for name in "AB":
         write_corpus(sources.place / name, [pages(f"{name}_1")], [query("q1", "어디?", f"{name}_1")])
