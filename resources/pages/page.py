@@ -137,7 +137,7 @@ def decode(data: bytes | memoryview) -> "np.ndarray":
                 return pixels
         if image.mode == "P" and image.palette is None:
             raise UndecodableImage("the image is not decodable: its palette is missing")
-        page = image if upright else _turned(image)
+        page = image if upright else turned(image)
         if is_deep(page):
             samples, clear = np.asarray(page), page.info.get("transparency")
             page = Image.fromarray(to_8_bits(samples))
@@ -359,7 +359,7 @@ def _orientation(image: "Image.Image") -> int:
         return _UPRIGHT
 
 
-def _turned(image: "ImageFile") -> "Image.Image":
+def turned(image: "ImageFile") -> "Image.Image":
     """Return the page as its EXIF orientation turns it.
 
     Pillow's own function also writes the metadata anew, which fails if a tag has a value of a wrong type.

@@ -174,6 +174,13 @@ def test_heic_is_taken_with_its_extra(folder: SourceFolder) -> None:
         assert np.array_equal(folder.page(), np.asarray(image.convert("RGB")))
 
 
+def test_a_heic_photo_whose_metadata_is_damaged_is_a_page(folder: SourceFolder) -> None:
+    imported("pillow_heif").register_heif_opener()
+    folder.put("photo.heic", picture("HEIF", exif=b"Exif\0\0no tags"))
+    folder.index()
+    assert folder.page().shape == (20, 30, 3)
+
+
 def test_every_file_that_is_left_out_is_listed_with_its_reason(
     folder: SourceFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from resources.errors import UndecodableImage, first_line, is_of_machine, visibl
 from resources.fingerprints import CodeVersion
 from resources.pages.damage import fax_damage
 from resources.pages.documents.text_layer import MadePage, PageCount
-from resources.pages.page import is_deep, is_fax, tiff_frames, to_8_bits
+from resources.pages.page import is_deep, is_fax, tiff_frames, to_8_bits, turned
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -21,7 +21,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "damaged faxes are said, and pages of a TIFF that only say that they are smaller copies are pages",
-        3: "pages of a TIFF with greys of 32 bits are not black or white all over",
+        3: "pages of a TIFF with greys of 32 bits are not black or white; photos with damaged metadata are read",
     },
 )
 """A new version takes every image in again."""
@@ -139,7 +139,7 @@ def heif_installed() -> bool:
 
 
 def _converted(path: Path, format: str) -> bytes:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     if format == HEIF and not heif_installed():
         raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
@@ -148,7 +148,7 @@ def _converted(path: Path, format: str) -> bytes:
             raise UndecodableImage(
                 f"the {format} holds {pictures:,} pictures and a page is one: save each as a file of its own"
             )
-        return _png(ImageOps.exif_transpose(image))
+        return _png(turned(image))
 
 
 def _png(image: "Image.Image") -> bytes:
