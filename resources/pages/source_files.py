@@ -113,7 +113,8 @@ def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
     beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
     questions, annotations = beside.get("qa"), beside.get("annotations")
     around = find_documents(folder)
-    files = sorted(filter(_holds_pages, _saved_files(pages) or pages.iterdir()), key=lambda path: natural(path.name))
+    in_order = sorted(_saved_files(pages) or pages.iterdir(), key=lambda path: (natural(path.name), path.name))
+    files = list(filter(_holds_pages, in_order))
     documents: list[DocumentFile] = []
     if files:
         pdf = next((each.path for each in around.documents if each.path.parent == pages and is_pdf(each.path)), None)

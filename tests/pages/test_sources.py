@@ -146,6 +146,18 @@ def test_files_are_shards_in_natural_order(tmp_path: Path) -> None:
     assert [Path(shard.file).name for shard in manifest.shards] == ["part-1.arrow", "part-2.arrow", "part-10.arrow"]
 
 
+@pytest.mark.parametrize("names", [("01.arrow", "1.arrow"), ("1.arrow", "01.arrow")])
+def test_names_of_one_number_are_in_one_order_wherever_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str]
+) -> None:
+    for name in names:
+        write_arrow(tmp_path / "source" / name, table(pages(f"p{name}_1")))
+    # A file system lists files in any order.
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter([folder / name for name in names]))
+    manifest = index(str(tmp_path / "source"), tmp_path / "home")
+    assert [Path(shard.file).name for shard in manifest.shards] == ["01.arrow", "1.arrow"]
+
+
 def test_a_dataset_that_datasets_saved(tmp_path: Path) -> None:
     from datasets import Dataset, DatasetDict, Image, Value
 
