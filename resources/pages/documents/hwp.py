@@ -89,9 +89,7 @@ def paragraphs(path: Path) -> list[str]:
                 return list(_in_hwp5(opened))
         with zipfile.ZipFile(path) as archive:
             return list(_in_hwpx(archive))
-    except UndecodableImage:
-        raise
-    except (OSError, MemoryError):
+    except (UndecodableImage, OSError, MemoryError):
         raise
     # Parsers raise many kinds of exceptions for hostile bytes.
     except Exception as error:
