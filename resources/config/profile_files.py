@@ -83,7 +83,9 @@ def find_profile(name: str, said: str = "profile ") -> Profile:
 
 
 def named_from_anywhere(name: str) -> str:
-    """Return the name of a profile for a process in another folder: a path is absolute."""
+    """Return the name of a profile for a process in another folder.
+
+    A path is made absolute."""
     return os.path.abspath(name) if any(map(_is_path, name.split("+"))) else name
 
 

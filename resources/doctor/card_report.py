@@ -174,7 +174,7 @@ class CardMeasurement:
         self._began = time.time()
 
     def _results(self, stage: str, pages: Sequence[Page]) -> Iterator[tuple[State, str | None, int]]:
-        """Yield the state, the reason and the number of regions of each result of a stage."""
+        """Yield state, reason and number of regions of each result of a stage."""
         engines = self._engines
         if stage == "layout":
             for found in engines.layout.detect(pages):

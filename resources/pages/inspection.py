@@ -1,4 +1,4 @@
-"""The inspection of page images: format, size, damage, and the transform that sets a page upright.
+"""The inspection of page images: format, size, damage, and what sets them upright.
 
 Machines with 16 cores or more inspect pages in a process for each core, not in threads. Pillow releases the interpreter
 lock for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 13 cores busy
@@ -33,7 +33,7 @@ _SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found of a page: width and height in pixels are those of the upright page."""
+    """The findings about a page; width and height, in pixels, are those of the upright page."""
 
     format: str
     width: int

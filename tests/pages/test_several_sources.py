@@ -20,7 +20,6 @@ from kopub_assets.plan import survey
 from kopub_cli.commands.plan import forecast_of_everything
 from resources.errors import SourceError
 from resources.pages.corpus import Corpus
-from resources.pages.documents import pool
 from resources.pages.documents.pool import DocumentPool
 from resources.pages.documents.text_layer import Failure
 from resources.pages.indexing import Others, index, remove, retry_failed

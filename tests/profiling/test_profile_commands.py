@@ -100,7 +100,7 @@ def test_a_server_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lo
 
         def counted() -> bool:
             seen = observer.observed.servers.get(server.key)
-            return bool(seen and seen.requests) and seen.requests[-1][1] > seen.requests[0][1]
+            return seen is not None and bool(seen.requests) and seen.requests[-1][1] > seen.requests[0][1]
 
         until(counted)
     for each in list_servers():

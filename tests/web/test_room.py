@@ -412,7 +412,8 @@ def test_a_document_that_is_too_long_for_a_file_is_left_to_export(platform: Plat
     assert (refused.status_code, "run `kopub export`" in refused.text) == (404, True)
     assert page.get("/markdown?id=a_1").status_code == 200
     # A browser shows why there is no file only behind a link that does not say that it is one.
-    assert re.search(r'<a href="/markdown[^>]*>', page.get("/document?id=a").text)[0].endswith('.md">')
+    (link,) = re.findall(r'<a href="/markdown[^>]*>', page.get("/document?id=a").text)
+    assert link.endswith('.md">')
 
 
 def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, monkeypatch: pytest.MonkeyPatch):
