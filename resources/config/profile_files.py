@@ -85,7 +85,8 @@ def find_profile(name: str, said: str = "profile ") -> Profile:
 def named_from_anywhere(name: str) -> str:
     """Return the name of a profile for a process in another folder.
 
-    A path is made absolute."""
+    A path is made absolute.
+    """
     return os.path.abspath(name) if any(map(_is_path, name.split("+"))) else name
 
 

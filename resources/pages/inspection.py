@@ -33,7 +33,7 @@ _SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The findings about a page; width and height, in pixels, are those of the upright page."""
+    """The findings about a page; `width` and `height` are of the upright page, in pixels."""
 
     format: str
     width: int
