@@ -284,7 +284,7 @@ class IndexWriter:
         before = self._before
         if before is None or not self._place.has(LEFT_OUT):
             return []
-        lines = (line.split("\t") for line in self._place.read(LEFT_OUT).decode().splitlines())
+        lines = (line.split("\t") for line in self._place.read(LEFT_OUT).decode().split("\n"))
         first = before.sources[0].name
         # An older release, with one source, left out the source's name.
         return [(line[0], line[1], line[2] if len(line) > 2 else first) for line in lines if len(line) > 1]

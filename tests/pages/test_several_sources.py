@@ -89,7 +89,7 @@ class Sources:
     @property
     def left_out(self) -> list[list[str]]:
         path = self.home / "left_out.txt"
-        return [line.split("\t") for line in path.read_text().splitlines()] if path.exists() else []
+        return [line.split("\t") for line in path.read_text().split("\n") if line] if path.exists() else []
 
 
 def hash_of(text: str) -> int:
@@ -205,6 +205,14 @@ def test_files_of_two_sources_that_cannot_be_read_are_not_copies_of_each_other(s
         sources.index(name)
     assert sources.rows == {"shard_00": ["a_1", "lost a.pdf"], "shard_01": ["b_1", "lost b.pdf"]}
     assert sources.left_out == []
+
+
+def test_files_left_out_of_a_source_whose_name_breaks_lines_stay_listed(sources: Sources) -> None:
+    for name in ("2024\u2028보고서", "B"):
+        sources.pdf(f"{name}/a {name[:1]}.pdf", ord(name[0]))
+        (sources.place / name / "notes.txt").write_bytes(b"x")
+        sources.index(name)
+    assert len(sources.left_out) == 2
 
 
 def test_a_document_that_a_source_lost_comes_in_from_the_other(sources: Sources) -> None:
