@@ -24,8 +24,8 @@ CHECKERS = 2
 """Threads of one process that check pages at once: more would only wait for the interpreter lock."""
 MOST_PROCESSES = 32
 _FEWEST_CORES = 16
-"""Cores from which processes are used. Threads keep fewer than that busy, and share the memory of what they import."""
-_PAGES_PER_CORE = 8
+"""Cores from which processes are used; threads keep 13 busy, and share the memory of what they import."""
+_PAGES_PER_PROCESS = 8
 """Fewest pages for each process, which takes about as long to start as five pages to inspect."""
 _SECONDS = 600.0
 """Most seconds for one page."""
@@ -52,8 +52,9 @@ class PageInspector:
     def __init__(self, pages: int, upright: bool, processes: int = 0) -> None:
         cores = os.cpu_count() or 1
         if not processes:
-            many = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_CORE * cores
-            processes = min(cores, MOST_PROCESSES) if many else 1
+            most = min(cores, MOST_PROCESSES)
+            pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most
+            processes = most if pays else 1
         self._workers = [ChildWorker(f"{__name__}:work", _SECONDS) for _ in range(processes)] if processes > 1 else []
         self._idle: LifoQueue[ChildWorker] = LifoQueue()
         for worker in self._workers:

@@ -165,7 +165,7 @@ def test_processes_find_of_every_page_what_threads_find(platform: Platform, monk
         each.make("raw_pages")
         expected.append(each.rows("raw_pages"))
     monkeypatch.setattr(inspection, "_FEWEST_CORES", 1)
-    monkeypatch.setattr(inspection, "_PAGES_PER_CORE", 0)
+    monkeypatch.setattr(inspection, "_PAGES_PER_PROCESS", 0)
     monkeypatch.setattr(inspection.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(inspection, "find_transform", None)
     for each, rows in zip((platform, damaged), expected, strict=True):
