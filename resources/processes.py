@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import LifoQueue
 from typing import Any
 
 STOP_SECONDS = 10.0
@@ -117,6 +118,42 @@ class ChildWorker:
     def _start(self) -> "subprocess.Popen[bytes]":
         self._connection, self._process = start_child(self._main)
         return self._process
+
+
+class ChildPool:
+    """`count` child processes that threads share; the arguments are those of `ChildWorker`."""
+
+    def __init__(self, main: str, count: int, seconds: float) -> None:
+        self.workers = [ChildWorker(main, seconds) for _ in range(count)]
+        # The worker that finished last is used first, so that no process starts while another is idle.
+        self._idle: LifoQueue[ChildWorker] = LifoQueue()
+        for worker in self.workers:
+            self._idle.put(worker)
+
+    def ask(self, request: object) -> Any:
+        """Return the answer of the next idle worker. Raises `LostAnswer`."""
+        worker = self._idle.get()
+        try:
+            return worker.ask(request)
+        finally:
+            self._idle.put(worker)
+
+    def cancel(self) -> None:
+        for worker in self.workers:
+            worker.cancel()
+
+    def end(self) -> None:
+        for worker in self.workers:
+            worker.end()
+
+
+def answer_requests(connection: Connection, answer: Callable[[Any], object]) -> None:
+    """Answer the requests of a `ChildWorker` until the parent closes the pipe or exits."""
+    # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(EOFError, ConnectionError):
+        while True:
+            connection.send(answer(connection.recv()))
 
 
 def _path() -> list[str]:

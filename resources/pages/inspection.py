@@ -6,11 +6,9 @@ lock for each of a PNG's 150 chunks and then waits for it with all other threads
 """
 
 import os
-import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from queue import LifoQueue
 from threading import BoundedSemaphore
 from typing import Self
 
@@ -18,7 +16,7 @@ from resources.errors import UndecodableImage, UnreadImage, first_line, is_of_ma
 from resources.pages.page import decode, inspect
 from resources.pages.upright import PageTransform, find_transform
 from resources.parallel import tuned_for_decoding
-from resources.processes import ChildWorker, LostAnswer
+from resources.processes import ChildPool, LostAnswer, answer_requests
 
 CHECKERS = 2
 """Threads of one process that check pages at once: more would only wait for the interpreter lock."""
@@ -55,11 +53,8 @@ class PageInspector:
             most = min(cores, MOST_PROCESSES)
             pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most
             processes = most if pays else 1
-        self._workers = [ChildWorker(f"{__name__}:work", _SECONDS) for _ in range(processes)] if processes > 1 else []
-        self._idle: LifoQueue[ChildWorker] = LifoQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
-        self.threads = len(self._workers) or (cores if upright else CHECKERS)
+        self._processes = ChildPool(f"{__name__}:work", processes, _SECONDS) if processes > 1 else None
+        self.threads = processes if self._processes else cores if upright else CHECKERS
         self._upright = upright
         self._checking = BoundedSemaphore(CHECKERS)
         self._exit = ExitStack()
@@ -67,11 +62,11 @@ class PageInspector:
     def __enter__(self) -> Self:
         if self._upright:
             self._exit.enter_context(tuned_for_decoding())
+        if self._processes:
+            self._exit.callback(self._processes.end)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.end()
         self._exit.close()
 
     def inspect(self, data: bytes | memoryview, may_turn: bool) -> Inspection:
@@ -79,15 +74,12 @@ class PageInspector:
 
         An image that crashes its process, or takes too long, raises `UnreadImage`.
         """
-        if not self._workers:
+        if self._processes is None:
             return _inspect(data, may_turn, self._checking)
-        worker = self._idle.get()
         try:
-            answer = worker.ask((bytes(data), may_turn))
+            answer = self._processes.ask((bytes(data), may_turn))
         except LostAnswer as error:
             raise UnreadImage(f"the image was not read: {error}") from None
-        finally:
-            self._idle.put(worker)
         if isinstance(answer, UndecodableImage):
             raise answer
         return answer
@@ -122,14 +114,13 @@ def _transform(data: bytes | memoryview) -> PageTransform | None:
 
 def work(connection: Connection) -> None:
     """Inspect pages until the parent closes the pipe or exits."""
-    # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     alone = BoundedSemaphore()
-    with tuned_for_decoding(), suppress(EOFError, ConnectionError):
-        while True:
-            data, may_turn = connection.recv()
-            try:
-                answer = _inspect(data, may_turn, alone)
-            except UndecodableImage as error:
-                answer = error
-            connection.send(answer)
+
+    def answer(request: tuple[bytes, bool]) -> Inspection | UndecodableImage:
+        try:
+            return _inspect(*request, alone)
+        except UndecodableImage as error:
+            return error
+
+    with tuned_for_decoding():
+        answer_requests(connection, answer)

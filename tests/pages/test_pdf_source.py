@@ -349,7 +349,7 @@ def test_no_process_starts_while_another_has_nothing_to_do(folder: Folder) -> No
     with DocumentPool(2) as processes:
         assert list(processes.count([path])) == [PageCount(1)]
         assert len(list(processes.render([(path, 0)], 72))) == 1
-        assert sum(worker._process is not None for worker in processes._workers) == 1
+        assert sum(worker._process is not None for worker in processes._processes.workers) == 1
 
 
 def test_a_pdf_that_takes_for_ever_is_given_up(folder: Folder) -> None:

@@ -5,16 +5,13 @@ whole pool, and tasks have no time limit. Here every process has its own pipe, a
 """
 
 import os
-import signal
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path, PurePosixPath
-from queue import LifoQueue
 from typing import Any, Self
 
 from resources.errors import UndecodableImage, first_line
@@ -25,7 +22,7 @@ from resources.pages.documents.pictures import Pictures
 from resources.pages.documents.text_layer import Failure, MadePage, PageCount
 from resources.pages.places import SourcePath, on_disk, sha256_of
 from resources.parallel import ordered_map
-from resources.processes import ChildWorker, LostAnswer
+from resources.processes import ChildPool, LostAnswer, answer_requests
 
 PAGE_SECONDS = 600.0
 """Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
@@ -44,12 +41,8 @@ class DocumentPool:
     def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
         self._count = processes or min(os.cpu_count() or 1, _MOST)
         self._threads = ThreadPoolExecutor(self._count)
-        self._workers = [ChildWorker("resources.pages.documents.pool:work", seconds) for _ in range(self._count)]
+        self._processes = ChildPool(f"{__name__}:work", self._count, seconds)
         self._conversions = Conversions()
-        # The worker that finished last is used first, so that no process starts while another is idle.
-        self._idle: LifoQueue[ChildWorker] = LifoQueue()
-        for worker in self._workers:
-            self._idle.put(worker)
 
     def __enter__(self) -> Self:
         return self
@@ -57,11 +50,9 @@ class DocumentPool:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._conversions.cancel()
-        for worker in self._workers:
-            worker.cancel()
+        self._processes.cancel()
         self._threads.shutdown()
-        for worker in self._workers:
-            worker.end()
+        self._processes.end()
         self._conversions.end()
 
     def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failure]:
@@ -98,13 +89,10 @@ class DocumentPool:
                     return converted
                 file = converted.pdf
                 lost = converted.lost.get(arguments[0]) if arguments else None
-            worker = self._idle.get()
             try:
-                answer = worker.ask((method, file, *arguments))
+                answer = self._processes.ask((method, file, *arguments))
             except LostAnswer as error:
                 answer = Failure(str(error), may_pass=True)
-            finally:
-                self._idle.put(worker)
         return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
 
 
@@ -116,24 +104,22 @@ def _is_empty(path: Path) -> bool:
 
 
 def work(connection: Connection) -> None:
-    """Answer requests until the parent closes the pipe or exits."""
-    # Ctrl-C reaches all processes of a terminal; the parent then closes the pipes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Make and count pages until the parent closes the pipe or exits."""
     pdfs, pictures = Pdfs(), Pictures()
-    with suppress(EOFError, ConnectionError):
-        while True:
-            method, path, *arguments = connection.recv()
-            try:
-                answer = getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
-            except UndecodableImage as error:
-                answer = Failure(str(error))
-            except OSError as error:
-                answer = Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
-            # An unforeseen fault, such as a lack of memory, costs a page, not the process.
-            except Exception as error:
-                reason = first_line(error)
-                answer = Failure(f"it cannot be made into pages: {reason}", may_pass=True)
-            connection.send(answer)
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        method, path, *arguments = request
+        try:
+            return getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
+        except UndecodableImage as error:
+            return Failure(str(error))
+        except OSError as error:
+            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+        # An unforeseen fault, such as a lack of memory, costs a page, not the process.
+        except Exception as error:
+            return Failure(f"it cannot be made into pages: {first_line(error)}", may_pass=True)
+
+    answer_requests(connection, answer)
 
 
 @dataclass(frozen=True, slots=True)
