@@ -68,7 +68,7 @@ def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
     if len(found) != 1:
         raise KopubError(f"{len(found) or 'no'} corrections have the id {wanted!r}: see `kopub corrections`")
     page, each = found[0]
-    if each.action is not Action.UNDO and each not in page.done.lasting:
+    if each.action is not Action.UNDO and _state(page, each) == "undone":
         # A second undo would have to be undone as well, before the correction is back.
         raise KopubError(f"the correction {wanted!r} is undone already: see `kopub corrections --json`")
     log = CorrectionLog(open_located().store)

@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
     @property
     def is_live(self) -> bool:
-        """Whether the server answers or is about to."""
+        """True if the server answers or is about to."""
         return self not in (Phase.STOPPING, Phase.STOPPED, Phase.FAILED)
 
 
@@ -132,7 +132,7 @@ class ServerFolder:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether a supervisor is alive."""
+        """True if a supervisor is alive."""
         fd = try_lock(self.supervisor, fcntl.LOCK_SH)
         if fd is not None:
             os.close(fd)
