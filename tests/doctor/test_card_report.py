@@ -249,7 +249,8 @@ def test_a_report_that_cannot_be_written_is_printed_all_the_same(
     monkeypatch.setattr("resources.doctor.self_test.read_samples", drawn)
     assert doctor("--out", str(tmp_path / "reports" / "card.json")).exit_code == 1  # the double reads rubbish
     assert json.loads((tmp_path / "reports" / "card.json").read_text("utf-8"))["profile"] == "cpu"
-    done = doctor("--out", str(tmp_path))
+    (tmp_path / "a file").touch()
+    done = doctor("--out", str(tmp_path / "a file" / "card.json"))
     assert isinstance(done.exception, StoreError)
     assert "### no GPU" in done.output
 
