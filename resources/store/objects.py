@@ -169,8 +169,17 @@ class Objects:
     def set_aside(self, path: str, why: object) -> None:
         """Rename and log a damaged file, so that the work it saved is done again."""
         damaged = f"{path}{DAMAGED}"
+
+        def move() -> None:
+            if self.local:
+                self.fs.mv(path, damaged)
+                return
+            # `mv` takes a name with one of *?[ for a pattern, and moves what matches it.
+            self.fs.cp_file(path, damaged)
+            self.fs.rm_file(path)
+
         try:
-            self._call(path, "moved", lambda: self.fs.mv(path, damaged))
+            self._call(path, "moved", move)
         except (OSError, StoreError) as error:
             damaged = f"it cannot be renamed ({error})"
         _log.warning("%s is damaged (%s) and not used: %s", path, why, damaged)

@@ -14,6 +14,7 @@ import pytest
 
 from resources.errors import DamagedTable, StoreError
 from resources.files import write_new
+from resources.store.objects import Objects
 from resources.store.table_store import ShardStore
 from tests.doubles.full_disk import FullDisk
 
@@ -137,6 +138,18 @@ def test_a_damaged_part_of_the_journal_is_set_aside(tmp_path: Path, caplog: pyte
     caplog.clear()
     assert store.journal("ocr_results", "shard_00", SCHEMA).rows().num_rows == 1
     assert not caplog.text
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "a?", "a*"])
+def test_a_damaged_part_is_set_aside_by_its_very_name(tmp_path: Path, folder: str):
+    """fsspec takes these names for patterns, and would move another store's files."""
+    stores = [ShardStore(url=f"memory://{tmp_path.name}/{each}") for each in (folder, "ab")]
+    for store in stores:
+        store.parts(".journal").add("1.parquet", table(1))
+    objects, root = Objects.at(stores[0].url)
+    objects.put(f"{root}/.journal/1.parquet", b"damaged")
+    assert [store.parts(".journal").read() for store in stores] == [[], [table(1)]]
+    assert objects.below(root) == [f"{root}/.journal/1.parquet.damaged"]
 
 
 def test_a_part_that_is_listed_and_not_there_is_named(tmp_path: Path):
