@@ -71,7 +71,7 @@ def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
         "home": home,
         "shards_per_run": None,
         "corpus": Corpus(home=str(home)),
-        "store": ShardStore(url=str(place / "store"), keep_versions=settings.store.keep_versions),
+        "store": settings.store.model_copy(update={"url": str(place / "store")}),
         "release": LocalRelease(folder=str(place / "release")),
         "gates": Gates(**{**gates, "benchmarks": {}}),
     }

@@ -100,6 +100,17 @@ def test_a_second_run_reads_nothing_and_a_new_scorer_scores_what_was_read(
     assert len(platform.diary("recognition").pages) == 3
 
 
+def test_a_reading_of_a_newer_release_is_replaced_where_the_store_allows_it(platform: Platform, answers: Path):
+    class Newer(KnowingReader):
+        code_version = CodeVersion("recognition.knowing_reader", {1: "a double", 2: "reads better"})
+
+    evaluated(platform, answers, recognition=Newer(**reader(platform, answers).model_dump()))
+    with pytest.raises(KopubError, match=r"newer release of KoPub .*; store.allow_downgrade replaces it$"):
+        evaluated(platform, answers)
+    allowed = platform.store.model_copy(update={"allow_downgrade": True})
+    assert value(evaluated(platform, answers, store=allowed), "cer", "samples") == 3
+
+
 def test_failed_quarantined_and_missing_pages_score_worst_and_are_counted(platform: Platform, answers: Path):
     (answers / "p_1.png").write_bytes(b"no picture")
     platform.engines["recognition"] = reader(platform, answers, fail="p_2")
