@@ -23,7 +23,7 @@ from resources.documents.structure import DocumentStructure, structure_document
 from resources.documents.tables import document_tables
 from resources.errors import StoreError
 from resources.figures.figure import FigureNote
-from resources.files import cannot_write
+from resources.files import cannot_write, replace_bytes
 from resources.release.base import OpenImages, TableReader
 from resources.states import State
 from resources.store.corpus_tables import FIGURE_NOTES, TABLES
@@ -263,7 +263,7 @@ class _ExportFolder:
         return names
 
     def _mark(self, says: dict[str, Any]) -> None:
-        self._replace(MARKER, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
+        replace_bytes(self._out / MARKER, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _replace(self, name: str, content: bytes) -> None:
         """Write a file, unless it already has this content."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from resources.errors import StoreError, without_paths
-from resources.files import cannot_write
+from resources.files import cannot_write, replace_bytes
 from resources.recognition.regions import RegionRecord, join_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
@@ -107,9 +107,7 @@ def _claim(out: Path) -> None:
 
 
 def _mark(out: Path, says: dict[str, Any]) -> None:
-    temporary = out / f".{MARKER}.tmp"
-    temporary.write_text(json.dumps(says, indent=1) + "\n", "utf-8")
-    os.replace(temporary, out / MARKER)
+    replace_bytes(out / MARKER, (json.dumps(says, indent=1) + "\n").encode())
 
 
 def _swap(fresh: Path, out: Path) -> None:

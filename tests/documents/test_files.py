@@ -1,6 +1,7 @@
 """Exported documents: one complete file each, under a safe name, identical when written again."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from resources.errors import StoreError
 from resources.figures.figure import FigureNote
 from resources.pages.manifest import SAMPLES
 from resources.states import State
+from tests.doubles.full_disk import no_room
 from tests.support.released import contents
 from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg
 from tools import documents_cer
@@ -91,6 +93,16 @@ def test_an_export_that_stopped_is_repeated_and_other_files_are_never_touched(tm
     with pytest.raises(StoreError, match="no export of documents wrote"):
         write(tmp_path / "mine", s=[page(1)])
     assert contents(tmp_path / "mine") == {"thesis.txt": b"years of work"}
+
+
+def test_an_export_without_room_for_its_first_file_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", no_room)
+        with pytest.raises(StoreError, match=r"^the disk is full: .* free some space and run again$"):
+            write(tmp_path, s=[page(1)])
+    assert write(tmp_path, s=[page(1)]).keys() == {"a.md"}
 
 
 @pytest.mark.parametrize("marker", ["", "[]", '{"documents": {"markdown": 3}}'])

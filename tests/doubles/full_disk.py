@@ -1,4 +1,4 @@
-"""A full file system, for stores at `fulldisk://`."""
+"""A full disk: a file system for stores at `fulldisk://`, and a function."""
 
 import errno
 import os
@@ -6,6 +6,11 @@ from typing import Any
 
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
+
+
+def no_room(*arguments: Any) -> None:
+    """Refuse to write, in place of a function that does."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class FullDisk(MemoryFileSystem):
@@ -16,7 +21,7 @@ class FullDisk(MemoryFileSystem):
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
         if self.no_room_for and self.no_room_for in path:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            no_room()
         super().pipe_file(path, value, mode, **kwargs)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from resources.release.fitness import fitness, hub_licences
 from resources.release.local import LocalRelease
 from resources.release.verify import verify
 from resources.store.schemas import RETRIEVAL_SCORES
+from tests.doubles.full_disk import no_room
 from tests.support.released import (
     DIM,
     HOSTILE,
@@ -675,6 +677,15 @@ def test_an_export_that_stops_keeps_the_earlier_one_and_can_be_repeated(tmp_path
         path: data for path, data in before.items() if path != "export.json"
     }
     assert export(Tables({"shard_00": page_tables(0)}), ["shard_00"], out).pages == 3
+
+
+def test_an_export_without_room_for_its_first_file_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    reader, out = Tables({"shard_00": page_tables(0)}), tmp_path / "out"
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", no_room)
+        with pytest.raises(StoreError, match=r"^the disk is full: .* free some space and run again$"):
+            export(reader, ["shard_00"], out)
+    assert export(reader, ["shard_00"], out).pages == 3
 
 
 @pytest.mark.parametrize("path", ["crops/../../evil.jpg", "/etc/evil.jpg", "crops/a/b.jpg", "evil.jpg", "crops/.."])
