@@ -53,9 +53,16 @@ def stop(
         raise EngineError(f"no server {server} runs; see `kopub serve status`")
     if not chosen:
         tell("No model server runs.")
+    left = []
     for running in chosen:
-        stop_server(running, force)
-        tell(f"stopped {running.key[:6]} {running.specification.model}")
+        try:
+            stop_server(running, force)
+        except EngineError as error:
+            left.append(str(error))
+        else:
+            tell(f"stopped {running.key[:6]} {running.specification.model}")
+    if left:
+        raise EngineError("; ".join(left))
 
 
 def _cells(server: RunningServer) -> list[str]:

@@ -355,6 +355,19 @@ def test_the_command_line_lists_and_stops(fields: dict[str, Any], tmp_path: Path
     assert run(app, ["stop"]).stdout == "No model server runs.\n"
 
 
+def test_a_server_in_use_keeps_no_other_running(fields: dict[str, Any]) -> None:
+    run, stays = CliRunner().invoke, {**fields, "idle_seconds": 3600}
+    busy, idle = sorted((VLLMServer(**stays), VLLMServer(**stays, port=free_port())), key=lambda server: server.key)
+    with idle.lease():
+        pass
+    with busy.lease():
+        stopped = run(app, ["stop"])
+        assert f"stopped {idle.key[:6]}" in stopped.output
+        assert f"is in use by process {os.getpid()}" in str(stopped.exception)
+        assert [server.key for server in list_servers()] == [busy.key]
+    assert run(app, ["stop"]).exit_code == 0
+
+
 def test_a_runtime_folder_that_cannot_be_used_is_one_line(
     fields: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
