@@ -49,8 +49,8 @@ def stop(
         # An empty variable in a script looks like this.
         raise ConfigError("the server's name is empty: leave it out to stop all")
     chosen = [running for running in list_servers() if running.key.startswith(server or "")]
-    if server and not chosen:
-        raise EngineError(f"no server {server} runs; see `kopub serve status`")
+    if server and len(chosen) != 1:
+        raise EngineError(f"{len(chosen) or 'no'} servers have the name {server}: see `kopub serve status`")
     if not chosen:
         tell("No model server runs.")
     left = []

@@ -13,6 +13,7 @@ from aiohttp import web
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from kopub_cli.commands import serve
 from kopub_cli.commands.serve import app
 from resources.errors import ConfigError, EngineError
 from resources.vllm.endpoint import Endpoint, Meter, parse_metrics, probe, summarize_metrics
@@ -366,6 +367,15 @@ def test_a_server_in_use_keeps_no_other_running(fields: dict[str, Any]) -> None:
         assert f"is in use by process {os.getpid()}" in str(stopped.exception)
         assert [server.key for server in list_servers()] == [busy.key]
     assert run(app, ["stop"]).exit_code == 0
+
+
+def test_a_name_of_two_servers_stops_neither(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with VLLMServer(**fields).lease():
+        (server,) = list_servers()
+        monkeypatch.setattr(serve, "list_servers", lambda: [server, server])
+        stopped = CliRunner().invoke(app, ["stop", server.key[:1], "--force"])
+        assert str(stopped.exception).startswith(f"2 servers have the name {server.key[:1]}")
+        assert list_servers() == [server]
 
 
 def test_a_runtime_folder_that_cannot_be_used_is_one_line(
