@@ -132,7 +132,8 @@ def is_number_alone(title: str) -> bool:
 _FURNITURE_LABELS = frozenset({"header", "footer", "number", "header_image", "footer_image"})
 _MISLABELLED = frozenset({"text", "paragraph_title", "aside_text"})
 _PAGE_NUMBER = re.compile(
-    r"[\W_]*(?:page|p\.)?[\W_]*(?:[0-9]{1,4}|[ivxlcdm]{1,8})(?:[\W_]*[0-9]{1,4})?\s*(?:쪽|페이지)?[\W_]*", re.IGNORECASE
+    r"[\W_]*+(?:page|p\.)?[\W_]*+(?:[0-9]{1,4}|[ivxlcdm]{1,8})(?:[\W_]*+[0-9]{1,4})?\s*+(?:쪽|페이지)?[\W_]*",
+    re.IGNORECASE,
 )
 _NEAR = 10
 """Heads on different pages are at one height if they differ by no more, in parts of 1,000 of the page."""

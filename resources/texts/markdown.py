@@ -127,7 +127,7 @@ def defuse(markdown: str) -> str:
     return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
 
 
-_LINK = re.compile(r"(?P<before>\\*)\](?=[(:]\s*(?P<target><[^>\n]{0,500}|\S{1,500}))")
+_LINK = re.compile(r"(?<!\\)(?P<before>\\*)\](?=[(:]\s*(?P<target><[^>\n]{0,500}|\S{1,500}))")
 """The end of a link's text, or of the label in a link definition."""
 _AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}):")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")

@@ -108,6 +108,13 @@ def test_a_head_that_layout_took_for_text_is_left_out_where_it_repeats() -> None
     assert "보조 패키지" not in markdown(of)
 
 
+@pytest.mark.timeout(30)
+def test_a_rule_without_end_at_the_foot_of_a_page_is_judged_at_once() -> None:
+    rule = 60_000 * "─"
+    pages = [[BODY, Printed("text", rule, FOOT)], [BODY, Printed("number", "2", FOOT)]]
+    assert rule in markdown(document(*pages))
+
+
 def test_lines_of_print_are_one_paragraph_and_broken_words_are_whole() -> None:
     lines = f"{FULL} 데비안 시스\n템을 설치한다. {FULL} 종류의\n하드웨어를 지원한다."
     of = document([Printed("text", lines, (50, 400, 950, 430))])

@@ -66,6 +66,13 @@ def test_tables(written: str, printed: str):
     assert clean(cleaned, Task.TABLE) == cleaned
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("run", ["\n", "-"])
+def test_a_table_with_a_sign_without_end_is_judged_at_once(run: str):
+    written = f"| 가 |\n{100_000 * run}나"
+    assert clean(written, Task.TABLE) == written
+
+
 def test_placeholders_are_counted():
     assert count_placeholders(table("서울", "None", "n/a", "-", "Nonesuch")) == 2
     assert count_placeholders("None") == 0

@@ -113,6 +113,12 @@ def test_a_chart_becomes_a_table(answer: str, html: str) -> None:
     assert table(answer) == html
 
 
+@pytest.mark.timeout(30)
+def test_a_chart_with_dashes_without_end_is_judged_at_once() -> None:
+    dashes = 200_000 * "-"
+    assert dashes in table(f"연도 | 값\n{dashes}2020 | 3")
+
+
 def test_a_chart_s_table_is_one_in_markdown_and_text() -> None:
     chart = RegionText(0, "chart", table("연도 | 값\n2020 | 3"))
     assert page_markdown([chart], ()) == chart.content

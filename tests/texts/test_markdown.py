@@ -4,7 +4,7 @@ import pytest
 
 from resources.recognition.regions import Crop, RegionText
 from resources.states import State
-from resources.texts.markdown import page_markdown, page_text
+from resources.texts.markdown import defuse, page_markdown, page_text
 
 TABLE = '<table><tr><td rowspan="2">A &lt; B</td><td>1,000</td></tr><tr><td>3.14 %</td></tr></table>'
 
@@ -130,3 +130,9 @@ def test_page_text_keeps_a_table_that_is_no_html() -> None:
 def test_text_between_and_below_tables_is_in_no_cell() -> None:
     tables = TABLE, "<table><caption>표 2</caption><tr><td>끝</td></tr></table>", "주: 잠정"
     assert page_text(regions(("table", "\n\n".join(tables)))) == "A < B\t1,000\n3.14 %\n표 2\n끝\n주: 잠정"
+
+
+@pytest.mark.timeout(30)
+def test_backslashes_without_end_are_looked_through_at_once() -> None:
+    formula = 200_000 * "\\" + "[a](b.md)"
+    assert defuse(formula) == formula

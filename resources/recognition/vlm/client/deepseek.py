@@ -161,7 +161,7 @@ _DRAWING = re.compile(r"\\begin\{(tikzpicture|pgfpicture|picture)\}.*?(?:\\end\{
 _ARRAY = re.compile(r"\\begin\{(array|matrix|tabular)\}(?:\{[^{}]*\})?((?:(?!\\begin)[\s\S])*?)\\end\{\1\}")
 _COMMAND = re.compile(r"\\(?:hline|quad|qquad|cdots|ldots|vdots|text|mathrm|\\|[,;:! ])")
 _DELIMITERS = re.compile(r"\\\[\s*\\\]|\\\(\s*\\\)|\$\$\s*\$\$")
-_DELIMITER_ROW = re.compile(r"^[\s|]*:?-+[\s|:-]*$", re.MULTILINE)
+_DELIMITER_ROW = re.compile(r"^[ \t|]*:?-[ \t\r|:-]*$", re.MULTILINE)
 """The second line of a markdown table."""
 
 

@@ -106,7 +106,7 @@ _INLINE = re.compile(r"\\\(((?:(?!\\[()]).)+?)\\\)", re.DOTALL)
 _DISPLAY = re.compile(r"\\\[((?:(?!\\[\[\]]).)+?)\\\]", re.DOTALL)
 """Formulas in a text; the innermost pair of delimiters."""
 _HTML = re.compile(r"<table.*<t[dh][\s>]", re.IGNORECASE | re.DOTALL)
-_RULE = re.compile(r"[\s|:]*-{3,}[\s|:-]*")
+_RULE = re.compile(r"[\s|:]*-{3}[\s|:-]*")
 """The line under the header of a markdown table."""
 
 
