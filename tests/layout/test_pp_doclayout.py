@@ -868,6 +868,16 @@ def test_incomplete_checkpoint_is_refused(make: Callable[..., PPDocLayout], tmp_
         list(make(repo=str(repo)).detect(some_pages(1)))
 
 
+@pytest.mark.parametrize("backbone", ["5", '{"model_type": "of another release"}'])
+def test_a_configuration_that_transformers_does_not_take_is_one_line(
+    make: Callable[..., PPDocLayout], tmp_path: Path, backbone: str
+) -> None:
+    (tmp_path / "config.json").write_text(f'{{"backbone_config": {backbone}}}')
+    with pytest.raises(EngineError, match=r"no PP-DocLayoutV3 weights in .* set layout\.repo to a folder") as caught:
+        list(make(repo=str(tmp_path)).detect(some_pages(1)))
+    assert "\n" not in str(caught.value)
+
+
 def test_weights_that_were_cut_off_are_one_line(make: Callable[..., PPDocLayout], tmp_path: Path) -> None:
     weights = save_pp_doclayout(tmp_path) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])

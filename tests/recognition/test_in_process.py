@@ -116,8 +116,9 @@ def test_a_profile_names_it_and_its_reader_s_keys_are_checked(tmp_path: Path) ->
         Settings.of(tmp_path, {**cpu, "recognition": {**section, "reading": {"line_height": 4}}})
 
 
-def test_a_checkpoint_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
+@pytest.mark.parametrize("config", ["{}", '{"model_type": "glm_ocr", "text_config": 5}'])
+def test_a_checkpoint_that_is_none_is_told_in_one_line(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_text(config)
     with pytest.raises(EngineError, match="cannot be loaded by transformers"):
         texts(here("glm_ocr", tmp_path))
 
