@@ -232,8 +232,12 @@ def test_what_came_before_a_loop_is_kept() -> None:
     assert any(each.body["temperature"] > 0 for each in asked)
 
 
-def test_a_region_that_is_empty_twice_is_blank() -> None:
-    reading, asked = read(always(" \n"))
+@pytest.mark.parametrize(
+    ("task", "first", "second"),
+    [(Task.TEXT, " \n", ""), (Task.TABLE, "<table></table>", ""), (Task.FORMULA, "$$ $$", "\\[ \\]")],
+)
+def test_a_region_that_is_empty_twice_is_blank(task: Task, first: str, second: str) -> None:
+    reading, asked = read(in_turn((first, "stop"), (second, "stop")), [task])
     assert reading.state is State.OK
     assert reading.reason is None
     assert only(reading).state is State.BLANK

@@ -67,11 +67,15 @@ def find_defect(text: str, finish_reason: str, task: Task, scripts: Collection[s
     `scripts` are the expected scripts, as `script_of` names them.
     """
     used_up = finish_reason == "length"
-    without_end = _loop(text, task, used_up) if text.strip() else _nothing(used_up)
-    if without_end is not None:
-        return without_end
+    if used_up and not text.strip():
+        return Defect(Problem.LOOP, "the answer is white space without end", 0)
+    loop = _loop(text, task, used_up)
+    if loop is not None:
+        return loop
     if used_up:
         return Defect(Problem.CUT, f"the answer was cut off after {len(text)} characters", len(text))
+    if not tidy(text, task):
+        return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
     run = find_runaway(text, task)
     if run is not None:
         return Defect(Problem.RUNAWAY, describe_runaway(run), len(text))
@@ -87,7 +91,7 @@ def answers_agree(problem: Problem, answer: str, other: str, task: Task) -> bool
     if problem is Problem.RUNAWAY:
         return find_runaway(answer, task) == find_runaway(other, task)
     if problem in (Problem.EMPTY, Problem.SCRIPT):
-        return fuzz.ratio("".join(answer.split()), "".join(other.split())) >= _SAME_TEXT
+        return fuzz.ratio(*("".join(tidy(each, task).split()) for each in (answer, other))) >= _SAME_TEXT
     return False
 
 
@@ -97,12 +101,6 @@ def tidy(text: str, task: Task) -> str:
     if task is Task.TABLE:
         return clean_tables(text)
     return strip_delimiters(text) if task is Task.FORMULA else text
-
-
-def _nothing(used_up: bool) -> Defect:
-    if used_up:
-        return Defect(Problem.LOOP, "the answer is white space without end", 0)
-    return Defect(Problem.EMPTY, "nothing was read although there is ink", 0)
 
 
 def _loop(text: str, task: Task, used_up: bool) -> Defect | None:
@@ -321,11 +319,12 @@ def reading_text(
     region: Region, reading: AttemptReading, attempts: int, seconds: float, reused: bool = False
 ) -> RegionText:
     """Make the text of a reading; a confirmed empty one makes the region blank."""
-    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY and not reading.text.strip()
+    content = tidy(reading.text, region.task)
+    empty = reading.defect is not None and reading.defect.problem is Problem.EMPTY and not content
     return RegionText(
         region.index,
         region.label,
-        tidy(reading.text, region.task),
+        content,
         State.BLANK if empty else State.OK,
         "two attempts read nothing" if empty else None,
         reading.answer.finish_reason,
