@@ -102,8 +102,12 @@ _DELIMITERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
 def strip_delimiters(formula: str) -> str:
-    """Return a formula, already stripped, without the delimiters around it."""
+    """Return a formula, already stripped, without the delimiters around it.
+
+    Several displays, one after the other, become the lines of one.
+    """
     for start, end in _DELIMITERS:
-        if formula.startswith(start) and formula.endswith(end) and len(formula) > len(start) + len(end):
-            return formula[len(start) : -len(end)].strip()
+        if formula.startswith(start) and formula.endswith(end) and len(formula) >= len(start) + len(end):
+            displays = re.split(rf"{re.escape(end)}\s*{re.escape(start)}", formula[len(start) : -len(end)])
+            return " \\\\\n".join(filter(None, map(str.strip, displays)))
     return formula

@@ -797,6 +797,8 @@ def test_captions_of_the_parts_of_a_table_are_words_apart() -> None:
 
 def test_formulas_lose_their_delimiters() -> None:
     assert tidy("$$x$$", Task.FORMULA) == tidy("\\[x\\]", Task.FORMULA) == tidy(" x ", Task.FORMULA) == "x"
+    assert tidy("$$x$$\n$$y$$", Task.FORMULA) == tidy("\\[ x \\]\n\n\\[ y \\]", Task.FORMULA) == "x \\\\\ny"
+    assert tidy("$$$$", Task.FORMULA) == tidy("\\(\\)", Task.FORMULA) == ""
 
 
 def test_what_each_step_takes_is_kept_where_somebody_asks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -59,7 +59,8 @@ class DeepSeekOcrRecognizer(VlmRecognizer):
         {
             1: "the first release",
             2: "tags and signs printed in a table are text, a row without own cells stays; "
-            "parts of a table that are all empty are blank, and their captions words apart",
+            "tables and formulas of which nothing is read are blank, captions of parts are words apart, "
+            "several displays are the lines of one formula",
         },
     )
     image_version: ClassVar[CodeVersion] = VERSION
