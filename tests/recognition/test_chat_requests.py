@@ -1,6 +1,7 @@
 """Requests to a model server: token counts of prompts, and reuse of earlier answers."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -52,15 +53,19 @@ def test_prompts_of_one_template_have_the_same_tokens_around_their_pictures() ->
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "said"),
     [
-        {"choices": [{"message": {"content": [{"type": "text", "text": "나"}]}, "finish_reason": "stop"}]},
-        {"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]},
-        {"usage": [1, 2]},
+        (
+            {"choices": [{"message": {"content": [{"text": "나"}]}, "finish_reason": "stop"}]},
+            "no text but of type list",
+        ),
+        ({"choices": [{"message": {"content": 7}, "finish_reason": "stop"}]}, "no text but of type int"),
+        ({"usage": [1, 2]}, '"usage": [1, 2]'),
+        ({"choices": None, "error": {"message": "no GPU is left"}}, "no GPU is left"),
     ],
-    ids=["parts", "number", "usage"],
+    ids=["parts", "number", "usage", "error"],
 )
-def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any]) -> None:
+def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any], said: str) -> None:
     async def reply(asked: SentRequest) -> web.StreamResponse:
         answer = json.loads(says("가").body)  # type: ignore[arg-type]
         return web.json_response(answer if asked.prompt == TEXT else answer | change)
@@ -70,7 +75,7 @@ def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any]
     text, table = reading.regions
     assert (text.state, text.content) == (State.OK, "가")
     assert table.state is State.FAILED
-    assert "the answer is not whole" in str(table.reason)
+    assert re.search(f"the answer is not whole .*{re.escape(said)}", str(table.reason))
 
 
 def test_half_of_a_character_in_an_answer_is_a_mark_for_it(tmp_path: Path) -> None:

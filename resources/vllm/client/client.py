@@ -27,6 +27,7 @@ from resources.vllm.client.requests import (
     TransientError,
     UnansweredRequest,
     check,
+    message_of,
 )
 from resources.vllm.endpoint import Endpoint, Target, is_alive
 
@@ -250,7 +251,9 @@ class Client:
         try:
             return read(json.loads(content))
         except (ValueError, LookupError, TypeError) as error:
-            raise TransientError(f"the answer is not whole: {type(error).__name__}: {error}") from error
+            # A gateway may send its error, or a page of its own, with status 200.
+            reason = f"the answer is not whole ({type(error).__name__}: {error})"
+            raise TransientError(f"{reason}: {message_of(content)}") from error
 
     async def _send_watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
         """Wait for an answer, and probe the replica if it answers nothing meanwhile."""

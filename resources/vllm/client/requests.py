@@ -159,7 +159,7 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
     """Raise the matching error for every status except 200."""
     if status == HTTPStatus.OK:
         return
-    message = f"HTTP {status}: {_message(content)}"
+    message = f"HTTP {status}: {message_of(content)}"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
         raise EngineError(
             f"{url} does not serve us this model ({message}); check the URL, the key and the model's name"
@@ -170,7 +170,7 @@ def check(status: int, headers: Any, content: bytes, url: str) -> None:
     raise OversizedRequest(message) if too_large else RefusedRequest(message)
 
 
-def _message(content: bytes) -> str:
+def message_of(content: bytes) -> str:
     """Return the message of an OpenAI error, else the body, as one line."""
     text = content.decode("utf-8", "replace")
     try:
