@@ -233,6 +233,15 @@ def test_what_came_before_a_loop_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
+    "rows", ["<tr><td>가</td></tr>" * 60, "<tr><td>가</td><td row", "<tr><td>가</"], ids=["loop", "cell", "end"]
+)
+def test_what_is_kept_of_a_table_has_no_torn_tag(rows: str) -> None:
+    reading, _ = read(always(f"<table>{rows}", "length"), [Task.TABLE], tries=1)
+    assert only(reading).state is State.FAILED
+    assert only(reading).content == "<table><tr><td>가</td></tr></table>"
+
+
+@pytest.mark.parametrize(
     ("task", "first", "second"),
     [(Task.TEXT, " \n", ""), (Task.TABLE, "<table></table>", ""), (Task.FORMULA, "$$ $$", "\\[ \\]")],
 )

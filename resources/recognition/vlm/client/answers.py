@@ -52,6 +52,8 @@ _FOREIGN_LETTERS = 6
 _TAG = re.compile(r"<[^<>]*>")
 _TORN = re.compile(r"^[^<>]*>|<[^<>]*$")
 """The remains of a tag, if a repeated unit begins or ends in the middle of one."""
+_TORN_TAG = re.compile(r"</?(?:[A-Za-z]+(?:\s[^<>]*)?)?\Z")
+"""A tag that was cut off, or in which a loop begins anew."""
 _CLOSING = re.compile(r"(?<!\s)(?:</\w+>|\s)++$")
 """Closing tags and blanks at the end; a run of blanks elsewhere is passed once, not once from each of its blanks."""
 _SAME_TEXT = 90.0
@@ -285,6 +287,12 @@ class RegionOutcome:
     doubt: str | None = None
 
 
+def _tidy_sound(reading: AttemptReading, task: Task) -> str:
+    """Return the sound part of an answer as content, without a tag that its end tears."""
+    torn = task is Task.TABLE and reading.defect is not None
+    return tidy(_TORN_TAG.sub("", reading.sound) if torn else reading.sound, task)
+
+
 def no_reading(problem: Problem, reason: str, scale: float) -> AttemptReading:
     """Make the reading of an attempt that got no answer."""
     return AttemptReading(ChatAnswer("", "error", 0), "", Defect(problem, reason, 0), 0.0, scale)
@@ -303,7 +311,7 @@ def is_confirmed(readings: Sequence[AttemptReading], task: Task) -> bool:
 def join_readings(task: Task, parts: Sequence[AttemptReading]) -> AttemptReading:
     """Join parts of a region into one reading, with the first defect of any part."""
     join = join_tables if task is Task.TABLE else "\n".join
-    text = join([tidy(part.sound, task) for part in parts])
+    text = join([_tidy_sound(part, task) for part in parts])
     bad = next((part for part in parts if part.defect is not None), None)
     answer = ChatAnswer(text, bad.answer.finish_reason if bad else "stop", sum(part.answer.tokens for part in parts))
     defect = Defect(bad.defect.problem, bad.defect.reason, len(text)) if bad and bad.defect else None
@@ -370,7 +378,7 @@ def failed_text(region: Region, settled: RegionOutcome) -> RegionText:
     return RegionText(
         region.index,
         region.label,
-        tidy(reading.sound, region.task),
+        _tidy_sound(reading, region.task),
         State.FAILED,
         reading.defect.reason,
         reading.answer.finish_reason,
