@@ -55,17 +55,17 @@ def export(
     wanted = {"markdown": markdown, "docling": docling, "chunks": chunks, "tables": tables}
     formats = [name for name in wanted if wanted[name]]
     if formats:
-        from resources.documents.export import MARKER as OF_DOCUMENTS
         from resources.documents.markdown import MarkdownOptions
+        from resources.pages.documents.folder import EXPORTED_DOCUMENTS
 
-        with _made(folder, OF_DOCUMENTS) as out:
+        with _made(folder, EXPORTED_DOCUMENTS) as out:
             documents = _documents(settings, out, formats, images, MarkdownOptions(page_marks, notes))
         _say(_shown(folder), documents)
         return
     from kopub_assets.graph import GRAPH
     from resources.corrections.corrected import CorrectedTables
+    from resources.pages.documents.folder import EXPORTED_TABLES
     from resources.release.base import ASSETS
-    from resources.release.export import MARKER as OF_TABLES
     from resources.release.export import export as export_tables
     from resources.store.corpus_tables import FIGURE_TABLES
 
@@ -73,7 +73,7 @@ def export(
     wanted = [table.name for table in FIGURE_TABLES if table.name in GRAPH.on(settings.resources).names]
     figures = [name for name in wanted if all(settings.store.has(name, key) for key in keys)]
     require_indexed(settings, [*ASSETS, *figures])
-    with _made(folder, OF_TABLES) as out:
+    with _made(folder, EXPORTED_TABLES) as out:
         done = export_tables(CorrectedTables(settings.store), keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")

@@ -24,13 +24,12 @@ from resources.documents.tables import document_tables
 from resources.errors import StoreError
 from resources.figures.figure import FigureNote
 from resources.files import cannot_write, replace_bytes
+from resources.pages.documents.folder import EXPORTED_DOCUMENTS
 from resources.release.base import OpenImages, TableReader
 from resources.states import State
 from resources.store.corpus_tables import FIGURE_NOTES, TABLES
 from resources.store.table_store import TableStore
 
-MARKER = ".kopub-documents.json"
-"""Lists the files of a folder that the next export may replace. No document's name begins like this."""
 _TEMPORARY = ".kopub-documents.tmp"
 
 
@@ -139,7 +138,7 @@ def require_own_folder(out: Path) -> None:
     """Raise `StoreError` when `out` holds anything else than exports of documents."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / EXPORTED_DOCUMENTS).is_file():
         raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
 
 
@@ -248,7 +247,7 @@ class _ExportFolder:
 
         Creates the folder if it is missing.
         """
-        out, marker = self._out, self._out / MARKER
+        out, marker = self._out, self._out / EXPORTED_DOCUMENTS
         require_own_folder(out)
         out.mkdir(parents=True, exist_ok=True)
         if not marker.is_file():
@@ -263,7 +262,7 @@ class _ExportFolder:
         return names
 
     def _mark(self, says: dict[str, Any]) -> None:
-        replace_bytes(self._out / MARKER, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
+        replace_bytes(self._out / EXPORTED_DOCUMENTS, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
 
     def _replace(self, name: str, content: bytes) -> None:
         """Write a file, unless it already has this content."""

@@ -18,14 +18,12 @@ import pyarrow as pa
 
 from resources.errors import StoreError, without_paths
 from resources.files import cannot_write, replace_bytes
+from resources.pages.documents.folder import EXPORTED_TABLES
 from resources.recognition.regions import RegionRecord, join_regions
 from resources.release.base import OpenImages, PageImages, TableReader, image_suffix
 from resources.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from resources.store.rows import region_ids, vector_matrix, with_vector
 from resources.texts.markdown import defuse
-
-MARKER = "export.json"
-"""Marks a folder as an export, which the next one may replace."""
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {
@@ -98,7 +96,7 @@ def _claim(out: Path) -> None:
     """Mark `out` as an unfinished export, after checking that it holds nothing else."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / EXPORTED_TABLES).is_file():
         raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
     for left_over in out.glob(".*.partial"):
@@ -107,7 +105,7 @@ def _claim(out: Path) -> None:
 
 
 def _mark(out: Path, says: dict[str, Any]) -> None:
-    replace_bytes(out / MARKER, (json.dumps(says, indent=1) + "\n").encode())
+    replace_bytes(out / EXPORTED_TABLES, (json.dumps(says, indent=1) + "\n").encode())
 
 
 def _swap(fresh: Path, out: Path) -> None:

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from resources.documents.export import MARKER, write_documents
+from resources.documents.export import write_documents
 from resources.documents.markdown import MarkdownOptions
 from resources.documents.stream import file_names
 from resources.errors import StoreError
 from resources.figures.figure import FigureNote
+from resources.pages.documents.folder import EXPORTED_DOCUMENTS as MARKER
 from resources.pages.manifest import SAMPLES
 from resources.states import State
 from tests.doubles.full_disk import no_room

@@ -214,6 +214,24 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
     assert not (folder.home / "left_out.txt").exists()
 
 
+def test_what_kopub_wrote_into_the_folder_is_no_document(folder: SourceFolder) -> None:
+    folder.home = folder.source / "data"
+    folder.put("보고서.png", picture())
+    folder.index()
+    for name in ("md/.kopub-documents.json", "all/export.json", "all/parsed_texts.jsonl"):
+        folder.put(name, b"{}")
+    for name in ("md/보고서.pictures/1-0.png", "all/crops/보고서_1_0.png", "data/sources/fetched.png"):
+        folder.put(name, picture())
+    assert folder.index().rows == 1
+    assert sorted(line for line in folder.lines if line.startswith("left out")) == [
+        "left out: all (written by `kopub export`)",
+        "left out: data (a home of KoPub: index the documents in it with --add)",
+        "left out: md (written by `kopub export` or `kopub read`)",
+    ]
+    folder.source /= "md"
+    assert folder.index().rows == 1, "a folder that a person names is indexed, whoever wrote it"
+
+
 def test_a_folder_without_documents_says_what_was_left_out(folder: SourceFolder) -> None:
     folder.put("계약.pages", b"x")
     with pytest.raises(SourceError, match=r"no image; left out: 계약\.pages \(an office file: save it as PDF"):

@@ -19,6 +19,17 @@ MAX_BYTES = 200
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
 _LOCK = "~$"
 """Begins the names of files that office programs write beside a document while it is open."""
+EXPORTED_DOCUMENTS = ".kopub-documents.json"
+"""Lists the files of a folder that the next export of documents may replace. No document's name begins like this."""
+EXPORTED_TABLES = "export.json"
+"""Marks a folder as an export of tables, which the next one may replace."""
+_WRITTEN = {
+    (EXPORTED_DOCUMENTS,): "written by `kopub export` or `kopub read`",
+    (EXPORTED_TABLES, "parsed_texts.jsonl"): "written by `kopub export`",
+    ("shards.json", "rendered"): "a home of KoPub: index the documents in it with --add",
+    ("shards.json", "store"): "a home of KoPub: index the documents in it with --add",
+}
+"""The reason to leave a folder out, by the names in it."""
 _JOINT = "__"
 """The separator of folders and file in an id, which must not contain a slash."""
 _HASH = 8
@@ -43,7 +54,7 @@ class DocumentFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or hidden folder that is not a document, and the reason.
+    """A file that is not a document, or a folder that is not entered, and the reason.
 
     `name` is its path below the folder, for people.
     """
@@ -64,7 +75,8 @@ class Found:
 def find_documents(source: SourcePath) -> Found:
     """Return every document in or below a folder, or `source` itself if it is one.
 
-    Hidden files and folders are left out; links are followed. Raises `SourceError` if a folder cannot be read.
+    Hidden files and folders are left out, and folders that KoPub wrote; links are followed. Raises `SourceError` if a
+    folder cannot be read.
     """
     found = [(path, place.as_posix()) for path, place in _files(source)]
     found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
@@ -94,7 +106,7 @@ def _no_document(path: SourcePath) -> str | None:
     if path.name.startswith((".", _LOCK)):
         return "hidden" if path.name[0] == "." else "the lock file of an office document that somebody has open"
     if path.exists() and not path.is_file():
-        return "no regular file"
+        return _written(path) or "no regular file"
     if conversion.is_converted(path.name):
         return conversion.lacks(suffix)
     if suffix in _OFFICE:
@@ -102,6 +114,12 @@ def _no_document(path: SourcePath) -> str | None:
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
         return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
     return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
+
+
+def _written(folder: SourcePath) -> str | None:
+    """Return why a folder that KoPub wrote is left out, else None."""
+    found = {each.name for each in folder.iterdir()}
+    return next((reason for names, reason in _WRITTEN.items() if found.issuperset(names)), None)
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
@@ -118,22 +136,28 @@ def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
     """Do what `_walk` does, on object storage."""
     for each in folder.iterdir():
-        if each.is_file() or each.name[0] == ".":
+        is_entered = each.is_dir() and each.name[0] != "." and not _written(each)
+        if each.is_file() or not is_entered:
             yield each
-        if each.is_dir() and each.name[0] != ".":
+        if is_entered:
             yield from _walk_listed(each)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Yield all files below a folder, and its hidden folders, which are not entered."""
+    """Yield all files below a folder, and the folders in it that are not entered."""
     seen = set()
     for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        entered = sorted(name for name in folders if name[0] != ".")
         # A link may lead back to a folder that contains it.
         real = os.path.realpath(place)
-        if real not in seen:
-            yield from (Path(place, name) for name in names)
-            yield from (Path(place, name) for name in folders if name[0] == ".")
-        folders[:] = [] if real in seen else sorted(name for name in folders if name[0] != ".")
+        if real in seen:
+            entered = []
+        elif Path(place) != folder and _written(Path(place)):
+            entered = []
+            yield Path(place)
+        else:
+            yield from (Path(place, name) for name in [*names, *(name for name in folders if name[0] == ".")])
+        folders[:] = entered
         seen.add(real)
 
 
