@@ -10,7 +10,7 @@ from pathlib import Path
 from resources.errors import BusyTable, SourceError, StoreError, counted
 from resources.files import cannot_write, is_url
 from resources.pages.index_writer import IndexWriter
-from resources.pages.manifest import Manifest, PageSource
+from resources.pages.manifest import NAME, Manifest, PageSource
 from resources.pages.places import CorpusPlace, place_of
 from resources.pages.source_files import find_files
 
@@ -56,6 +56,8 @@ def index(
         if others is Others.REFUSE:
             _require_no_others(source, place)
         before = _before(place)
+        if before is None and place.has(NAME):
+            tell(f"the index at {place} cannot be read and is replaced by that of {source}: --add adds other sources")
         result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
     written = result.named(source)
     if written is not None and before is not None and result.shards != before.shards:

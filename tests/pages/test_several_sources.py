@@ -295,6 +295,16 @@ def test_queries_of_several_sources_that_were_lost_are_read_again_source_by_sour
     assert asked == {"shard_00": ["A1"], "shard_01": ["B1"]}
 
 
+def test_an_index_that_cannot_be_read_is_replaced_with_a_word(sources: Sources) -> None:
+    for name in "AB":
+        sources.shard(f"{name}/pages.parquet", f"{name}_1")
+        sources.index(name)
+    (sources.home / "shards.json").write_text("{")
+    assert sources.index("B").name == "B"
+    says = f"{sources.home} cannot be read and is replaced by that of {sources.place / 'B'}: --add adds other sources"
+    assert f"the index at {says}" in sources.lines
+
+
 def test_two_queries_of_one_id_are_one_line(sources: Sources) -> None:
     for name in "AB":
         write_corpus(sources.place / name, [pages(f"{name}_1")], [query("q1", "어디?", f"{name}_1")])
