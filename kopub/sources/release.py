@@ -134,12 +134,14 @@ class ReleaseSource:
     def regions(self, place: Place) -> tuple[Region, ...]:
         # The regions of a file are in the order of its pages, and each page has the number of its regions.
         ends = self._region_ends(place.shard)
+        if place.row >= len(ends):
+            raise self._gone(place)
         start = int(ends[place.row - 1]) if place.row else 0
-        found = self.rows("regions", place.shard).slice(start, int(ends[place.row]) - start, _REGION)
-        rows = found.to_pylist()
-        if any(row["page_id"] != place.page_id for row in rows):
+        count = int(ends[place.row]) - start
+        rows = self.rows("regions", place.shard).slice(start, count, _REGION).to_pylist()
+        if [row["page_id"] for row in rows] != [place.page_id] * count:
             raise StoreError(
-                f"{self.location}: the regions of {place.shard} are not those of its pages: release it again"
+                f"{self.location}: the regions of {place.shard} are not those of its pages: open it or release it again"
             )
         return tuple(map(source.region, rows))
 
@@ -177,8 +179,11 @@ class ReleaseSource:
     def _page(self, place: Place, columns: Sequence[str]) -> dict:
         row = self.rows(PAGES, place.shard).row(place.row, "page_id", place.page_id, columns)
         if row is None:
-            raise StoreError(f"{place.page_id} is not in {place.shard} of {self.location} any more: open it again")
+            raise self._gone(place)
         return row
+
+    def _gone(self, place: Place) -> StoreError:
+        return StoreError(f"{place.page_id} is not in {place.shard} of {self.location} any more: open it again")
 
     def _of_page(self, config: str, place: Place, columns: Sequence[str]) -> pa.Table:
         """Return a page's rows in a config that may have none or several."""

@@ -249,6 +249,18 @@ def test_a_damaged_table_is_one_line(made: Platform, tmp_path: Path):
         _ = page.regions
 
 
+@pytest.mark.parametrize("kept_open", [1, 64])
+def test_a_page_of_a_release_that_was_replaced_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_open: int
+):
+    monkeypatch.setattr("kopub.sources.source._OPEN", kept_open)
+    release_of(tmp_path, page_tables(0, pages=4), page_tables(1))
+    page = kopub.open(tmp_path).pages[2]
+    release_of(tmp_path, page_tables(0, pages=2), page_tables(1))
+    with pytest.raises(kopub.KopubError, match="open it"):
+        _ = page.regions
+
+
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_what_is_no_corpus_is_said_in_one_line(tmp_path: Path, kind: str):
     place = tmp_path / kind
