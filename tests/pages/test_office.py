@@ -128,6 +128,41 @@ def test_what_an_open_document_hides_is_not_missed(tmp_path: Path, before: str, 
     assert office.paragraphs(tmp_path / "a.ods") == ["칸"]
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("a.pptx", '<p:cNvPr id="2"', '<p:cNvPr hidden="1" id="2"'),
+        ("a.pptx", "<p:sp>", '<p:grpSp><p:nvGrpSpPr><p:cNvPr id="3" hidden="true"/></p:nvGrpSpPr><p:sp>'),
+        ("a.odp", "<draw:page ", '<draw:page draw:style-name="d" '),
+        ("a.odp", "<draw:frame ", '<draw:frame draw:display="none" '),
+        ("a.odt", "<text:p>", '<text:p text:style-name="t">'),
+        ("a.odt", "<text:p>", '<text:p><text:span text:style-name="t">'),
+        ("a.odt", "<text:p>", '<text:section text:display="none"><text:p>'),
+    ],
+)
+def test_slides_shapes_and_text_that_are_hidden_are_not_missed(
+    tmp_path: Path, name: str, before: str, after: str
+) -> None:
+    styles = "".join(
+        f'<style:style style:name="{style}"><style:{part} {says}/></style:style>'
+        for style, part, says in (
+            ("d", "drawing-page-properties", 'xmlns:presentation="p" presentation:visibility="hidden"'),
+            ("t", "text-properties", 'text:display="none"'),
+        )
+    )
+    kind = {"a.odp": "presentation", "a.odt": "text"}.get(name)
+    made = open_document(kind, "숨은 글", "글", scripts=styles) if kind else pptx("숨은 글", "글")
+    ends = {"grpSp": ("</p:sp>", "</p:sp></p:grpSp>"), "span": ("</text:p>", "</text:span></text:p>")}
+    ends["section"] = ("</text:p>", "</text:p></text:section>")
+    with zipfile.ZipFile(io.BytesIO(made)) as file:
+        parts = {part: file.read(part).decode() for part in file.namelist()}
+    changed = "content.xml" if kind else "ppt/slides/slide1.xml"
+    for old, new in [(before, after), *(end for key, end in ends.items() if key in after)]:
+        parts[changed] = parts[changed].replace(old, new, 1)
+    (tmp_path / name).write_bytes(archive({**parts}))
+    assert [text for text in office.paragraphs(tmp_path / name) if text] == ["글"]
+
+
 def test_sheets_and_slides_are_read_in_the_order_in_which_they_are_shown(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(xlsx([["첫 파일"], ["둘째 파일"], ["숨은 파일"]], hidden=2, order=(3, 2, 1)))
     assert office.paragraphs(tmp_path / "a.xlsx") == ["둘째 파일", "첫 파일"]

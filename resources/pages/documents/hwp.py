@@ -201,13 +201,18 @@ def xml_paragraphs(
     """Yield the text of an XML file, element `paragraph` by element `paragraph`.
 
     The text is that of the `text` elements inside. A paragraph is split where another is nested in it. Names have no
-    namespaces. `unprinted` elements are left out, and so are texts whose parent's properties contain `hides`.
+    namespaces. `unprinted` elements are left out, and so are texts whose parent's properties contain `hides`, and
+    shapes on slides that are hidden.
     """
     open_paragraphs: list[list[str]] = []
     hidden_by = hides and f"{{*}}rPr/{{*}}{hides}"
-    skipped = 0
+    skipped, hidden_shape = 0, None
     for event, element, name in xml_events(xml):
-        if name in unprinted:
+        if hidden_shape is not None:
+            hidden_shape = None if event == "end" and element is hidden_shape else hidden_shape
+        elif name == "cNvPr" and element.get("hidden") in {"1", "true"}:
+            hidden_shape = element.getparent().getparent()
+        elif name in unprinted:
             skipped += 1 if event == "start" else -1
         elif event == "start" and name == paragraph:
             for around in open_paragraphs[-1:]:

@@ -323,22 +323,23 @@ def _texts(element: Any) -> Iterator[str]:
 def _in_open_document(archive: zipfile.ZipFile) -> Iterator[str]:
     """Yield an OpenDocument's paragraphs and headings, without comments and deletions."""
     unprinted = frozenset({"annotation", "tracked-changes", "notes", "hidden-text", "hidden-paragraph"})
-    tables, not_printed = _HiddenCells(), list[Any]()
+    hidden, not_printed = _HiddenParts(), list[Any]()
     with archive.open("content.xml") as xml:
         for event, element, name in xml_events(xml):
             if event == "start":
-                if tables.hide(element, name) or name in unprinted:
+                if hidden.hide(element, name) or name in unprinted:
                     not_printed.append(element)
                 continue
             if name in {"p", "h"} and not not_printed:
                 yield "".join(element.itertext())
-            if name in {"p", "h"} or name in unprinted:
-                # Its text has been read, and must not be read again as part of the enclosing element.
+            is_unprinted = bool(not_printed) and not_printed[-1] is element
+            if name in {"p", "h"} or is_unprinted:
+                # Its text must not be read again, or at all, as part of the enclosing element.
                 element.clear(keep_tail=True)
-            if not_printed and not_printed[-1] is element:
+            if is_unprinted:
                 not_printed.pop()
             if name == "table":
-                tables.leave()
+                hidden.leave()
 
 
 @dataclass
@@ -350,24 +351,35 @@ class _OpenTable:
     cells: int = 0
 
 
-class _HiddenCells:
-    """The sheets, rows and columns of an OpenDocument that are hidden."""
+_STYLED_BY = {
+    "table": "table-properties",
+    "page": "drawing-page-properties",
+    **dict.fromkeys(("p", "h", "span"), "text-properties"),
+}
+"""The part of a style that may hide an element of an OpenDocument."""
+_IN_TABLES = frozenset({"table-column", "table-row", "table-cell", "covered-table-cell"})
+
+
+class _HiddenParts:
+    """The sheets, rows, columns, slides, shapes, sections and texts of an OpenDocument that are hidden."""
 
     def __init__(self) -> None:
-        self._styles: set[str] = set()
+        self._styles: set[tuple[str, str | None]] = set()
         self._open: list[_OpenTable] = []
 
     def hide(self, element: Any, name: str) -> bool:
         """Return whether an element that begins is hidden."""
-        if name not in {"table-properties", "table", "table-column", "table-row", "table-cell", "covered-table-cell"}:
-            return False
         said = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
-        if name == "table-properties" and said.get("display") == "false":
-            self._styles.update(value for key, value in element.getparent().attrib.items() if key.endswith("}name"))
+        if name in _STYLED_BY.values():
+            if said.get("display") in {"false", "none"} or said.get("visibility") == "hidden":
+                style = element.getparent().attrib
+                self._styles.update((name, value) for key, value in style.items() if key.endswith("}name"))
+            return False
         if name == "table":
             self._open.append(_OpenTable())
-            return said.get("style-name") in self._styles
-        if not self._open:
+        if said.get("display") == "none" or (_STYLED_BY.get(name, ""), said.get("style-name")) in self._styles:
+            return True
+        if not self._open or name not in _IN_TABLES:
             return False
         table, is_hidden = self._open[-1], said.get("visibility") in {"collapse", "filter"}
         repeated = int(said.get("number-columns-repeated", 1))
