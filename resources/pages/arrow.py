@@ -238,7 +238,7 @@ class ParquetFile(PageFile):
         if self.problem or TEXT_LAYER not in self._columns:
             return [None] * (self._ends[-1] if self._ends else 0)
         try:
-            return self._file.read([TEXT_LAYER])[TEXT_LAYER].to_pylist()
+            return self._file.read([TEXT_LAYER])[TEXT_LAYER].cast(pa.string()).to_pylist()
         except _DAMAGE:
             return super().text_layers()
 

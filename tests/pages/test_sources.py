@@ -482,6 +482,16 @@ def test_a_file_of_which_nothing_can_be_read(tmp_path: Path, content: bytes) -> 
     assert all("the file is cut off" in (row.problem or "") for row in rows)
 
 
+def test_a_column_called_like_a_text_layer_is_read_as_its_rows_are(tmp_path: Path) -> None:
+    file = tmp_path / "source" / "a.parquet"
+    file.parent.mkdir()
+    pq.write_table(table(pages("a_1", "a_2")).append_column("pdf_text_layer", pa.array([1, None])), file)
+    index(str(file.parent), tmp_path / "home")
+    stored = Corpus(home=str(tmp_path / "home")).text_layers("shard_00")
+    layers = [stored.layer(row.page_id, row.row, row.text_layer_id) for row in rows_of(tmp_path / "home")]
+    assert [layer and layer.words for layer in layers] == [(), None]
+
+
 def test_a_damaged_parquet_file(tmp_path: Path) -> None:
     file = tmp_path / "source" / "a.parquet"
     file.parent.mkdir()
