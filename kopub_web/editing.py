@@ -117,7 +117,7 @@ def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _region(page: kopub.Page, box: str) -> kopub.Region:
-    """Return the region of the page with a box, given as the form shows it."""
+    """Return the region of the page with a box and label, given as the form shows them."""
     for region in page.regions:
         if _shown_box(region) == box:
             return region
@@ -125,7 +125,8 @@ def _region(page: kopub.Page, box: str) -> kopub.Region:
 
 
 def _shown_box(region: kopub.Region) -> str:
-    return ",".join(map(str, region.box_2d))
+    # A region that a person added may have the box of another one, with another label.
+    return f"{','.join(map(str, region.box_2d))} {region.label}"
 
 
 def _lines(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.testclient import TestClient
 
+from kopub import Page
 from kopub import open as open_corpus
 from kopub_web.app import reading_room
 from kopub_web.editing import cells
@@ -92,6 +93,23 @@ def test_labels_order_strikes_additions_and_checks(platform: Platform):
     shown = room.get("/page", params={"id": "a_1", "view": "edit"}).text
     assert "Kim has checked this page." in shown
     assert "<b>끝</b>" not in shown
+
+
+def test_of_two_regions_with_one_box_the_one_whose_form_was_sent_is_corrected(platform: Platform):
+    room, (first, *others) = client(platform, Editor("Kim")), [region.label for region in open_page(platform).regions]
+    box = open_page(platform).regions[0].box_2d
+    edges = dict(zip(("left", "top", "right", "bottom"), map(str, box), strict=True))
+    added = {"do": "add", "label": "table", "text": "<table><tr><td>가</td></tr></table>", **edges}
+    assert room.post("/correct", data={**fields(room), **added}, headers=ORIGIN).status_code == 303
+    assert [region.label for region in open_page(platform).regions] == ["table", first, *others]
+    shown = room.get("/page", params={"id": "a_1", "view": "edit"}).text
+    sent = {**fields(room), "box": re.findall(r'name="box" value="([^"]*)"', shown)[1], "do": "strike"}
+    assert room.post("/correct", data=sent, headers=ORIGIN).status_code == 303
+    assert [region.label for region in open_page(platform).regions] == ["table", *others]
+
+
+def open_page(platform: Platform) -> Page:
+    return open_corpus(platform.home).page("a_1")
 
 
 def test_why_nothing_was_saved_is_said_in_both_languages(platform: Platform):
