@@ -23,6 +23,7 @@ from resources.files import is_url
 from resources.pages.manifest import NAME
 from resources.pages.places import CorpusPlace
 from resources.parallel import ordered_map
+from resources.store.corpus_tables import TABLES
 from resources.store.table_store import TableStore
 
 if TYPE_CHECKING:
@@ -112,7 +113,12 @@ def _home(folder: Path, given: str, store: str | None, index: str | None) -> Hom
             raise SourceError(f"{quoted(given)} has an index and no tables yet: run `kopub run`")
         line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
         raise SourceError(f"{quoted(given)} {line}")
-    return HomeSource(corpus, TableStore(_package_url(store) if store else str(folder / STORE)))
+    if index and not corpus.has(NAME):
+        raise SourceError(f"{quoted(index)} has no {NAME}: correct index=, or run `kopub index`")
+    tables = TableStore(_package_url(store) if store else str(folder / STORE))
+    if store is not None and not tables.published(TABLES.pages.name):
+        raise SourceError(f"{quoted(store)} has no tables: correct store=, or run `kopub run`")
+    return HomeSource(corpus, tables)
 
 
 _READERS = 8

@@ -208,6 +208,13 @@ def test_a_relative_store_and_index_are_below_the_current_folder(made: Platform,
     assert len(kopub.open(made.home, store=(made.home / "store").as_uri()).pages) == 6
 
 
+@pytest.mark.parametrize("option", ["store", "index"])
+@pytest.mark.parametrize("place", ["stroe", "memory://nothing/here"])
+def test_a_mistyped_store_or_index_is_one_line(made: Platform, option: str, place: str):
+    with pytest.raises(kopub.KopubError, match=rf"{place}.*has no .*: correct {option}="):
+        kopub.open(made.home, **{option: place})
+
+
 def test_opening_reads_ids_and_states_alone(corpus: kopub.Corpus, monkeypatch: pytest.MonkeyPatch):
     read: set[str] = set()
 
