@@ -19,7 +19,7 @@ from resources.pages.page_reader import Origin, PageReader, open_shard, origins,
 from resources.pages.places import CorpusPlace, place_of
 from resources.pages.upright import PageTransform
 from resources.recognition.regions import join_regions
-from resources.states import decisive
+from resources.states import State, decisive
 from resources.store import ledger
 from resources.store.corpus_tables import TABLES, VECTOR_TABLES, Table
 from resources.store.rows import lineage_rows
@@ -124,7 +124,7 @@ class HomeSource:
         if layout is None:
             return ()
         joined = join_regions(place.page_id, layout["regions"], reading["regions"] if reading else None)
-        ended = reading or {"state": None, "reason": None}
+        ended = (State(reading["state"]), reading["reason"]) if reading else (None, None)
         return tuple(
             Region(
                 region.index,
@@ -136,8 +136,7 @@ class HomeSource:
                 region.polygon,
                 region.content,
                 # For a page that was not read, its reason applies to each of its regions.
-                region.state if region.content is not None else ended["state"],
-                region.reason if region.content is not None else ended["reason"],
+                *((region.state, region.reason) if region.content is not None else ended),
                 region.origin and region.origin.value,
             )
             for region in joined

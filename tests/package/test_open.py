@@ -5,7 +5,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import fsspec
@@ -18,8 +18,11 @@ import kopub
 from benchmarks.finding import package
 from kopub.sources.source import ParquetRows
 from resources.documents.export import write_documents
+from resources.layout.regions import Region
+from resources.pages.page import Page
+from resources.recognition.regions import PageReading
 from resources.release.local import LocalRelease
-from tests.doubles.engines import OneRegionLayout, UnitEmbedder
+from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.hubs.writable_hub import REPO, WritableHub
 from tests.support.harness import STANDARD, Platform
 from tests.support.released import ReleasedCorpus, page_tables, release_of
@@ -115,6 +118,19 @@ def test_a_page_that_was_lost_says_why(corpus: kopub.Corpus):
         corpus.embed(["one text", None])  # type: ignore[list-item]
     with pytest.raises(kopub.KopubError, match=r"not a PNG, JPEG|b_3 has no image in the release"):
         _ = broken.image
+
+
+def test_a_region_of_a_page_that_was_not_read_has_the_state_of_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(reader: SlowReader, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        return (PageReading(page.page_id, kopub.State.FAILED, "asked to fail", ()) for page, _ in pages)
+
+    monkeypatch.setattr(SlowReader, "read", refuse)
+    platform = Platform.of(tmp_path, [pages("a_1")], [])
+    platform.make("raw_pages", "layout_regions", "ocr_results")
+    (region,) = kopub.open(tmp_path).page("a_1").regions
+    assert (region.state is kopub.State.FAILED, region.reason) == (True, "asked to fail")
 
 
 def test_a_document_says_why_a_page_is_lost_as_an_export_does(corpus: kopub.Corpus, made: Platform, tmp_path: Path):
