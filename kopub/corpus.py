@@ -183,7 +183,7 @@ class Corpus:
         """Return the page with this id. Raises `NoSuchPage`, with similar ids."""
         at = self.position(page_id)
         if at is None:
-            raise NoSuchPage(f"there is no page {page_id!r}{did_you_mean(page_id, self._positions)}")
+            raise NoSuchPage(f"there is no page {page_id!r}{did_you_mean(str(page_id), self._positions)}")
         return self.page_at(at)
 
     def refreshed(self) -> "Corpus":
@@ -197,7 +197,7 @@ class Corpus:
         *,
         limit: int = 10,
         mode: str | None = None,
-        documents: Iterable[str] = (),
+        documents: Document | Iterable[Document | str] = (),
         shards: Iterable[str] = (),
         has_table: bool = False,
         has_figure: bool = False,
@@ -213,6 +213,8 @@ class Corpus:
         """
         from resources.search.options import Where
 
+        if not isinstance(query, str):
+            raise KopubError(f"the query is {query!r}, and must be a string")
         if limit < 1:
             raise KopubError(f"limit is {limit}, and must be at least 1")
         searcher, notes = self._searcher
@@ -326,9 +328,10 @@ class Corpus:
         return list(ids), documents, order, places, starts
 
 
-def _names(given: Iterable[str]) -> frozenset[str]:
+def _names(given: Document | Iterable[Document | str]) -> frozenset[str]:
     """Return names as a set; a single string is one name, not several letters."""
-    return frozenset([given] if isinstance(given, str) else given)
+    listed = [given] if isinstance(given, str | Document) else given
+    return frozenset(each.id if isinstance(each, Document) else each for each in listed)
 
 
 def _mode(name: str | None) -> "Mode | None":

@@ -1,6 +1,7 @@
 """Pages of a corpus, in an order."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -269,7 +270,7 @@ class Pages(Sequence[Page]):
             if page not in self:
                 raise NoSuchPage(f"the page {key!r} is not among these {len(self):,}")
             return page
-        return self._corpus.page_at(int(self._positions[key]))
+        return self._corpus.page_at(int(self._positions[operator.index(key)]))
 
     def __iter__(self) -> Iterator[Page]:
         return (self._corpus.page_at(at) for at in self._positions.tolist())
@@ -308,9 +309,11 @@ class Pages(Sequence[Page]):
         order = np.argsort(-doubts, kind="stable")
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
 
-    def without(self, ids: Collection[str]) -> "Pages":
-        """Return the pages that are not among `ids`, in the same order."""
-        kept = np.array([page_id not in ids for page_id in self.ids], bool)
+    def without(self, ids: Iterable[Page | str]) -> "Pages":
+        """Return the pages that are not among `ids`, which may be pages too, in the same order."""
+        given = [ids] if isinstance(ids, str) else ids
+        left_out = {each.id if isinstance(each, Page) else each for each in given}
+        kept = np.array([page_id not in left_out for page_id in self.ids], bool)
         return Pages(self._corpus, self._positions[kept])
 
     def where(self, state: State | str | Collection[State | str] = (), shard: str | None = None) -> "Pages":

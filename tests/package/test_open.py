@@ -168,6 +168,20 @@ def test_ids_that_are_not_there_name_near_ones(corpus: kopub.Corpus):
         _ = corpus.documents["a"].pages["b_1"]
     assert "a_1" in corpus.documents["a"].pages
     assert "b_1" not in corpus.documents["a"].pages
+    with pytest.raises(kopub.NoSuchPage, match="there is no page 1"):
+        corpus.page(1)  # type: ignore[arg-type]
+
+
+def test_pages_are_left_out_by_id_or_page_and_chosen_by_one_number(corpus: kopub.Corpus):
+    pages = corpus.pages
+    others = [page_id for page_id in pages.ids if page_id != "a_1"]
+    for left_out in ("a_1", ["a_1"], (each for each in ["a_1"]), [pages["a_1"]], pages[:1]):
+        assert pages.without(left_out).ids == others
+    assert pages.without("not a_1").ids == pages.ids, "a part of a string is another id"
+    assert pages[np.int64(1)] == pages[1]
+    for wrong in ([1], np.arange(len(pages)) == 1):
+        with pytest.raises(TypeError):
+            _ = pages[wrong]
 
 
 def test_the_same_document_is_equal_and_has_one_place(corpus: kopub.Corpus):

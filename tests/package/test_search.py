@@ -59,7 +59,8 @@ def test_a_hit_says_where_on_the_page(made: Platform):
 def test_documents_and_shards_are_filters(made: Platform):
     corpus = kopub.open(made.home / "release")
     assert {hit.page.document.id for hit in corpus.search(QUESTION, documents=["b"], mode="text")} == {"b"}
-    assert {hit.page.document.id for hit in corpus.search(QUESTION, documents="b", mode="text")} == {"b"}
+    for document in ("b", corpus.documents["b"], [corpus.documents["b"]]):
+        assert {hit.page.document.id for hit in corpus.search(QUESTION, documents=document, mode="text")} == {"b"}
     with pytest.raises(kopub.KopubError, match="limit is -1, and must be at least 1"):
         corpus.search(QUESTION, limit=-1)
     assert {hit.page.shard for hit in corpus.search(QUESTION, shards=["shard_01"], mode="text")} == {"shard_01"}
@@ -120,6 +121,8 @@ def test_what_cannot_be_asked_is_one_line(made: Platform):
         corpus.search(QUESTION, mode="bm24")
     with pytest.raises(kopub.KopubError, match="the query is empty"):
         corpus.search(" ")
+    with pytest.raises(kopub.KopubError, match="the query is nan, and must be a string"):
+        corpus.search(float("nan"))  # type: ignore[arg-type]
     with pytest.raises(kopub.KopubError, match="the query is not valid Unicode"):
         corpus.search("화면\ud800", mode="bm25")
     with pytest.raises(kopub.KopubError, match="there is no document 'z'"):
