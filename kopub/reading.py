@@ -132,7 +132,7 @@ class Reading:
         """
         found = _documents(files)
         wanted = _ranges(pages)
-        self._folder = Path(tempfile.mkdtemp(prefix="kopub-read-"))
+        self._folder, self._owner = Path(tempfile.mkdtemp(prefix="kopub-read-")), os.getpid()
         self._processes = ExitStack()
         try:
             self._settings = _settings(self._folder, profile, text_layer)
@@ -165,8 +165,10 @@ class Reading:
 
     def close(self) -> None:
         """End the processes, and remove the results."""
-        self._processes.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        # A forked child that exits has them from its parent, which may still need them.
+        if os.getpid() == self._owner:
+            self._processes.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _part(self, pages: Sequence[_Page]) -> HomeSource:
         home = Path(tempfile.mkdtemp(dir=self._folder))

@@ -85,6 +85,19 @@ def test_what_was_made_goes_with_the_result(picture: Path, temporary: Path):
 
 
 @pytest.mark.services
+def test_a_forked_child_that_exits_leaves_its_parent_the_result(picture: Path, tmp_path: Path):
+    code = (
+        "import os, sys, kopub\n"
+        f"page = kopub.read({str(picture)!r}, profile='cpu').pages[0]\n"
+        "if os.fork() == 0:\n    sys.exit()\n"
+        "os.wait()\nprint(page.image.size)\n"
+    )
+    environment = environment_of(tmp_path / "home") | {"PYTHONPATH": str(Path(kopub.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("("), done.stderr
+
+
+@pytest.mark.services
 def test_a_script_without_a_guard_reads_a_pdf(tmp_path: Path):
     """The processes that render pages must not run the script again."""
     images = [sheet(text).image for text in ("First", "Second")]
