@@ -27,7 +27,6 @@ from resources.states import State
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from starlette.requests import Request
     from starlette.responses import Response
 
 _MOST_PAGES = 100
@@ -40,6 +39,14 @@ def api_of(room: Room) -> "FastAPI":
     from fastapi.exceptions import RequestValidationError
     from fastapi.security import HTTPBearer
     from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+
+    def require_known(request: Request) -> None:
+        """Raise `ApiProblem` for a parameter that the path does not have, such as a mistyped filter."""
+        known = [each.alias for each in request.scope["route"].dependant.query_params]
+        for name in request.query_params:
+            if name not in known:
+                raise ApiProblem(400, f"there is no parameter {name!r}{did_you_mean(name, known)}")
 
     app = FastAPI(
         title="KoPub",
@@ -50,7 +57,10 @@ def api_of(room: Room) -> "FastAPI":
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        dependencies=[Depends(HTTPBearer(auto_error=False, description="Needed if other machines have access."))],
+        dependencies=[
+            Depends(HTTPBearer(auto_error=False, description="Needed if other machines have access.")),
+            Depends(require_known),
+        ],
         responses={"default": {"description": "A problem (RFC 9457)", "content": {PROBLEM: {"schema": _REFERENCE}}}},
     )
     answers = ApiAnswers(room)
@@ -61,7 +71,7 @@ def api_of(room: Room) -> "FastAPI":
     app.get(f"{PREFIX}/markdown", **_sent("text/markdown", {"type": "string"}))(answers.markdown)
     app.get(f"{PREFIX}/picture", **_sent("image/*", {"type": "string", "format": "binary"}))(answers.picture)
 
-    def problem(request: "Request", error: Exception) -> "Response":
+    def problem(request: Request, error: Exception) -> "Response":
         if isinstance(error, RequestValidationError):
             wrong = [f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()]
             return problem_response(400, "; ".join(wrong))

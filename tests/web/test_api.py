@@ -213,6 +213,7 @@ def test_a_request_for_the_headers_alone_is_answered_as_get_is(api: TestClient):
 def test_what_is_mistyped_says_what_there_is(api: TestClient):
     assert "/api/v1/openapi.json" in problem(api.get("/api/v1"), 404)
     assert "did you mean shard_00" in problem(api.get("pages?shard=shard_0"), 404)
+    assert "there is no parameter 'shards'; did you mean shard?" in problem(api.get("pages?shards=shard_00"), 400)
     assert "has 2 pages, counted from 1, and first is 3" in problem(api.get("markdown?document=a&first=3"), 400)
 
 
