@@ -64,8 +64,9 @@ def open(
         _require_none(given, "a release", store=store, index=index, revision=revision)
         return Corpus(ObjectReleaseSource(given, CorpusPlace(_default_home()).fetched), profile)
     folder = _default_home() if where is None else Path(os.path.expanduser(given)).absolute()
-    # Unlike pathlib's, these functions call a name that no file can have one that is not there.
-    if os.path.isdir(folder):
+    # Unlike pathlib's, these functions call a name that no file can have one that is not there; an empty one, as of a
+    # variable that is not set, would be the current folder.
+    if where != "" and os.path.isdir(folder):
         _require_none(given, "a folder", revision=revision)
         if not is_release(folder):
             return Corpus(_home(folder, given, store, index), profile)

@@ -334,8 +334,9 @@ def test_an_option_that_a_release_or_home_does_not_have_is_refused(made: Platfor
         kopub.open(made.home, revision="v2")
 
 
-@pytest.mark.parametrize("place", ["~nobody_here/data", "a" * 300, "a\0b"], ids=["user", "long", "nul"])
-def test_a_name_that_no_folder_can_have_is_one_line(monkeypatch: pytest.MonkeyPatch, place: str):
+@pytest.mark.parametrize("place", ["~nobody_here/data", "a" * 300, "a\0b", ""], ids=["user", "long", "nul", "empty"])
+def test_a_name_that_no_folder_can_have_is_one_line(made: Platform, monkeypatch: pytest.MonkeyPatch, place: str):
+    monkeypatch.chdir(made.home)
     with pytest.raises(kopub.KopubError, match="is no folder: name a home"):
         kopub.open(place)
     if place.startswith("~"):
