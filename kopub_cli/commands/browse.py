@@ -18,6 +18,8 @@ from resources.errors import ConfigError, counted, visible
 from resources.processes import keep_little
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from kopub_web.room import Room
 
 HERE = "127.0.0.1"
@@ -58,8 +60,6 @@ def browse(
     """Open the corpus in a browser, until Ctrl-C: pages with regions and texts, search, and what needs review."""
     keep_little()
 
-    import uvicorn
-
     from kopub_web.app import reading_room
     from kopub_web.file_reading import FileReader
     from kopub_web.own_pages import LOOPBACK, Editor
@@ -85,9 +85,7 @@ def browse(
             say(table_console(), f"{url}/api/v1 asks for the token {api_token}")
         if is_opened and is_here and sys.stdout.isatty() and _has_screen():
             webbrowser.open(url)
-        # The server shuts down by itself, then raises the signal again.
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        serve_until_stopped(app, listening)
     room.words.end()
 
 
@@ -119,6 +117,15 @@ def listening_at(host: str, port: int) -> Iterator[socket.socket]:
             raise ConfigError(f"{refused}: choose another --port or --host") from None
         listening.listen()
         yield listening
+
+
+def serve_until_stopped(app: "ASGIApp", listening: socket.socket) -> None:
+    """Serve an application until Ctrl-C."""
+    import uvicorn
+
+    # The server shuts down by itself, then raises the signal again.
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def url_of(host: str, listening: socket.socket) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kopub_cli.commands.browse import HERE, listening_at, token_for, url_of
+from kopub_cli.commands.browse import HERE, listening_at, serve_until_stopped, token_for, url_of
 from kopub_cli.commands.search import searcher_of
 from kopub_cli.console import say, table_console
 from kopub_cli.options import corpus_check, open_settings
@@ -38,8 +38,6 @@ def mcp(
         server.run("stdio")
         return
 
-    import uvicorn
-
     api_token = token_for(host, api_token)
     app = http_app(server, LOOPBACK if host in LOOPBACK else ["*"], api_token)
     with listening_at(host, port) as listening:
@@ -47,4 +45,4 @@ def mcp(
         say(out, f"{url_of(host, listening)}{PATH}  (Ctrl-C ends it)")
         if api_token:
             say(out, f"it asks for the token {api_token}")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        serve_until_stopped(app, listening)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import unicodedata
@@ -177,7 +178,7 @@ def test_what_is_wrong_is_said(tmp_path: Path):
     asked(environment, ask)
 
 
-def test_over_http_the_token_is_asked_for(tmp_path: Path):
+def test_over_http_the_token_is_asked_for_until_ctrl_c(tmp_path: Path):
     platform = made(tmp_path)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KOPUB_HOME": str(platform.home)}
     environment |= {"KOPUB_API_TOKEN": "secret", "PYTHONUNBUFFERED": "1"}
@@ -192,7 +193,8 @@ def test_over_http_the_token_is_asked_for(tmp_path: Path):
             assert httpx.post(url, json={}, headers={"host": "evil.example"}).status_code == 421
             asyncio.run(_asks_over_http(url, {"authorization": "Bearer secret"}))
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)
+    assert server.returncode == 0
 
 
 async def _asks_over_http(url: str, headers: dict[str, str]) -> None:
