@@ -140,7 +140,7 @@ def show_status(settings: "Settings", out: Console) -> None:
     say(out, f"release  {settings.release.folder}", indent=9)
     for line in found.release_differs:
         say(out, line, "yellow", indent=9)
-    out.print("UI       kopub ui, then http://127.0.0.1:3000", highlight=False)
+    out.print("UI       kopub ui", highlight=False)
 
 
 def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:

@@ -106,6 +106,7 @@ def test_status_tells_old_tables_from_made_ones(platform: Platform, monkeypatch:
     assert f"next     {COMMAND}  (16 tables are missing)" in text
     assert "last run" not in text
     assert "current" not in text
+    assert lines[-1] == "UI       kopub ui"  # it says where, which may be another port
 
     platform.make("raw_pages")
     lines = shown(platform, monkeypatch)
