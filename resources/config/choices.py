@@ -325,7 +325,7 @@ class ReadingRoom(BaseModel):
     def port(self) -> int:
         """The port of an address on this machine, or else the usual one."""
         parts = urlsplit(self.url or LOCAL)
-        local = parts.hostname in ("127.0.0.1", "localhost")
+        local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         return (local and parts.port) or urlsplit(LOCAL).port or 0
 
     def of_run(self, run_id: str) -> str | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.config.choices import ReadingRoom
 from resources.config.settings import Settings
 from resources.errors import ConfigError
 from tests.support.cpu_engines import CPU
@@ -30,7 +31,7 @@ def test_every_shard_that_is_made_leads_to_its_documents(tmp_path: Path):
 def test_the_address_is_that_of_the_profile(tmp_path: Path):
     room = Settings.of(tmp_path, {**CPU, "reading_room": {"url": "http://localhost:8080/"}}).reading_room
     assert room.of_shard("shard_07") == "http://localhost:8080/documents?shard=shard_07"
-    assert room.port == 8080
+    assert (room.port, ReadingRoom(url="http://[::1]:3031").port) == (8080, 3031)
     none = Settings.of(tmp_path, {**CPU, "reading_room": {"url": None}}).reading_room
     assert (none.of_shard("shard_07"), none.port) == (None, 3030)
     far = Settings.of(tmp_path, {**CPU, "reading_room": {"url": "https://pages.example"}}).reading_room
