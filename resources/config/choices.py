@@ -243,11 +243,10 @@ class Upgrades(BaseModel):
         """
         if not isinstance(value, int):
             return value
-        hours, minutes = divmod(value, _HOUR)
         if not 0 <= value < _DAY:
             # As a number, it would be taken for seconds since midnight.
-            raise ValueError(f"{hours}:{minutes:02} is no time of day; write HH:MM")
-        return time(hours, minutes)
+            raise ValueError("it is no time of day; write HH:MM, without seconds")
+        return time(*divmod(value, _HOUR))
 
     @field_validator("timezone")
     @classmethod
