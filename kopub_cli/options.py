@@ -168,6 +168,17 @@ def local_file(typed: str | Path) -> Path:
     return path
 
 
+def local_folder(typed: str | Path) -> Path:
+    """Return the path of a folder to write into.
+
+    Raises `ConfigError` for a file too.
+    """
+    path = local_path(typed)
+    if path.is_file():
+        raise ConfigError(f"{path} is a file: name a folder")
+    return path
+
+
 def user_name() -> str:
     """Return the user's name.
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kopub_cli.console import print_json, say, table_console
-from kopub_cli.options import local_file, local_path
+from kopub_cli.options import local_file, local_folder, local_path
 from resources.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def evaluate(
     predictions: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
+            parser=local_folder,
             metavar="FOLDER",
             help="Write what was read in the format of the official scoring scripts.",
         ),

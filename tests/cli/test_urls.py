@@ -49,6 +49,11 @@ def test_an_option_that_takes_a_file_refuses_a_folder_before_any_work(command: l
     assert (type(done.exception), str(done.exception)) == (ConfigError, f"{tmp_path} is a folder: name a file")
 
 
+def test_an_option_that_takes_a_folder_refuses_a_file_before_any_work():
+    done = CliRunner().invoke(app, ["evaluate", "lines", ".", "--predictions", __file__])
+    assert (type(done.exception), str(done.exception)) == (ConfigError, f"{__file__} is a file: name a folder")
+
+
 def test_a_path_that_is_left_out_is_taken():
     done = CliRunner().invoke(app, ["evaluate", "list"])
     assert (done.exit_code, "mdpbench" in done.output) == (0, True)
