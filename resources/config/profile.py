@@ -210,7 +210,7 @@ def checked_profile(
     for override in overrides:
         if override not in of_choice:
             put(override, values, model)
-    pins = _with_changes(pins, changed_pins, {values[section].get("model") for section in PROTOCOLS})
+    pins = _with_changes(pins, changed_pins, [values[section].get("model") for section in PROTOCOLS])
     with named(name):
         for section, (_, engine) in engines.items():
             _fill_in_pin(section, values[section], engine, pins)
@@ -269,7 +269,7 @@ def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
     return engines
 
 
-def _with_changes(pins: Pins, changes: Iterable[Override], used: set[Any]) -> Pins:
+def _with_changes(pins: Pins, changes: Iterable[Override], used: Sequence[Any]) -> Pins:
     for change in changes:
         pin = change.path[0]
         if pin not in used:

@@ -108,6 +108,7 @@ PINNED = (
             f"profile mine: recognition names no model: set recognition.model to one of {PINNED}, "
             "or recognition.server.model",
         ),
+        (glm("model: [glm_ocr]"), "profile mine: recognition.model is ['glm_ocr'], which models.yaml does not pin"),
         (glm("model: glm_ocr, server: []"), "profile mine: recognition.server is [], and must be a mapping"),
         (
             glm("model: glm_ocr, server: {max_seqs: 3}"),
