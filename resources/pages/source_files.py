@@ -189,6 +189,8 @@ def _beside_shards(
             reason = each.reason
         elif (kind := role(each.path.stem)) != "corpus":
             reason = _READ_FROM[kind]
+        elif each.path.name == manifest.GOLD:
+            reason = "known answers are read from the home: copy it there"
         elif saved and each.path.parent == files[0].parent:
             reason = "the file of the dataset beside it does not list it"
         else:

@@ -651,10 +651,13 @@ def test_everything_beside_shards_is_named(sources: Sources) -> None:
 
 def test_shards_and_pictures_beside_corpus_are_named(sources: Sources) -> None:
     sources.shard("A/corpus/a.parquet", "a_1")
-    sources.shard("A/more.parquet", "b_1")
+    for name in ("more.parquet", "gold.parquet"):
+        sources.shard(f"A/{name}", "b_1")
     (sources.place / "A" / "b.png").write_bytes(b"x")
     assert sources.index("A").rows == 1
-    assert {name for name, _, _ in sources.left_out} == {"more.parquet", "b.png"}
+    reasons = {name: reason for name, reason, _ in sources.left_out}
+    assert reasons.keys() == {"more.parquet", "gold.parquet", "b.png"}
+    assert reasons["gold.parquet"] == "known answers are read from the home: copy it there"
 
 
 def test_gaps_in_numbered_files_are_named(sources: Sources) -> None:
