@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from rich.console import Console
 
+import kopub
 from benchmarks.made_up_vectors import with_random_vectors
 from kopub_assets.graph import GRAPH
 from resources.config.settings import Settings
@@ -208,22 +209,21 @@ def measure(home: Path, at_once: int, out: Console) -> int:
     """Print the room's times and memory; return 1 if a limit is missed."""
     environment = {**os.environ, "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--edit"]
+    ids = random.Random(0).choices(kopub.open(home).pages.ids, k=60)
     started = time.perf_counter()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout
             url = server.stdout.readline().split()[0]
             out.print(f"serves after {time.perf_counter() - started:.1f} s, {_memory(server.pid)}")
-            missed = asyncio.run(_asked(url, at_once, server.pid, out))
+            missed = asyncio.run(_asked(url, ids, at_once, server.pid, out))
         finally:
             server.terminate()
     return int(missed)
 
 
-async def _asked(url: str, at_once: int, pid: int, out: Console) -> bool:
+async def _asked(url: str, ids: Sequence[str], at_once: int, pid: int, out: Console) -> bool:
     """Request all that the room shows, singly and in parallel; return any missed limit."""
-    chance = random.Random(0)
-    ids = [f"document{chance.randrange(DOCUMENTS):03d}_{chance.randrange(1, 100)}" for _ in range(60)]
     kinds = {
         "home": ["/"] * 20,
         "documents": [f"/documents?part={at}" for at in range(1, 8)],
