@@ -11,11 +11,17 @@ from kopub_cli.console import say, table_console
 from kopub_cli.options import corpus_check, open_settings
 from resources.errors import ConfigError
 
+_PORT = 3031
+"""The default port, beside the reading room's 3030."""
+
 
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin.")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port for --http; 0 for any free one.")] = 3031,
-    host: Annotated[str, typer.Option(help="Address that --http listens on.")] = HERE,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help=f"Port for --http, 0 for any free one; by default {_PORT}."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help=f"Address that --http listens on; by default {HERE}.")] = None,
     api_token: Annotated[
         str,
         typer.Option(
@@ -24,6 +30,9 @@ def mcp(
     ] = "",
 ) -> None:
     """Serve the corpus to agents as tools, over the Model Context Protocol on stdin and stdout."""
+    for option, given in (("--port", port), ("--host", host)):
+        if given is not None and not http:
+            raise ConfigError(f"{option} needs --http: add it")
     if find_spec("mcp") is None:
         raise ConfigError("kopub mcp needs the extra mcp: pip install -c requirements.lock -e '.[mcp]'")
 
@@ -38,6 +47,7 @@ def mcp(
         server.run("stdio")
         return
 
+    host, port = HERE if host is None else host, _PORT if port is None else port
     api_token = token_for(host, api_token)
     app = http_app(server, LOOPBACK if host in LOOPBACK else ["*"], api_token)
     with listening_at(host, port) as listening:

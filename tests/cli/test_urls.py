@@ -133,6 +133,7 @@ def test_the_home_of_an_unknown_user(
     [
         (["lineage", "a_1", "--region", "3"], "--region needs --crop: add it"),
         (["corrections", "--reason", "a typo"], "--reason needs --undo: add it"),
+        (["mcp", "--port", "3031"], "--port needs --http: add it"),
         (["publish", "--json"], "--json needs --dry-run: add it"),
     ],
 )
