@@ -31,7 +31,9 @@ _LOST_PAGES = 3
 
 
 def read(
-    files: Annotated[list[Path], typer.Argument(parser=local_path, metavar="FILE...", help="Images and PDFs.")],
+    files: Annotated[
+        list[Path], typer.Argument(parser=local_path, metavar="FILE...", help="PDFs, images, HWP and office files.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
