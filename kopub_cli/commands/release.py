@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -145,7 +146,9 @@ def verify(
         str,
         typer.Argument(metavar="RELEASE", help="Folder or URL of a release, or a repository, `owner/name`."),
     ],
-    revision: Annotated[str, typer.Option(help="Tag, branch or commit of a repository.")] = "main",
+    revision: Annotated[
+        str | None, typer.Option(help="Tag, branch or commit of a repository; by default main.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
@@ -155,6 +158,8 @@ def verify(
     from resources.release.verify import verify as problems_of
 
     require_named(release)
+    if revision is not None and (is_url(release) or Path(release).is_dir()):
+        raise ConfigError("--revision is of a repository: leave it out for a folder or a URL")
     out = table_console()
     found = []
     with fetch_release(release, revision) as folder:

@@ -134,6 +134,7 @@ def test_the_home_of_an_unknown_user(
         (["lineage", "a_1", "--region", "3"], "--region needs --crop: add it"),
         (["corrections", "--reason", "a typo"], "--reason needs --undo: add it"),
         (["mcp", "--port", "3031"], "--port needs --http: add it"),
+        (["verify", ".", "--revision", "v1"], "--revision is of a repository: leave it out for a folder or a URL"),
         (["publish", "--json"], "--json needs --dry-run: add it"),
     ],
 )
