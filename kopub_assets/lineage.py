@@ -246,7 +246,7 @@ def edition(store: ShardStore, shard: str, name: str) -> Versions:
     """
     made = [asset for asset in COMPARED if store.has(asset, shard)]
     if not made:
-        raise StoreError(f"{shard} has not been made yet: materialize it first")
+        raise StoreError(f"{shard} has not been made yet: `kopub run` makes it")
     if name == CURRENT:
         return dict.fromkeys(made)
     if name == PREVIOUS:

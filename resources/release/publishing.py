@@ -71,7 +71,7 @@ def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -
     """
     files = _describe_files(about, release, store)
     if not released(files):
-        raise StoreError(f"{release.root} holds no shard: materialize hf_release first")
+        raise StoreError(f"{release.root} holds no shard: `kopub run` makes it")
     for shard, of_shard in released(files).items():
         table = store.read(RELEASE, shard, ["path", "sha256"]).to_pylist()
         if {row["path"]: row["sha256"] for row in table} != of_shard:

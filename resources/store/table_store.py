@@ -288,7 +288,7 @@ class TableStore:
             yield
         except FileNotFoundError:
             if version is None:
-                raise MissingTable(f"{asset} of {shard} has not been made yet: materialize {asset} first") from None
+                raise MissingTable(f"{asset} of {shard} has not been made yet: `kopub run` makes it") from None
             raise MissingTable(f"{asset} of {shard} is not kept at recipe {version}") from None
         except Exception as error:
             if not is_damage(error):

@@ -172,7 +172,7 @@ def test_a_shard_that_cannot_be_made_does_not_stop_the_others(platform: Platform
     (platform.home / "store" / "raw_pages" / "shard_00.parquet").unlink()
     result = platform.run("layout_regions", last="shard_01")
     assert not result.success
-    assert failure(result) == "shard_00: raw_pages of shard_00 has not been made yet: materialize raw_pages first"
+    assert failure(result) == "shard_00: raw_pages of shard_00 has not been made yet: `kopub run` makes it"
     assert platform.store.has("layout_regions", "shard_01")
     assert platform.instance.get_materialized_partitions(dg.AssetKey("layout_regions")) == {"shard_01"}
 

@@ -105,7 +105,7 @@ def test_a_store_that_refuses_its_credentials_says_so_in_one_line():
 def test_a_failed_shard_is_told_without_a_stack(home: Path):
     failed = materialize(home, "parsed_texts", "--partition", "shard_00", **QUIET)
     assert failed.returncode == 1
-    assert "shard_00: raw_pages of shard_00 has not been made yet: materialize raw_pages first" in failed.stderr
+    assert "shard_00: raw_pages of shard_00 has not been made yet: `kopub run` makes it" in failed.stderr
     assert "Stack Trace" not in failed.stderr
 
 

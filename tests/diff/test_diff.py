@@ -273,7 +273,7 @@ def test_what_cannot_be_compared_is_one_line(
 
 
 def test_a_shard_that_was_never_made_is_one_line(kopub: Callable[..., Result]):
-    assert str(kopub("shard_00").exception) == "shard_00 has not been made yet: materialize it first"
+    assert str(kopub("shard_00").exception) == "shard_00 has not been made yet: `kopub run` makes it"
 
 
 def test_without_kept_versions_there_is_nothing_to_compare(platform: Platform, kopub: Callable[..., Result]):

@@ -177,7 +177,7 @@ def test_a_closed_gate_fails_the_run_and_leaves_the_folder(platform: Platform, h
 def test_a_run_with_a_shard_that_failed_pushes_nothing(built: Platform, hub: WritableHub):
     (built.home / "store" / "parsed_texts" / "shard_01.parquet").unlink()
     result = run(built, PUSH, selection=["hf_release"])
-    assert failure(result) == "shard_01: parsed_texts of shard_01 has not been made yet: materialize parsed_texts first"
+    assert failure(result) == "shard_01: parsed_texts of shard_01 has not been made yet: `kopub run` makes it"
     assert not hub.asked
 
 

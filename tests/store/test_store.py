@@ -40,9 +40,7 @@ def test_a_table_comes_back_with_its_metadata(store: ShardStore):
 
 def test_a_table_that_was_never_made_is_named(store: ShardStore):
     assert not store.has("ocr_results", "shard_00")
-    with pytest.raises(
-        StoreError, match="ocr_results of shard_00 has not been made yet: materialize ocr_results first"
-    ):
+    with pytest.raises(StoreError, match="ocr_results of shard_00 has not been made yet: `kopub run` makes it"):
         store.read("ocr_results", "shard_00")
 
 
