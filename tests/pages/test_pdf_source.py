@@ -406,6 +406,8 @@ def test_a_new_pdf_is_a_new_shard_at_the_end(small: Folder) -> None:
     assert after[: len(before)] == before
     assert small.shards() == [["b_1", "c_1"], ["a_1"]]
     assert files.items() <= small.files().items()
+    small.index()
+    assert small.lines[2] == "pages 3 to 3 of 3: 1 page kept"
 
 
 def test_a_changed_pdf_changes_its_own_shard_and_is_drawn_alone(small: Folder) -> None:

@@ -250,7 +250,7 @@ def render(
             files.append((path, key))
             failed += len(shard.failed)
             start, end = end + 1, end + shard.rows
-            did = f"{shard.rows:,} pages kept" if made is None else f"{made:,} of {shard.rows:,} pages made"
+            did = f"{counted(shard.rows, 'page')} kept" if made is None else f"{made:,} of {shard.rows:,} pages made"
             progress(f"pages {start:,} to {end:,} of {total:,}: {did}")
             for problem in _problems(path, shard):
                 progress(problem)
