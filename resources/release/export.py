@@ -35,6 +35,8 @@ _FIGURES = "figures"
 _NOTES = "figure_notes.jsonl"
 _IMAGES = "pages"
 _CONTENT = ("ocr_results.jsonl", "parsed_texts.jsonl", _NOTES, "crops", "embeddings", _IMAGES)
+_PARTIAL = ".????????.partial"
+"""The names of folders that hold an export until it is complete."""
 _MAKING = frozenset({"bbox", "attempts", "seconds"})
 """Fields of a note that say nothing about its figure."""
 
@@ -85,6 +87,7 @@ def _export(
         if FIGURE_NOTES.name in figures:
             _write_notes(reader, shards, fresh / _NOTES)
         exported = ExportCounts(pages, crops, vectors)
+        _mark(out, {"complete": False})
         _swap(fresh, out)
         _mark(out, {"complete": True, "shards": list(shards), **asdict(exported)})
     finally:
@@ -93,15 +96,15 @@ def _export(
 
 
 def _claim(out: Path) -> None:
-    """Mark `out` as an unfinished export, after checking that it holds nothing else."""
+    """Create `out`, after checking that it holds nothing but an export, and remove what a killed one left."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
-    if out.is_dir() and any(out.iterdir()) and not (out / EXPORTED_TABLES).is_file():
+    left_over = set(out.glob(_PARTIAL))
+    if out.is_dir() and set(out.iterdir()) - left_over and not (out / EXPORTED_TABLES).is_file():
         raise StoreError(f"{out} holds files that no export wrote; name a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
-    for left_over in out.glob(".*.partial"):
-        shutil.rmtree(left_over)
-    _mark(out, {"complete": False})
+    for each in left_over:
+        shutil.rmtree(each)
 
 
 def _mark(out: Path, says: dict[str, Any]) -> None:
