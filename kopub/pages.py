@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import pyarrow as pa
@@ -259,10 +259,10 @@ class Pages(Sequence[Page]):
         return len(self._positions)
 
     @overload
-    def __getitem__(self, key: int | str) -> Page: ...
+    def __getitem__(self, key: SupportsIndex | str) -> Page: ...
     @overload
     def __getitem__(self, key: slice) -> "Pages": ...
-    def __getitem__(self, key: int | str | slice) -> "Page | Pages":
+    def __getitem__(self, key: SupportsIndex | str | slice) -> "Page | Pages":
         if isinstance(key, slice):
             return Pages(self._corpus, self._positions[key])
         if isinstance(key, str):

@@ -181,7 +181,7 @@ def test_pages_are_left_out_by_id_or_page_and_chosen_by_one_number(corpus: kopub
     assert pages[np.int64(1)] == pages[1]
     for wrong in ([1], np.arange(len(pages)) == 1):
         with pytest.raises(TypeError):
-            _ = pages[wrong]
+            _ = pages[wrong]  # type: ignore[call-overload]
 
 
 def test_the_same_document_is_equal_and_has_one_place(corpus: kopub.Corpus):
