@@ -75,12 +75,13 @@ def read(
     pages: Chosen = None,
     text_layer: TextLayers | None = None,
 ) -> Document:
-    """Read an image or a PDF now; return its pages with regions, text and markdown.
+    """Read a file now; return its pages with regions, text and markdown.
 
-    `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`; `text_layer` replaces its `pdf.text_layer`. `pages`
-    are numbers from 1, such as `range(3, 8)` or `"3-7"`. The usual assets do the work on a corpus of this file alone;
-    their tables are removed with the result. A page that could not be read has its state and reason. Raises
-    `KopubError`, one line, for a file that is no document, and if no page could be read.
+    The file is a PDF, an image, an HWP or an office file. `profile` is a name or path, by default $KOPUB_PROFILE or
+    `cpu`; `text_layer` replaces its `pdf.text_layer`. `pages` are numbers from 1, such as `range(3, 8)` or `"3-7"`. The
+    usual assets do the work on a corpus of this file alone; their tables are removed with the result. A page that could
+    not be read has its state and reason. Raises `KopubError`, one line, for a file that is no document, and if no page
+    could be read.
     """
     reading = Reading([path], profile=profile, pages=pages, text_layer=text_layer)
     try:
@@ -194,11 +195,11 @@ def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
     found: dict[Path, DocumentFile] = {}
     for file in files:
         if is_url(os.fspath(file)):
-            raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name an image or a PDF of this machine")
+            raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name a file of this machine")
         source = Path(os.path.expanduser(file)).absolute()
         # Unlike pathlib's, this function calls a name that no file can have one that is not there.
         if not os.path.isfile(source):
-            raise SourceError(f"{quoted(str(source), 200)} is no file: name an image or a PDF")
+            raise SourceError(f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP or an office file")
         listed = find_documents(source)
         for left_out in listed.left_out:
             raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")

@@ -93,7 +93,7 @@ def test_the_home_of_a_machine_is_apart_from_what_is_shared(tmp_path: Path):
 
 
 def test_the_package_reads_files_of_this_machine(tmp_path: Path):
-    with pytest.raises(SourceError, match="is a URL: name an image or a PDF of this machine"):
+    with pytest.raises(SourceError, match="is a URL: name a file of this machine"):
         kopub.read(URL)
     with pytest.raises(KopubError, match="unknown protocol 's4'"):
         kopub.open(tmp_path, index="s4://bucket/index")

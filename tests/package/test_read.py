@@ -286,9 +286,9 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_read(
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("gone.png", None, "is no file: name an image or a PDF"),
-        pytest.param(f"{'a' * 300}.png", None, "is no file: name an image or a PDF", id="long name"),
-        ("notes.txt", b"x", "'notes.txt' cannot be read: neither a PDF nor an image"),
+        ("gone.png", None, "is no file: name a PDF, an image, an HWP or an office file"),
+        pytest.param(f"{'a' * 300}.png", None, "is no file: name a PDF, an image", id="long name"),
+        ("notes.txt", b"x", "'notes.txt' cannot be read: no PDF, image, HWP or office file"),
         ("report.pages", b"x", "'report.pages' cannot be read: an office file: save it as PDF"),
         ("cut.png", b"\x89PNG\r\n", "cut_1 cannot be read: "),
         ("cut.pdf", b"%PDF", "cut.pdf cannot be read: "),

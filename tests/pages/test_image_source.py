@@ -198,10 +198,10 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
         "b.docm": "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)",
         "~$계약.docx": "the lock file of an office document that somebody has open",
         "IMG.HEIC": "HEIC needs an extra: install kopub[heic], or save it as JPEG",
-        "notes.txt": "neither a PDF nor an image",
+        "notes.txt": "no PDF, image, HWP or office file",
         ".DS_Store": "hidden",
         ".git": "hidden",
-        **dict.fromkeys(logs, "neither a PDF nor an image"),
+        **dict.fromkeys(logs, "no PDF, image, HWP or office file"),
     }
     said = [line for line in folder.lines if line.startswith("left out")]
     assert "left out: IMG.HEIC (HEIC needs an extra: install kopub[heic], or save it as JPEG)" in said

@@ -639,8 +639,8 @@ def test_everything_beside_shards_is_named(sources: Sources) -> None:
         "sub/b.parquet": "a file of pages in another folder: index that folder too, with --add",
         "scans/x.pdf": f"a document{alone}",
         "top.png": f"beside CAPITAL.PARQUET, which holds the pages{alone}",
-        "notes.txt": "neither a PDF nor an image",
-        "scans/readme.md": "neither a PDF nor an image",
+        "notes.txt": "no PDF, image, HWP or office file",
+        "scans/readme.md": "no PDF, image, HWP or office file",
         "train-queries.parquet": questions,
         "sub/qa.parquet": questions,
     }

@@ -113,7 +113,7 @@ def _no_document(path: SourcePath) -> str | None:
         return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
     if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
         return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
-    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "neither a PDF nor an image"
+    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "no PDF, image, HWP or office file"
 
 
 def _written(folder: SourcePath) -> str | None:
