@@ -310,7 +310,7 @@ class Pages(Sequence[Page]):
         return Pages(self._corpus, self._positions[order[doubts[order] >= DOUBTFUL]])
 
     def without(self, ids: Iterable[Page | str]) -> "Pages":
-        """Return the pages that are not among `ids`, which may be pages too, in the same order."""
+        """Return the pages that are not among `ids`, ids or pages, in order."""
         given = [ids] if isinstance(ids, str) else ids
         left_out = {each.id if isinstance(each, Page) else each for each in given}
         kept = np.array([page_id not in left_out for page_id in self.ids], bool)

@@ -117,7 +117,7 @@ def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _region(page: kopub.Page, box: str) -> kopub.Region:
-    """Return the region of the page with a box and label, given as the form shows them."""
+    """Return the region that the form shows with this box and label."""
     for region in page.regions:
         if _shown_box(region) == box:
             return region

@@ -96,7 +96,7 @@ def _export(
 
 
 def _claim(out: Path) -> None:
-    """Create `out`, after checking that it holds nothing but an export, and remove what a killed one left."""
+    """Create `out`, or empty it of what a killed export left. Raise `StoreError` for other files."""
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
     left_over = set(out.glob(_PARTIAL))

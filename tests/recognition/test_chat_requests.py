@@ -75,7 +75,7 @@ def test_an_answer_of_another_form_fails_its_region_alone(change: dict[str, Any]
     text, table = reading.regions
     assert (text.state, text.content) == (State.OK, "가")
     assert table.state is State.FAILED
-    assert re.search(f"the answer is not whole .*{re.escape(said)}", str(table.reason))
+    assert re.search(f"the answer is not whole: .*{re.escape(said)}", str(table.reason))
 
 
 def test_half_of_a_character_in_an_answer_is_a_mark_for_it(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class DocumentFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file that is not a document, or a folder that is not entered, and the reason.
+    """A file or folder that is left out, and the reason.
 
     `name` is its path below the folder, for people.
     """

@@ -252,8 +252,8 @@ class Client:
             return read(json.loads(content))
         except (ValueError, LookupError, TypeError) as error:
             # A gateway may send its error, or a page of its own, with status 200.
-            reason = f"the answer is not whole ({type(error).__name__}: {error})"
-            raise TransientError(f"{reason}: {message_of(content)}") from error
+            what = f"{type(error).__name__}: {error}; the server says {message_of(content)}"
+            raise TransientError(f"the answer is not whole: {what}") from error
 
     async def _send_watched(self, replica: _Replica, path: str, body: bytes) -> tuple[int, Any, bytes]:
         """Wait for an answer, and probe the replica if it answers nothing meanwhile."""

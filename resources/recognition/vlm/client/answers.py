@@ -288,7 +288,7 @@ class RegionOutcome:
 
 
 def _tidy_sound(reading: AttemptReading, task: Task) -> str:
-    """Return the sound part of an answer as content, without a tag that its end tears."""
+    """Return the sound part of an answer as content, without a torn tag."""
     torn = task is Task.TABLE and reading.defect is not None
     return tidy(_TORN_TAG.sub("", reading.sound) if torn else reading.sound, task)
 
