@@ -96,7 +96,10 @@ def _export(
 
 
 def _claim(out: Path) -> None:
-    """Create `out`, or empty it of what a killed export left. Raise `StoreError` for other files."""
+    """Create `out`, without what a killed export left in it.
+
+    Raises `StoreError` if it holds anything but an export.
+    """
     if out.exists() and not out.is_dir():
         raise StoreError(f"{out} is a file; name a new or empty folder to export into")
     left_over = set(out.glob(_PARTIAL))
