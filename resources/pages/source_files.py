@@ -90,7 +90,7 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
         if format_of(folder) is None:
             raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
         if not _holds_pages(folder):
-            raise SourceError(f"{source} is no .arrow or .parquet file of pages, no PDF and no image")
+            raise SourceError(f"{source} is no .arrow or .parquet file of pages, and no PDF, image, HWP or office file")
         return SourceFiles(source, [folder])
     if _HUB_ID.fullmatch(source) and isinstance(folder, Path) and not folder.parent.is_dir():
         corpus = download(source, progress)
@@ -162,7 +162,7 @@ def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Seque
             raise _two_kinds(place, document, other)
     if not found:
         more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
-        raise SourceError(f"{folder} has no .arrow or .parquet file of pages, no PDF and no image{more}")
+        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and no PDF, image, HWP or office file{more}")
     return found
 
 

@@ -188,6 +188,7 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
     logs = [f"{number}.log" for number in range(12)]
     for name in ("계약.pages", "b.docm", "~$계약.docx", "IMG.HEIC", "notes.txt", ".DS_Store", ".git/x.png", *logs):
         folder.put(name, b"x")
+    os.mkfifo(folder.source / "pipe.png")
     folder.put("a.png", picture())
     folder.index()
     lines = (folder.home / "left_out.txt").read_text("utf-8").splitlines()
@@ -201,13 +202,14 @@ def test_every_file_that_is_left_out_is_listed_with_its_reason(
         "notes.txt": "no PDF, image, HWP or office file",
         ".DS_Store": "hidden",
         ".git": "hidden",
+        "pipe.png": "no regular file",
         **dict.fromkeys(logs, "no PDF, image, HWP or office file"),
     }
     said = [line for line in folder.lines if line.startswith("left out")]
     assert "left out: IMG.HEIC (HEIC needs an extra: install kopub[heic], or save it as JPEG)" in said
     assert f"left out: 3 more for this reason, listed in {folder.home / 'left_out.txt'}" in said
     for path in folder.source.rglob("*"):
-        if path.is_file() and path.name != "a.png":
+        if not path.is_dir() and path.name != "a.png":
             path.unlink()
     (folder.source / ".git").rmdir()
     folder.index()
@@ -234,7 +236,7 @@ def test_what_kopub_wrote_into_the_folder_is_no_document(folder: SourceFolder) -
 
 def test_a_folder_without_documents_says_what_was_left_out(folder: SourceFolder) -> None:
     folder.put("계약.pages", b"x")
-    with pytest.raises(SourceError, match=r"no image; left out: 계약\.pages \(an office file: save it as PDF"):
+    with pytest.raises(SourceError, match=r"office file; left out: 계약\.pages \(an office file: save it as PDF"):
         folder.index()
     folder.source /= "계약.pages"
     with pytest.raises(SourceError, match=r"계약\.pages is no file of pages: an office file: save it as PDF"):

@@ -106,7 +106,7 @@ def _no_document(path: SourcePath) -> str | None:
     if path.name.startswith((".", _LOCK)):
         return "hidden" if path.name[0] == "." else "the lock file of an office document that somebody has open"
     if path.exists() and not path.is_file():
-        return _written(path) or "no regular file"
+        return _written(_names_in(path)) if path.is_dir() else "no regular file"
     if conversion.is_converted(path.name):
         return conversion.lacks(suffix)
     if suffix in _OFFICE:
@@ -116,10 +116,13 @@ def _no_document(path: SourcePath) -> str | None:
     return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "no PDF, image, HWP or office file"
 
 
-def _written(folder: SourcePath) -> str | None:
-    """Return why a folder that KoPub wrote is left out, else None."""
-    found = {each.name for each in folder.iterdir()}
-    return next((reason for names, reason in _WRITTEN.items() if found.issuperset(names)), None)
+def _written(names: set[str]) -> str | None:
+    """Return why to leave out a folder with these names in it, else None."""
+    return next((reason for found, reason in _WRITTEN.items() if names.issuperset(found)), None)
+
+
+def _names_in(folder: SourcePath) -> set[str]:
+    return {each.name for each in folder.iterdir()}
 
 
 def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
@@ -136,7 +139,7 @@ def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
 def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
     """Do what `_walk` does, on object storage."""
     for each in folder.iterdir():
-        is_entered = each.is_dir() and each.name[0] != "." and not _written(each)
+        is_entered = each.is_dir() and each.name[0] != "." and not _written(_names_in(each))
         if each.is_file() or not is_entered:
             yield each
         if is_entered:
@@ -152,7 +155,7 @@ def _walk(folder: Path) -> Iterator[Path]:
         real = os.path.realpath(place)
         if real in seen:
             entered = []
-        elif Path(place) != folder and _written(Path(place)):
+        elif Path(place) != folder and _written({*names, *folders}):
             entered = []
             yield Path(place)
         else:
