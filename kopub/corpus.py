@@ -109,7 +109,7 @@ def _package_url(given: str) -> str:
 
 def _home(folder: Path, given: str, store: str | None, index: str | None) -> HomeSource:
     corpus = CorpusPlace(folder, _package_url(index).rstrip("/") if index else "")
-    if store is None and not (folder / STORE).is_dir():
+    if not store and not (folder / STORE).is_dir():
         if (folder / NAME).exists():
             raise SourceError(f"{quoted(given)} has an index and no tables yet: run `kopub run`")
         line = "is neither a home with tables nor a release: run `kopub run` in it, or name another folder"
@@ -117,7 +117,7 @@ def _home(folder: Path, given: str, store: str | None, index: str | None) -> Hom
     if index and not corpus.has(NAME):
         raise SourceError(f"{quoted(index)} has no {NAME}: correct index=, or run `kopub index`")
     tables = TableStore(_package_url(store) if store else str(folder / STORE))
-    if store is not None and not tables.published(TABLES.pages.name):
+    if store and not tables.published(TABLES.pages.name):
         raise SourceError(f"{quoted(store)} has no tables: correct store=, or run `kopub run`")
     return HomeSource(corpus, tables)
 
