@@ -67,7 +67,7 @@ $(VENV)/.installed_gpu: $(VENV)/.installed
 	@touch $@
 
 # Commands started without make find the same history; an exported DAGSTER_HOME takes precedence.
-.env: deploy/local/dagster.yaml | $(VENV)/.installed
+.env: kopub/data/dagster.yaml | $(VENV)/.installed
 	@mkdir -p .dagster
-	@[ -e .dagster/dagster.yaml ] || ln -s ../deploy/local/dagster.yaml .dagster/dagster.yaml || [ -e .dagster/dagster.yaml ]
+	@[ -e .dagster/dagster.yaml ] || ln -s ../kopub/data/dagster.yaml .dagster/dagster.yaml || [ -e .dagster/dagster.yaml ]
 	@echo 'DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)/.dagster}' > $@

@@ -27,14 +27,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic_corpus import make_home, materialize, settings_of, write
-from resources.store.table_store import ShardStore
+from kopub.store.table_store import ShardStore
 
 _REPEATS = 5
 _PLACES = {
-    "kopub_assets.pages_and_layout": "pages, seen first",
-    "resources.pages.page_reader": "pages, each time they are read",
-    "resources.store.table_store": "tables, written and read",
-    "resources.files": "files",
+    "kopub.tables.pages_and_layout": "pages, seen first",
+    "kopub.pages.page_reader": "pages, each time they are read",
+    "kopub.store.table_store": "tables, written and read",
+    "kopub.files": "files",
 }
 """The modules that hash, and what they hash."""
 

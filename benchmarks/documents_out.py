@@ -71,10 +71,10 @@ def exported(folder: Path, name: str) -> dict[str, Any]:
     started = time.perf_counter()
     if name == "document_chunks":
         return {**made_chunks(folder), "seconds": round(time.perf_counter() - started, 1), **spent()}
-    from resources.documents.export import write_documents
-    from resources.processes import keep_little
-    from resources.store.corpus_tables import TABLES
-    from resources.store.table_store import ShardStore
+    from kopub.documents.export import write_documents
+    from kopub.processes import keep_little
+    from kopub.store.corpus_tables import TABLES
+    from kopub.store.table_store import ShardStore
 
     keep_little()
     # The command sets this before Arrow is loaded.
@@ -105,13 +105,13 @@ def made_chunks(folder: Path) -> dict[str, Any]:
     """Make the asset's tables of all shards with Dagster in this process."""
     import dagster  # noqa: F401 - a run has it in memory
 
-    from kopub_assets.asset import RunContext
-    from kopub_assets.checks import Problems
-    from kopub_assets.document_chunks import DocumentChunks
-    from kopub_assets.shard_loop import make_all
-    from resources.config.choices import Documents
-    from resources.store.corpus_tables import TABLES
-    from resources.store.table_store import ShardStore
+    from kopub.config.choices import Documents
+    from kopub.store.corpus_tables import TABLES
+    from kopub.store.table_store import ShardStore
+    from kopub.tables.asset import RunContext
+    from kopub.tables.checks import Problems
+    from kopub.tables.document_chunks import DocumentChunks
+    from kopub.tables.shard_loop import make_all
 
     store = ShardStore(url=str(folder / "store"))
     keys = tuple(sorted(store.published(TABLES.pages.name)))
@@ -125,10 +125,10 @@ def made_chunks(folder: Path) -> dict[str, Any]:
 
 def write_tables(folder: Path, pages: int, lines: int) -> None:
     """Write the tables of `pages` pages that documents are made from."""
-    from kopub_assets.provenance import Provenance
-    from resources.store.corpus_tables import TABLES
-    from resources.store.table_source import SOURCE
-    from resources.store.table_store import ShardStore
+    from kopub.store.corpus_tables import TABLES
+    from kopub.store.table_source import SOURCE
+    from kopub.store.table_store import ShardStore
+    from kopub.tables.provenance import Provenance
 
     store, chance = ShardStore(url=str(folder / "store")), Random(0)
     for at, start in enumerate(range(0, pages, PER_SHARD)):

@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic_corpus import ROOT, Usage, make_home, settings_of, write
-from resources.pages.manifest import NAME, shard_key
+from kopub.pages.manifest import NAME, shard_key
 
 PAGES = 2
 QUERIES = 20
@@ -53,13 +53,13 @@ def make(home: Path) -> None:
     """Make every table in the home's own store, with Dagster's history of it."""
     import dagster as dg
 
-    from definitions import definitions_of
-    from kopub_assets.asset import RunContext
-    from kopub_assets.checks import Problems
-    from kopub_assets.graph import GRAPH
+    from kopub.store.corpus_tables import RELEASED_FILES, SCORES
+    from kopub.tables.asset import RunContext
+    from kopub.tables.checks import Problems
+    from kopub.tables.graph import GRAPH
+    from kopub.tables.shard_loop import make_all
+    from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import execute
-    from kopub_assets.shard_loop import make_all
-    from resources.store.corpus_tables import RELEASED_FILES, SCORES
 
     settings = settings_of(home)
     keys = tuple(settings.corpus.manifest.keys)
@@ -78,7 +78,7 @@ def make(home: Path) -> None:
 
 def upload(home: Path, url: str) -> None:
     """Upload a home's store, except the locks, to `url`."""
-    from resources.store.objects import Objects
+    from kopub.store.objects import Objects
 
     shutil.rmtree(home / "store" / ".locks")
     objects, there = Objects.at(url)
@@ -98,8 +98,8 @@ def grow(home: Path, url: str, shards: int) -> None:
 
 
 def _copy_tables(home: Path, url: str, added: list[str]) -> None:
-    from resources.store.corpus_tables import RELEASED_FILES
-    from resources.store.objects import Objects
+    from kopub.store.corpus_tables import RELEASED_FILES
+    from kopub.store.objects import Objects
 
     store = home / "store"
     # The release only has the first shards, because the released files are on this machine.
@@ -114,7 +114,7 @@ def _copy_tables(home: Path, url: str, added: list[str]) -> None:
 
 def _copy_history(home: Path, added: list[str]) -> None:
     """Copy Dagster's materializations of shard `LIKE` for the added ones, in one transaction."""
-    from resources.store.corpus_tables import RELEASED_FILES
+    from kopub.store.corpus_tables import RELEASED_FILES
 
     with closing(sqlite3.connect(home / "dagster" / "history" / "runs" / "index.db")) as database, database:
         columns = [row[1] for row in database.execute("PRAGMA table_info(event_logs)") if row[1] != "id"]
@@ -133,9 +133,9 @@ def _copy_history(home: Path, added: list[str]) -> None:
 
 def _stamp_scores(home: Path, url: str) -> None:
     """Mark the scores as measured on all shards."""
-    from resources.search.measuring import SearchedCorpus, inputs_of
-    from resources.search.metrics import HISTORY, SCORES
-    from resources.search.scores import ALL
+    from kopub.search.measuring import SearchedCorpus, inputs_of
+    from kopub.search.metrics import HISTORY, SCORES
+    from kopub.search.scores import ALL
 
     settings = settings_of(home, store=url)
     keys, store = settings.corpus.manifest.keys, settings.store
@@ -150,12 +150,12 @@ def looked(what: str, home: Path, url: str, shards: int) -> dict[str, float]:
     """Return the seconds, requests and peak memory in MiB of one look."""
     import dagster as dg
 
-    from definitions import definitions_of
-    from kopub_assets.graph import GRAPH
+    from kopub.cli.commands.plan import plan_values
+    from kopub.cli.commands.status import status_values
+    from kopub.store.objects import Objects
+    from kopub.tables.graph import GRAPH
+    from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import execute
-    from kopub_cli.commands.plan import plan_values
-    from kopub_cli.commands.status import status_values
-    from resources.store.objects import Objects
 
     settings = settings_of(home, store=url)
     definitions = definitions_of(settings)

@@ -23,10 +23,10 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.synthetic_corpus import Faults, Usage, faults, make_home, materialize, settings_of, write
-from kopub_assets.graph import GRAPH
-from resources.config.settings import Settings
-from resources.release.files import part_path
-from resources.store import ledger
+from kopub.config.settings import Settings
+from kopub.release.files import part_path
+from kopub.store import ledger
+from kopub.tables.graph import GRAPH
 
 SECONDS_EACH = 0.02
 """Seconds to read a page, so that some kills happen in the middle of reading."""

@@ -27,8 +27,8 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from resources.pages.corpus import Corpus
-from resources.pages.indexing import index
+from kopub.pages.corpus import Corpus
+from kopub.pages.indexing import index
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE_SHARD = 1165
@@ -96,9 +96,9 @@ def pack(source: str, folder: Path, pages_per_shard: int | None) -> str:
 
 def clock() -> tuple[Stopwatch, Stopwatch, Stopwatch]:
     """Return stopwatches of engines, of source and release, and of opening the release."""
-    from kopub_assets import hf_release
-    from resources.config.settings import load_settings
-    from resources.pages import inspection
+    from kopub.config.settings import load_settings
+    from kopub.pages import inspection
+    from kopub.tables import hf_release
 
     settings, engines, ends, opening = load_settings(), Stopwatch(), Stopwatch(), Stopwatch()
     for engine, methods in (
@@ -120,7 +120,7 @@ def build(first: str, last: str) -> float:
     """Build everything in this process, and return the seconds of the whole run."""
     import dagster as dg
 
-    from definitions import definitions
+    from kopub_assets.definitions import definitions
     from kopub_assets.running.execution import range_tags
 
     with dg.DagsterInstance.get() as instance:

@@ -23,15 +23,15 @@ import dagster as dg
 from dagster import DagsterRunStatus as Status
 from dagster._core.execution.backfill import BulkActionStatus
 
-from definitions import definitions_of
-from resources.config.settings import ROOT
-from resources.layout.regions import Region
-from resources.pages.indexing import index
-from resources.pages.manifest import shard_key
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading
-from resources.release.verify import verify
-from resources.store.table_store import ShardStore
+from kopub.config.settings import ROOT
+from kopub.layout.regions import Region
+from kopub.pages.indexing import index
+from kopub.pages.manifest import shard_key
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading
+from kopub.release.verify import verify
+from kopub.store.table_store import ShardStore
+from kopub_assets.definitions import definitions_of
 from tests.doubles.engines import Diary, SlowReader
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status

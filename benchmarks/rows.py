@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.made_up_vectors import column, noise, unit
-from kopub_assets.checks import unaccounted, unsound_vectors
-from kopub_assets.provenance import content
-from kopub_assets.rows import RowSpec, ShardResult, Work, assemble, unfinished
-from resources.search.metrics import score
-from resources.search.ranking import BestPages, Bm25, fuse
-from resources.store.schemas import page_embeddings
-from resources.store.table_store import ShardStore
+from kopub.search.metrics import score
+from kopub.search.ranking import BestPages, Bm25, fuse
+from kopub.store.schemas import page_embeddings
+from kopub.store.table_store import ShardStore
+from kopub.tables.checks import unaccounted, unsound_vectors
+from kopub.tables.provenance import content
+from kopub.tables.rows import RowSpec, ShardResult, Work, assemble, unfinished
 
 T = TypeVar("T")
 WORDS, VOCABULARY, AT_ONCE = 300, 50_000, 2_000

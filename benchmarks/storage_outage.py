@@ -35,7 +35,7 @@ def run(folder: Path, pid: int, seconds: float) -> None:
     import dagster as dg
     import s3fs
 
-    from definitions import definitions_of
+    from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import execute
 
     home = make_home(folder / "home", write(folder / "source", PAGES, SHARDS, 4))
@@ -59,7 +59,7 @@ def run(folder: Path, pid: int, seconds: float) -> None:
 
 def _stop(pid: int, seconds: float, url: str) -> None:
     """Stop the gateway once a page is read, and let it continue later."""
-    from resources.store.table_store import TableStore
+    from kopub.store.table_store import TableStore
 
     store = TableStore(url)
     while not store.published("layout_regions"):

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.finding.package import peak
-from resources.config.settings import Settings
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.states import MADE, State
-from resources.store.corpus_tables import TABLES
+from kopub.config.settings import Settings
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, page_reading
+from kopub.states import MADE, State
+from kopub.store.corpus_tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
@@ -119,7 +119,7 @@ def materialize(home: Path, seconds: float = 0.0) -> None:
     """Materialize everything, for all shards, in one Dagster run with its history in `home`."""
     import dagster as dg
 
-    from definitions import definitions_of
+    from kopub_assets.definitions import definitions_of
     from kopub_assets.running.execution import range_tags
 
     os.environ["DAGSTER_HOME"] = str(home / "dagster")
@@ -133,7 +133,7 @@ def materialize(home: Path, seconds: float = 0.0) -> None:
 
 def make_home(home: Path, source: Path) -> Path:
     """Make and return a home with the indexed corpus and a Dagster history."""
-    from resources.pages.indexing import index
+    from kopub.pages.indexing import index
 
     (home / "dagster").mkdir(parents=True)
     shutil.copy(ROOT / "deploy" / "local" / "dagster.yaml", home / "dagster")

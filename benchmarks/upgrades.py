@@ -54,9 +54,9 @@ def fill() -> None:
     import dagster as dg
     import pyarrow as pa
 
-    from kopub_assets.graph import GRAPH
-    from resources.config.settings import load_settings
-    from resources.store import ledger
+    from kopub.config.settings import load_settings
+    from kopub.store import ledger
+    from kopub.tables.graph import GRAPH
 
     settings = load_settings()
     store, keys = settings.store, settings.corpus.manifest.keys
@@ -76,7 +76,7 @@ def fill() -> None:
 
 def plan(*arguments: str) -> dict[str, Any]:
     """Run the command in a process of its own, and return its output."""
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "plan", "--json", *arguments]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "plan", "--json", *arguments]
     return json.loads(subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True).stdout)
 
 
@@ -84,8 +84,8 @@ def ticks() -> Iterator[tuple[str, Callable[[], int]]]:
     """Yield evaluations of the sensor by name, each returning the number of requested partitions."""
     import dagster as dg
 
-    from definitions import definitions_of
-    from resources.config.settings import load_settings, what_if
+    from kopub.config.settings import load_settings, what_if
+    from kopub_assets.definitions import definitions_of
 
     night = datetime(2026, 1, 1, 17, tzinfo=UTC)  # 02:00 in Seoul
     cursor: list[Any] = [None]

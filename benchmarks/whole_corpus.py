@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.synthetic_corpus import Usage, faults, make_home, materialize, settings_of, states, write
-from resources.states import State
+from kopub.states import State
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 set -u
 python=$1
 
-have() { "$python" -c 'from resources.recognition.tesseract.recognizer import tessdata_folder; tessdata_folder()' 2> /dev/null; }
+have() { "$python" -c 'from kopub.recognition.tesseract.recognizer import tessdata_folder; tessdata_folder()' 2> /dev/null; }
 
 unpack_into() {
     folder=$(mktemp -d)
@@ -26,5 +26,5 @@ elif command -v brew > /dev/null; then
     brew install --quiet tesseract-lang
 fi
 have && exit 0
-"$python" -c 'from resources.recognition.tesseract.recognizer import install; print(f"They could not be installed here. Type: {install()}")' >&2
+"$python" -c 'from kopub.recognition.tesseract.recognizer import install; print(f"They could not be installed here. Type: {install()}")' >&2
 exit 1

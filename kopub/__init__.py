@@ -21,14 +21,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kopub.corpus import Corpus, open
-    from kopub.documents import Document, Documents
-    from kopub.pages import NoSuchPage, Page, Pages
-    from kopub.reading import read
-    from kopub.rows import Picture, Region, Step
-    from kopub.search import Answer, Hit
-    from resources.errors import KopubError
-    from resources.states import State
+    from kopub.api.corpus import Corpus, open
+    from kopub.api.documents import Document, Documents
+    from kopub.api.pages import NoSuchPage, Page, Pages
+    from kopub.api.reading import read
+    from kopub.api.rows import Picture, Region, Step
+    from kopub.api.search import Answer, Hit
+    from kopub.errors import KopubError
+    from kopub.states import State
 
 __all__ = [
     "Answer",
@@ -49,14 +49,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "kopub.documents": ("Document", "Documents"),
-    "kopub.corpus": ("Corpus", "open"),
-    "kopub.pages": ("NoSuchPage", "Page", "Pages"),
-    "kopub.reading": ("read",),
-    "kopub.rows": ("Picture", "Region", "Step"),
-    "kopub.search": ("Answer", "Hit"),
-    "resources.errors": ("KopubError",),
-    "resources.states": ("State",),
+    "kopub.api.documents": ("Document", "Documents"),
+    "kopub.api.corpus": ("Corpus", "open"),
+    "kopub.api.pages": ("NoSuchPage", "Page", "Pages"),
+    "kopub.api.reading": ("read",),
+    "kopub.api.rows": ("Picture", "Region", "Step"),
+    "kopub.api.search": ("Answer", "Hit"),
+    "kopub.errors": ("KopubError",),
+    "kopub.states": ("State",),
 }
 _MODULE = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -14,21 +14,21 @@ import dagster as dg
 import pyarrow as pa
 from pydantic import ValidationError, create_model
 
-from kopub_assets.ahead import EnginePrefetcher, priority
-from kopub_assets.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
-from kopub_assets.checks import Check, Problems
-from kopub_assets.metadata import Link, Markdown
+from kopub.config.choices import ReadingRoom
+from kopub.config.profile import section_of
+from kopub.config.settings import Resources
+from kopub.config.wording import first_problem
+from kopub.engine import PROFILE_ONLY, Resource
+from kopub.errors import ClosedGate, KopubError, StorageAway, counted
+from kopub.fingerprints import fingerprint
+from kopub.store import run_records
+from kopub.tables.ahead import EnginePrefetcher, priority
+from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
+from kopub.tables.checks import Check, Problems
+from kopub.tables.metadata import Link, Markdown
+from kopub.tables.progress import watcher
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
-from kopub_assets.running.progress import watcher
 from kopub_assets.running.watched_launcher import MACHINE_TAG
-from resources.config.choices import ReadingRoom
-from resources.config.profile import section_of
-from resources.config.settings import Resources
-from resources.config.wording import first_problem
-from resources.engine import PROFILE_ONLY, Resource
-from resources.errors import ClosedGate, KopubError, StorageAway, counted
-from resources.fingerprints import fingerprint
-from resources.store import run_records
 
 # `backfill_policy` has been in beta for years and is what a range in one run needs.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)

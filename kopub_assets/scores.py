@@ -7,35 +7,35 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata
+from kopub.config.choices import Figures, Gates
+from kopub.config.settings import Settings
+from kopub.corrections.gold import write_checked_pages
+from kopub.embedding.base import Embedder
+from kopub.errors import ConfigError, KopubError
+from kopub.evaluation.benchmarks.texts import CORRECTIONS
+from kopub.evaluation.home import KnownAnswers
+from kopub.evaluation.metrics import ALL as EVERY
+from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, significant_drops
+from kopub.evaluation.scoring import VERSION as READING_VERSION
+from kopub.pages.corpus import Corpus, queries_source
+from kopub.pages.page_reader import shard_source
+from kopub.reranking.base import Reranker
+from kopub.search.measuring import VERSION as RETRIEVAL_VERSION
+from kopub.search.measuring import Measurement, SearchedCorpus
+from kopub.search.measuring import measure as measure_retrieval
+from kopub.search.metrics import HISTORY as RETRIEVAL_HISTORY
+from kopub.search.metrics import headline as retrieval_headline
+from kopub.search.metrics import significant_drops as retrieval_drops
+from kopub.search.reranking import reranking_of
+from kopub.search.scores import ALL
+from kopub.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, SCORES, TABLES, Table
+from kopub.store.table_source import CorpusCheck, Source
+from kopub.store.table_store import ShardStore
+from kopub.tables.asset import Metadata
+from kopub.tables.evaluations import Evaluation, evaluate, guards_of, prepare_answers, score, settings_in
+from kopub.tables.progress import NOBODY, watched_by, watcher
 from kopub_assets.dagster_assets import GROUP, OWNERS, column_schema
-from kopub_assets.evaluations import Evaluation, evaluate, guards_of, prepare_answers, score, settings_in
 from kopub_assets.running.execution import canceled_when_stopped
-from kopub_assets.running.progress import NOBODY, watched_by, watcher
-from resources.config.choices import Figures, Gates
-from resources.config.settings import Settings
-from resources.corrections.gold import write_checked_pages
-from resources.embedding.base import Embedder
-from resources.errors import ConfigError, KopubError
-from resources.evaluation.benchmarks.texts import CORRECTIONS
-from resources.evaluation.home import KnownAnswers
-from resources.evaluation.metrics import ALL as EVERY
-from resources.evaluation.reading_scores import HISTORY, ReadingScores, headline, significant_drops
-from resources.evaluation.scoring import VERSION as READING_VERSION
-from resources.pages.corpus import Corpus, queries_source
-from resources.pages.page_reader import shard_source
-from resources.reranking.base import Reranker
-from resources.search.measuring import VERSION as RETRIEVAL_VERSION
-from resources.search.measuring import Measurement, SearchedCorpus
-from resources.search.measuring import measure as measure_retrieval
-from resources.search.metrics import HISTORY as RETRIEVAL_HISTORY
-from resources.search.metrics import headline as retrieval_headline
-from resources.search.metrics import significant_drops as retrieval_drops
-from resources.search.reranking import reranking_of
-from resources.search.scores import ALL
-from resources.store.corpus_tables import BENCHMARKS, FIGURE_VECTORS, OCR_SCORES, SCORES, TABLES, Table
-from resources.store.table_source import CorpusCheck, Source
-from resources.store.table_store import ShardStore
 
 
 def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:

@@ -14,19 +14,19 @@ from weakref import WeakKeyDictionary
 
 import dagster as dg
 
-from kopub_assets.evaluations import GuardStanding, may_upgrade, standings_of_guards
-from kopub_assets.graph import Graph
-from kopub_assets.hf_release import HfRelease
-from kopub_assets.plan import Survey, sources_of, survey
-from resources.config.choices import Upgrades
-from resources.config.settings import Settings, written_settings
-from resources.evaluation.reading_scores import HISTORY as READING_HISTORY
-from resources.fingerprints import fingerprint
-from resources.pages.manifest import Manifest
-from resources.search.metrics import HISTORY as RETRIEVAL_HISTORY
-from resources.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
-from resources.store.corpus_tables import SCORES as RETRIEVAL_SCORES
-from resources.store.table_source import CorpusCheck, FooterCache
+from kopub.config.choices import Upgrades
+from kopub.config.settings import Settings, written_settings
+from kopub.evaluation.reading_scores import HISTORY as READING_HISTORY
+from kopub.fingerprints import fingerprint
+from kopub.pages.manifest import Manifest
+from kopub.search.metrics import HISTORY as RETRIEVAL_HISTORY
+from kopub.store.corpus_tables import BENCHMARKS, OCR_SCORES, TABLES
+from kopub.store.corpus_tables import SCORES as RETRIEVAL_SCORES
+from kopub.store.table_source import CorpusCheck, FooterCache
+from kopub.tables.evaluations import GuardStanding, may_upgrade, standings_of_guards
+from kopub.tables.graph import Graph
+from kopub.tables.hf_release import HfRelease
+from kopub.tables.plan import Survey, sources_of, survey
 
 AC = dg.AutomationCondition
 MODEL_UPGRADES = "model_upgrades"

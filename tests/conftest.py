@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import hypothesis
 import pytest
 
-from resources.config.settings import load_settings
+from kopub.config.settings import load_settings
 from tests.support.servers.buckets import bucket
 
 if TYPE_CHECKING:

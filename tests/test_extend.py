@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from resources.pages.indexing import index
-from resources.search import metrics
-from resources.states import State
+from kopub.pages.indexing import index
+from kopub.search import metrics
+from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import kopub
 
 ROOT = Path(kopub.__file__).parents[1]
-ROOMS = ("kopub", "kopub_assets", "kopub_cli", "kopub_web", "resources")
+ROOMS = ("kopub", "kopub_assets", "resources")
 MODULES = {path.relative_to(ROOT): path.read_text("utf-8") for room in ROOMS for path in (ROOT / room).rglob("*.py")}
 NODES = {path: list(ast.walk(ast.parse(text))) for path, text in MODULES.items()}
 MOST_LINES = 500
@@ -43,9 +43,9 @@ def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words():
     ]
     assert not [f"{path}: {line}" for path, line in described if line.startswith("Of ")]
     # Docstrings of commands, the API and the MCP tools are shown to people, so they may be longer.
-    shown = {Path("kopub_cli/main.py"), Path("kopub_web/api.py"), Path("kopub_web/mcp.py")}
+    shown = {Path("kopub/cli/main.py"), Path("kopub/web/api.py"), Path("kopub/web/mcp.py")}
     long = [(path, line) for path, line in described if len(line.split()) > MOST_WORDS and path not in shown]
-    assert not [f"{path}: {line}" for path, line in long if path.parent != Path("kopub_cli/commands")]
+    assert not [f"{path}: {line}" for path, line in long if path.parent != Path("kopub/cli/commands")]
 
 
 def test_no_module_is_too_long():

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

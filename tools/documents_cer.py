@@ -14,14 +14,14 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from resources.config.settings import load_settings
-from resources.documents.headings import find_furniture
-from resources.documents.stream import DocumentStream
-from resources.evaluation.benchmark import PageText
-from resources.evaluation.benchmarks.texts import known_text, load_texts
-from resources.evaluation.characters import character_errors, pooled
-from resources.recognition.regions import RegionText
-from resources.texts.markdown import page_text
+from kopub.config.settings import load_settings
+from kopub.documents.headings import find_furniture
+from kopub.documents.stream import DocumentStream
+from kopub.evaluation.benchmark import PageText
+from kopub.evaluation.benchmarks.texts import known_text, load_texts
+from kopub.evaluation.characters import character_errors, pooled
+from kopub.recognition.regions import RegionText
+from kopub.texts.markdown import page_text
 
 _MARK = re.compile(r"<!-- page (\d+)[^>]*-->")
 

@@ -91,7 +91,7 @@ class _Commands:
         folder.mkdir(parents=True, exist_ok=True)
 
     def kopub(self, name: str, *arguments: str) -> str:
-        return self._run(name, [sys.executable, "-c", "from kopub_cli.main import main; main()", *arguments])
+        return self._run(name, [sys.executable, "-c", "from kopub.cli.main import main; main()", *arguments])
 
     def materialize(self, shards: str, name: str = "") -> None:
         command = ["-m", "dagster", "asset", "materialize", "--select", "*", "--partition-range", shards]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "recipes.lock"
-PACKAGES = ("kopub_assets", "resources")
+PACKAGES = ("kopub", "kopub_assets", "resources")
 _DATA = (".jinja", ".css", ".json", ".yaml")
 
 

@@ -9,11 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from resources.evaluation.benchmark import Benchmark, Fact, FactList, PageText, Sample
-from resources.evaluation.benchmarks.facts import KOREAN, parse
-from resources.evaluation.benchmarks.texts import TEXTS
-from resources.evaluation.home import KnownAnswers, write_gold
-from resources.pages.manifest import GOLD, SAMPLES
+from kopub.evaluation.benchmark import Benchmark, Fact, FactList, PageText, Sample
+from kopub.evaluation.benchmarks.facts import KOREAN, parse
+from kopub.evaluation.benchmarks.texts import TEXTS
+from kopub.evaluation.home import KnownAnswers, write_gold
+from kopub.pages.manifest import GOLD, SAMPLES
 
 FOLDER = SAMPLES / "gold"
 _SOURCE = "samples/README.md"

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from resources.config.environment import VARIABLES
-from resources.config.profile import (
+from kopub.config.environment import VARIABLES
+from kopub.config.profile import (
     LEFT_OUT,
     OTHERS,
     PLACES,
@@ -24,9 +24,9 @@ from resources.config.profile import (
     profile_model,
     section_of,
 )
-from resources.config.profile_files import Pin
-from resources.config.wording import alternatives, is_model, limit_text, type_text
-from resources.vllm.server import VLLMServer
+from kopub.config.profile_files import Pin
+from kopub.config.wording import alternatives, is_model, limit_text, type_text
+from kopub.vllm.server import VLLMServer
 
 DOC = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 PROJECT = "kopub"

@@ -6,7 +6,7 @@ FONTS is a folder with fonts of Hangul and Latin letters (Debian's fonts-nanum, 
 fonts-noto-cjk, fonts-dejavu-core and fonts-liberation unpacked); TEXTS are files whose words are printed. Pages are
 drawn with known text, so no real page is needed and every real page can be a test
 (`kopub evaluate transformed`). Seeds are fixed; training takes a minute on a card, an hour on a CPU. Needs
-torch. Writes `resources/pages/orientation.npz`.
+torch. Writes `kopub/pages/orientation.npz`.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from resources.pages.orientation import WINDOW, WINDOWS, cut_windows, find_marks
+from kopub.pages.orientation import WINDOW, WINDOWS, cut_windows, find_marks
 
 PAGES = 4500
 WINDOWS_A_PAGE = 20
@@ -48,7 +48,7 @@ def main(fonts: Path, texts: Sequence[Path]) -> None:
     windows = torch.cat(scores).argmax(1).eq(0).double().mean()
     whole = sum(int(score.sum(0).argmax()) == 0 for score in scores)
     print(f"held out: {whole} of {len(held)} pages, {float(windows):.3f} of windows")
-    target = Path(__file__).parents[1] / "resources/pages/orientation.npz"
+    target = Path(__file__).parents[1] / "kopub/pages/orientation.npz"
     np.savez_compressed(target, allow_pickle=False, **_stored(network))
     print(f"{target}: {target.stat().st_size:,} bytes")
 
@@ -164,7 +164,7 @@ def _logits(network: torch.nn.Module, windows: torch.Tensor) -> torch.Tensor:
 
 
 def _stored(network: torch.nn.Sequential) -> "dict[str, NDArray[np.float16]]":
-    """Return the weights as `resources.pages.orientation` needs them, channels last."""
+    """Return the weights as `kopub.pages.orientation` needs them, channels last."""
     convolutions = [layer for layer in network if isinstance(layer, torch.nn.Conv2d)]
     stored = {}
     for at, layer in enumerate(convolutions):

@@ -52,10 +52,10 @@ def main() -> None:
 def make(folder: Path, pages: int, shards: int) -> None:
     """Make a release with the hashed engine's recipe, so that it can be searched."""
     from benchmarks.finding.release import shard_tables
-    from resources.embedding.hashed import HashedEmbedder
-    from resources.release.base import VECTORS, ReleaseDescription
-    from resources.release.local import LocalRelease
-    from resources.store.rows import MADE_WITH
+    from kopub.embedding.hashed import HashedEmbedder
+    from kopub.release.base import VECTORS, ReleaseDescription
+    from kopub.release.local import LocalRelease
+    from kopub.store.rows import MADE_WITH
 
     release = LocalRelease(folder=str(folder))
     made_with = {MADE_WITH: json.dumps({"version": 1, "engines": [HashedEmbedder(dim=DIM).recipe()]})}
@@ -103,7 +103,7 @@ def looking(folder: Path) -> dict[str, object]:
 def searching(folder: Path) -> dict[str, object]:
     """Return the median ms of a question through the package and by the engine alone."""
     import kopub
-    from resources.search.options import Mode
+    from kopub.search.options import Mode
 
     corpus = kopub.open(folder, profile="cpu")
     first = timed(lambda: corpus.search("질문", mode="text"))

@@ -32,14 +32,14 @@ from rich.console import Console
 
 import kopub
 from benchmarks.made_up_vectors import with_random_vectors
-from kopub_assets.graph import GRAPH
-from resources.config.settings import Settings
-from resources.fingerprints import fingerprint
-from resources.pages.indexing import index
-from resources.search.words import TOKENS, made_from
-from resources.states import MADE
-from resources.store.corpus_tables import TABLES
-from resources.store.schemas import RETRIEVAL_TOKENS
+from kopub.config.settings import Settings
+from kopub.fingerprints import fingerprint
+from kopub.pages.indexing import index
+from kopub.search.words import TOKENS, made_from
+from kopub.states import MADE
+from kopub.store.corpus_tables import TABLES
+from kopub.store.schemas import RETRIEVAL_TOKENS
+from kopub.tables.graph import GRAPH
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = {"layout": {"engine": "cpu"}, "recognition": {"engine": "tesseract"}, "embedding": {"engine": "hashed"}}
@@ -208,7 +208,7 @@ def _every(pages: int, number: int) -> bool:
 def measure(home: Path, at_once: int, out: Console) -> int:
     """Print the room's times and memory; return 1 if a limit is missed."""
     environment = {**os.environ, "KOPUB_HOME": str(home), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--edit"]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0", "--edit"]
     ids = random.Random(0).choices(kopub.open(home).pages.ids, k=60)
     started = time.perf_counter()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.made_up_vectors import with_random_vectors
-from resources.release.base import ReleaseDescription, ReleaseInput
-from resources.release.files import list_parts, loadable_parts
-from resources.release.local import LocalRelease
-from resources.release.verify import verify
-from resources.store import schemas
+from kopub.release.base import ReleaseDescription, ReleaseInput
+from kopub.release.files import list_parts, loadable_parts
+from kopub.release.local import LocalRelease
+from kopub.release.verify import verify
+from kopub.store import schemas
 
 REGIONS = 12
 SYLLABLES = 75

@@ -26,15 +26,15 @@ from rich.console import Console
 
 from benchmarks.documents_out import NOUNS
 from benchmarks.made_up_vectors import noise, unit, with_vectors
-from resources.embedding.hashed import HashedEmbedder
-from resources.pages.manifest import shard_key
-from resources.search.options import Mode, Where
-from resources.search.searcher import Searcher
-from resources.search.vectors import VECTORS, Vectors
-from resources.search.words import TOKENS, made_from
-from resources.store.rows import MADE_WITH
-from resources.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
-from resources.store.table_store import ShardStore
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.pages.manifest import shard_key
+from kopub.search.options import Mode, Where
+from kopub.search.searcher import Searcher
+from kopub.search.vectors import VECTORS, Vectors
+from kopub.search.words import TOKENS, made_from
+from kopub.store.rows import MADE_WITH
+from kopub.store.schemas import OCR_RESULTS, PARSED_TEXTS, RAW_PAGES, RETRIEVAL_TOKENS, page_embeddings
+from kopub.store.table_store import ShardStore
 
 DOCUMENTS, PER_SHARD, REGIONS, TOP = 361, 1166, 10, 10
 WORDS = [*NOUNS, "산업"]

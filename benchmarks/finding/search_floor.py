@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kopub_cli.commands.search import searcher_of
-from resources.config.settings import read_settings
-from resources.search.options import Mode
+from kopub.cli.commands.search import searcher_of
+from kopub.config.settings import read_settings
+from kopub.search.options import Mode
 
 OTHER = [
     "김치찌개 맛있게 끓이는 법",

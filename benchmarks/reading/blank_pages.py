@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from resources.layout.cpu.detector import detect_page
-from resources.layout.ink import SPECK
-from resources.pages.page import Page
-from resources.parallel import bounded_map
+from kopub.layout.cpu.detector import detect_page
+from kopub.layout.ink import SPECK
+from kopub.pages.page import Page
+from kopub.parallel import bounded_map
 
 _SIZE = (1240, 1754), (1654, 2339), (2480, 3508)
 """A4 at 150, 200 and 300 dpi."""

@@ -25,12 +25,12 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
-from kopub_cli.evaluation_display import reading, show
-from resources.config.settings import Settings
-from resources.evaluation.home import EvaluationRequest
-from resources.store.corpus_tables import TABLES
-from resources.texts.text_quality import DOUBTFUL
+from kopub.cli.evaluation_display import reading, show
+from kopub.config.settings import Settings
+from kopub.evaluation.home import EvaluationRequest
+from kopub.store.corpus_tables import TABLES
+from kopub.tables.evaluations import Evaluation, evaluate, prepare_answers, settings_in
+from kopub.texts.text_quality import DOUBTFUL
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = {
@@ -127,7 +127,7 @@ def text_rows(settings: Settings) -> list[dict[str, Any]]:
 
 
 def retrieval_table(texts: Mapping[str, str], questions: Sequence[dict[str, Any]]) -> Table:
-    from resources.embedding.hashed import HashedEmbedder
+    from kopub.embedding.hashed import HashedEmbedder
 
     embedder = HashedEmbedder()
     pages = {e.id: e.vector for e in embedder.embed_texts(texts.items()) if e.vector is not None}

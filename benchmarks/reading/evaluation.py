@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from resources.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
-from resources.evaluation.metrics import ALL, means
-from resources.evaluation.scoring import Scorer
-from resources.layout.regions import DEFAULT_TASKS
-from resources.recognition.regions import RegionRecord
-from resources.states import State
+from kopub.evaluation.benchmark import MISSING, Element, PageElements, Sample, SampleReading
+from kopub.evaluation.metrics import ALL, means
+from kopub.evaluation.scoring import Scorer
+from kopub.layout.regions import DEFAULT_TASKS
+from kopub.recognition.regions import RegionRecord
+from kopub.states import State
 
 PAGES = 1355
 _SEED = 20_251_104

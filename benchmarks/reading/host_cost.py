@@ -23,13 +23,13 @@ import cv2
 
 from benchmarks.servers import plain_way
 from benchmarks.servers.recognition import samples
-from resources.config.places import ROOT
-from resources.layout.cpu.detector import CpuLayout
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.regions import region_pixels
-from resources.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body
-from resources.recognition.vlm.client.region_images import has_ink, pack_pixels, region_image
+from kopub.config.places import ROOT
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.regions import region_pixels
+from kopub.recognition.vlm.client.chat_requests import AnswerCache, answer_room, region_key, request_body
+from kopub.recognition.vlm.client.region_images import has_ink, pack_pixels, region_image
 
 ROUNDS = 3
 TimeCost = dict[str, float]

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from resources.layout.pp_doclayout.postprocess import make_rules, postprocess
-from resources.layout.regions import LABELS
-from resources.pages.page import decode
+from kopub.layout.pp_doclayout.postprocess import make_rules, postprocess
+from kopub.layout.regions import LABELS
+from kopub.pages.page import decode
 from tests.support.scalar_postprocess import ScalarSettings, scalar_postprocess
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from resources.layout.pp_doclayout.detector import PPDocLayout
+    from kopub.layout.pp_doclayout.detector import PPDocLayout
 
 WIDTH, HEIGHT = 2480, 3508
 Row = tuple[str, str]
@@ -157,8 +157,8 @@ def model_alone(weights: Path, batch: int, dtype: str) -> list[Row]:
     """Return milliseconds a batch for pages already on the GPU, medians of 10."""
     import torch
 
-    from resources.layout.pp_doclayout.model import PageModel
-    from resources.layout.pp_doclayout.network import load
+    from kopub.layout.pp_doclayout.model import PageModel
+    from kopub.layout.pp_doclayout.network import load
 
     pixels = torch.randint(0, 256, (batch, 800, 800, 3), dtype=torch.uint8, device="cuda")
     rows = [stock_alone(weights, pixels, "float32"), stock_alone(weights, pixels, dtype)]
@@ -225,7 +225,7 @@ def stored(folder: Path) -> list[bytes]:
 
 def pipeline(weights: Path, pages: Sequence[bytes], batch: int, dtype: str) -> list[Row]:
     """Measure the steps from encoded bytes to regions, the plain way and the resource's."""
-    from resources.layout.pp_doclayout.detector import PPDocLayout
+    from kopub.layout.pp_doclayout.detector import PPDocLayout
 
     rows = [("plain: Pillow, processor, float32 eager, scalar", plain_way(weights, pages[:48]))]
     settings = {"repo": str(weights), "dtype": dtype, "batch_size": batch}
@@ -271,7 +271,7 @@ def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
     """
     import cv2
 
-    from resources.processes import keep_blocks
+    from kopub.processes import keep_blocks
 
     size = statistics.mean(len(page) for page in pages) / 1e6
     rows = [("pages", f"{len(pages)} unique PNG of {WIDTH}x{HEIGHT}, {size:.1f} MB each")]
@@ -286,9 +286,9 @@ def host_alone(pages: Sequence[bytes], threads: int) -> list[Row]:
 
 
 def prepared(pages: Sequence[bytes], threads: int) -> str:
-    from resources.layout.pp_doclayout.page_regions import prepare
-    from resources.pages.page import Page
-    from resources.parallel import bounded_map
+    from kopub.layout.pp_doclayout.page_regions import prepare
+    from kopub.pages.page import Page
+    from kopub.parallel import bounded_map
 
     inputs = (Page(str(i), page) for i, page in enumerate(pages))
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -333,7 +333,7 @@ def resource_way(name: str, detector: "PPDocLayout", warm: Sequence[bytes], page
 
 def detected(detector: "PPDocLayout", pages: Sequence[bytes]) -> tuple[float, int]:
     """Return the seconds taken and the number of regions found."""
-    from resources.pages.page import Page
+    from kopub.pages.page import Page
 
     started = time.perf_counter()
     regions = sum(len(layout.regions) for layout in detector.detect(Page(str(i), p) for i, p in enumerate(pages)))

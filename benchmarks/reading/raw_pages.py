@@ -24,11 +24,11 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
-from resources.config.places import ROOT
-from resources.pages.inspection import CHECKERS, MOST_PROCESSES, PageInspector
-from resources.pages.page import decode, inspect
-from resources.pages.upright import find_transform
-from resources.parallel import bounded_map, ordered_map, tuned_for_decoding
+from kopub.config.places import ROOT
+from kopub.pages.inspection import CHECKERS, MOST_PROCESSES, PageInspector
+from kopub.pages.page import decode, inspect
+from kopub.pages.upright import find_transform
+from kopub.parallel import bounded_map, ordered_map, tuned_for_decoding
 
 UNIQUE = 24
 """Pages kept in memory, 30 MB, so that the disk is not measured."""

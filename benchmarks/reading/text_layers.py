@@ -26,15 +26,15 @@ from rapidfuzz.distance import Levenshtein
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.asset import RunContext
-from kopub_assets.checks import Problems
-from kopub_assets.graph import GRAPH
-from kopub_assets.shard_loop import make_all
-from resources.config.settings import Settings
-from resources.pages.documents.pdf import DPI, Pdfs, is_pdf
-from resources.pages.indexing import index
-from resources.store.corpus_tables import TABLES
-from resources.texts.extracted_text import unsound
+from kopub.config.settings import Settings
+from kopub.pages.documents.pdf import DPI, Pdfs, is_pdf
+from kopub.pages.indexing import index
+from kopub.store.corpus_tables import TABLES
+from kopub.tables.asset import RunContext
+from kopub.tables.checks import Problems
+from kopub.tables.graph import GRAPH
+from kopub.tables.shard_loop import make_all
+from kopub.texts.extracted_text import unsound
 
 PROFILE = {
     "layout": {"engine": "cpu", "threads": 1},

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from kopub_assets.ocr_and_texts import boxes_of
-from resources.recognition.regions import region_texts
-from resources.texts.markdown import page_text
-from resources.texts.text_quality import DOUBTFUL, JudgedRegion, doubts, total
+from kopub.recognition.regions import region_texts
+from kopub.tables.ocr_and_texts import boxes_of
+from kopub.texts.markdown import page_text
+from kopub.texts.text_quality import DOUBTFUL, JudgedRegion, doubts, total
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 0.3

@@ -25,17 +25,17 @@ import pyarrow as pa
 from benchmarks.servers.ready_requests import ReadyVector
 from benchmarks.servers.recognition import cpu_seconds, hits, samples, server_fields, unique_pages
 from benchmarks.servers.steady import steady_part
-from resources.embedding.base import Embedding
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl_handlers import PATH, image_request, text_request
-from resources.embedding.qwen3_vl_inputs import PATCH, Chunker, page_image
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.states import State
-from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.embedding.base import Embedding
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.embedding.qwen3_vl_handlers import PATH, image_request, text_request
+from kopub.embedding.qwen3_vl_inputs import PATCH, Chunker, page_image
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.states import State
+from kopub.vllm.client.client import RetryPolicy
+from kopub.vllm.client.worker_pool import WorkerPool
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 
 PLAIN_BATCH = 32
 PLAIN_PIXELS = 1_843_200

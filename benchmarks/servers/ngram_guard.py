@@ -19,7 +19,7 @@ from vllm.model_executor.models.deepseek_ocr import NGramPerReqLogitsProcessor
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 
-from resources.vllm.plugin.ngram_guard import NGramGuard
+from kopub.vllm.plugin.ngram_guard import NGramGuard
 
 VOCABULARY = 129_280
 CELL, CELL_END = 128_821, 128_822

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from resources.layout.regions import Region, Task
-from resources.recognition.vlm.client.chat_requests import PROMPTS
+from kopub.layout.regions import Region, Task
+from kopub.recognition.vlm.client.chat_requests import PROMPTS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -6,9 +6,9 @@ They have their own module, because client processes import it.
 import asyncio
 import time
 
-from resources.embedding.qwen3_vl_handlers import PATH, read_vector
-from resources.recognition.vlm.client import chat_requests
-from resources.vllm.client.client import Client
+from kopub.embedding.qwen3_vl_handlers import PATH, read_vector
+from kopub.recognition.vlm.client import chat_requests
+from kopub.vllm.client.client import Client
 
 
 class ReadyPage:

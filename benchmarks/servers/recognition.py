@@ -28,23 +28,23 @@ from benchmarks.servers import plain_way
 from benchmarks.servers.ready_requests import ReadyPage
 from benchmarks.servers.steady import answer_times, steady_part
 from benchmarks.whole_graph.grid_engines import MEAN_CROP, grid
-from resources.config.profile_files import read_profile
-from resources.layout.cpu.detector import CpuLayout
-from resources.layout.regions import Region
-from resources.pages.arrow import open_pages
-from resources.pages.page import Page
-from resources.recognition.regions import region_pixels
-from resources.recognition.vlm.client.chat_requests import PATH, prompt_name, read_answer, request_body
-from resources.recognition.vlm.client.region_images import pack_pixels
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.recognition.vlm.recognizer import VlmRecognizer
-from resources.texts.markdown import page_markdown
-from resources.vllm.client.client import RetryPolicy
-from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.config.profile_files import read_profile
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.regions import Region
+from kopub.pages.arrow import open_pages
+from kopub.pages.page import Page
+from kopub.recognition.regions import region_pixels
+from kopub.recognition.vlm.client.chat_requests import PATH, prompt_name, read_answer, request_body
+from kopub.recognition.vlm.client.region_images import pack_pixels
+from kopub.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from kopub.recognition.vlm.recognizer import VlmRecognizer
+from kopub.texts.markdown import page_markdown
+from kopub.vllm.client.client import RetryPolicy
+from kopub.vllm.client.worker_pool import WorkerPool
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 
 ENGINES: dict[str, Callable[..., VlmRecognizer]] = {
     "glm_ocr": GlmOcrRecognizer,

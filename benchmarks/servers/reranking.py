@@ -18,11 +18,11 @@ from typing import Any, get_args
 
 from benchmarks.servers.embedding import STAMPED, page_texts
 from benchmarks.servers.recognition import changed_fields, cpu_seconds, hits, samples, unique_pages
-from resources.config.profile_files import find_profile
-from resources.reranking.base import Seen
-from resources.reranking.pairs import Pair
-from resources.reranking.qwen3_vl import Qwen3VLReranker
-from resources.vllm.server import VLLMServer
+from kopub.config.profile_files import find_profile
+from kopub.reranking.base import Seen
+from kopub.reranking.pairs import Pair
+from kopub.reranking.qwen3_vl import Qwen3VLReranker
+from kopub.vllm.server import VLLMServer
 
 _NUMBERS = count()
 _BOOT_SECONDS = 8.0

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from resources.vllm.endpoint import Endpoint, sum_by_name
+from kopub.vllm.endpoint import Endpoint, sum_by_name
 
 _EDGE = 0.15
 """Least share of the answers that is left out at each end."""

@@ -37,9 +37,9 @@ from benchmarks.servers.recognition import (
     server_fields,
     unique_pages,
 )
-from resources.errors import EngineError
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.errors import EngineError
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 
 Case = dict[str, Any]
 

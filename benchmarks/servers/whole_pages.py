@@ -19,11 +19,11 @@ from benchmarks.servers.recognition import cpu_seconds, samples, server_argument
 from benchmarks.servers.recognition import unique_pages as stamped
 from benchmarks.servers.steady import lasting_rate, looks, require_enough
 from benchmarks.whole_graph.grid_engines import grid
-from resources.deepseek_layout.detector import DeepSeekOcrLayout
-from resources.deepseek_layout.reader import WholePageJob, WholePageReader
-from resources.pages.page import Page
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.pages.page import Page
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
+from kopub.recognition.deepseek_layout.reader import WholePageJob, WholePageReader
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 
 
 def unique_pages(originals: Sequence[Page], count: int, name: str) -> list[Page]:

@@ -26,8 +26,8 @@ from benchmarks.servers.recognition import (
     server_fields,
     unique_pages,
 )
-from resources.recognition.vlm.in_process import TransformersRecognizer
-from resources.vllm.server import VLLMServer
+from kopub.recognition.vlm.in_process import TransformersRecognizer
+from kopub.vllm.server import VLLMServer
 
 
 def with_weights(folder: Path) -> Path:

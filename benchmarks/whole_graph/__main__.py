@@ -58,15 +58,15 @@ from benchmarks.whole_graph.setup import (
     written_profile,
 )
 from benchmarks.whole_graph.tables import Measured, comparisons, console_tables, figures, html_section
-from kopub_assets.graph import GRAPH
-from resources.config.places import ROOT
-from resources.config.settings import Settings
-from resources.errors import EngineError
-from resources.profiling.observer import Observer, cards_of
-from resources.profiling.report import render, report, stages_of
-from resources.profiling.timeline import Span
-from resources.vllm.lease import list_servers, stop_server
-from resources.vllm.supervisor.server_state import Phase
+from kopub.config.places import ROOT
+from kopub.config.settings import Settings
+from kopub.errors import EngineError
+from kopub.profiling.observer import Observer, cards_of
+from kopub.profiling.report import render, report, stages_of
+from kopub.profiling.timeline import Span
+from kopub.tables.graph import GRAPH
+from kopub.vllm.lease import list_servers, stop_server
+from kopub.vllm.supervisor.server_state import Phase
 
 WARM_UP_PAGES = 48
 _GRACE = 20.0

@@ -11,13 +11,13 @@ from functools import cache
 
 from pydantic import Field
 
-from resources.config.places import ROOT
-from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.states import State
+from kopub.config.places import ROOT
+from kopub.layout.pp_doclayout.detector import PPDocLayout
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading, RegionText, page_reading
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
 
 MEAN_CROP = (812, 422)
 """Width and height of the mean region of SDS KoPub in pixels, at 300 dpi."""

@@ -19,11 +19,11 @@ import yaml
 
 from benchmarks.servers.recognition import samples
 from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
-from resources.config.places import ROOT
-from resources.config.profile_files import find_profile
-from resources.config.settings import Settings, read_settings
-from resources.pages.indexing import index
-from resources.pages.page import Page
+from kopub.config.places import ROOT
+from kopub.config.profile_files import find_profile
+from kopub.config.settings import Settings, read_settings
+from kopub.pages.indexing import index
+from kopub.pages.page import Page
 
 OWN_PAGES = 640
 """Pages for each stage by itself: sustained rates take three times the requests in flight, 192 for `h200`'s vectors."""

@@ -20,10 +20,10 @@ from benchmarks.servers.recognition import ready_made
 from benchmarks.whole_graph.cases import ALONE
 from benchmarks.whole_graph.grid_engines import CHARACTERS, grid, made_up_text
 from benchmarks.whole_graph.setup import OWN_PAGES, unique_pages
-from resources.config.settings import ROOT, Settings, load_settings
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.profiling.timeline import steady_rate
+from kopub.config.settings import ROOT, Settings, load_settings
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.profiling.timeline import steady_rate
 
 
 def alone(made: Iterable[Any]) -> float:
@@ -66,8 +66,8 @@ def image_vector_rate(settings: Settings, pages: Sequence[Page]) -> float:
         return alone(engine.embed_images(Page(page.page_id, page.data) for page in pages))
     from concurrent.futures import ThreadPoolExecutor
 
-    from resources.embedding.qwen3_vl_handlers import image_request
-    from resources.embedding.qwen3_vl_inputs import PATCH, page_image
+    from kopub.embedding.qwen3_vl_handlers import image_request
+    from kopub.embedding.qwen3_vl_inputs import PATCH, page_image
 
     most = engine.max_pixels // PATCH**2
     with ThreadPoolExecutor() as pool:
@@ -84,8 +84,8 @@ def text_vector_rate(settings: Settings, texts: Sequence[str]) -> float:
     named = [(str(number), text) for number, text in enumerate(texts)]
     if not hasattr(engine, "server"):
         return alone(engine.embed_texts(named))
-    from resources.embedding.qwen3_vl_handlers import text_request
-    from resources.embedding.qwen3_vl_inputs import Chunker
+    from kopub.embedding.qwen3_vl_handlers import text_request
+    from kopub.embedding.qwen3_vl_inputs import Chunker
 
     chunker = Chunker(engine.tokenizer_file(), engine.instruction, engine.max_tokens)
     prompts = [ids for _, text in named for ids in chunker.prompts(text)]

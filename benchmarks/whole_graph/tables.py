@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from benchmarks.whole_graph.cases import Case
-from resources.profiling.observer import Observations
-from resources.profiling.report import ReportTable, RunReport, RunSection, StageReport, section
-from resources.profiling.timeline import first_growth
+from kopub.profiling.observer import Observations
+from kopub.profiling.report import ReportTable, RunReport, RunSection, StageReport, section
+from kopub.profiling.timeline import first_growth
 
 _STAGES = (
     "stage", "pages", "wall s", "pages/s", "steady", "by itself", "share", "starting", "ramping", "working", "waiting",

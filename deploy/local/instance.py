@@ -5,8 +5,8 @@ import sys
 import warnings
 from pathlib import Path
 
-from kopub_cli.dagster_home import make_databases, prepare_home
-from resources.errors import KopubError
+from kopub.cli.dagster_home import make_databases, prepare_home
+from kopub.errors import KopubError
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ import dagster as dg
 from dagster._core.execution import compute_logs
 from dagster_shared.check import CheckError
 
+from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, counted, did_you_mean, first_line, visible
 from kopub_assets.running.watched_launcher import MACHINE_TAG
-from resources.errors import STOPPED, STOPPED_BY_HAND, KopubError, counted, did_you_mean, first_line, visible
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """A run's events are in the instance; its watcher in this process has its own display."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.states import State
+from kopub.states import State
 from tests.support.harness import Platform, Prepared, failure
 from tests.support.sources.corpora import page_image, pages
 

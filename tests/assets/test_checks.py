@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kopub_assets.checks import losses, unaccounted, unsound_vectors, without_regions
-from kopub_assets.rows import RowSpec, ShardResult, Work
-from resources.config.choices import Gates
-from resources.states import State
-from resources.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
+from kopub.config.choices import Gates
+from kopub.states import State
+from kopub.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
+from kopub.tables.checks import losses, unaccounted, unsound_vectors, without_regions
+from kopub.tables.rows import RowSpec, ShardResult, Work
 
 REGION = {"index": 0, "label": "text", "task": "text", "score": 0.9, "bbox": [0, 0, 1, 1], "bbox_2d": [0, 0, 9, 9]}
 

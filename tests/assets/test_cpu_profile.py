@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter, ImageOps
 
-from resources.config.choices import Figures
-from resources.config.settings import load_settings
-from resources.documents.export import sound_notes, write_documents
-from resources.release.export import export
-from resources.release.verify import verify
-from resources.search.options import Mode
-from resources.search.searcher import Searcher
-from resources.states import State
-from resources.store.corpus_tables import FIGURE_TABLES
+from kopub.config.choices import Figures
+from kopub.config.settings import load_settings
+from kopub.documents.export import sound_notes, write_documents
+from kopub.release.export import export
+from kopub.release.verify import verify
+from kopub.search.options import Mode
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.store.corpus_tables import FIGURE_TABLES
 from tests.doubles.figure_chat import DESCRIPTION, VALID, chat
 from tests.figures.test_noters import noter
 from tests.support.harness import Platform

@@ -9,16 +9,16 @@ import pytest
 from datasets import load_dataset
 
 import kopub
-from kopub_assets.plan import AssetPlan, survey
-from kopub_assets.staleness import Standing
-from resources.config.choices import Documents
-from resources.corrections.corrected import CorrectedTables
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.documents.export import write_documents
-from resources.release.local import LocalRelease
-from resources.release.verify import verify
-from resources.store import ledger
-from resources.store.table_source import FooterCache
+from kopub.config.choices import Documents
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.documents.export import write_documents
+from kopub.release.local import LocalRelease
+from kopub.release.verify import verify
+from kopub.store import ledger
+from kopub.store.table_source import FooterCache
+from kopub.tables.plan import AssetPlan, survey
+from kopub.tables.staleness import Standing
 from tests.doubles.printed import Print, PrintedLayout, PrintedReader
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import pages

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kopub_assets.plan import survey
-from kopub_assets.staleness import Standing
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import PageLayout, Task
-from resources.pages.page import Page
-from resources.store.table_source import FooterCache
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import PageLayout, Task
+from kopub.pages.page import Page
+from kopub.store.table_source import FooterCache
+from kopub.tables.plan import survey
+from kopub.tables.staleness import Standing
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from definitions import definitions_of
+from kopub_assets.definitions import definitions_of
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 

@@ -8,16 +8,16 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from kopub_assets import pages_and_layout
-from kopub_assets.pages_and_layout import RawPages
-from resources.errors import UndecodableImage
-from resources.fingerprints import CodeVersion
-from resources.pages import inspection
-from resources.pages.indexing import index
-from resources.pages.page import Page
-from resources.pages.page_reader import PageReader
-from resources.states import State
-from resources.store.table_store import ShardStore
+from kopub.errors import UndecodableImage
+from kopub.fingerprints import CodeVersion
+from kopub.pages import inspection
+from kopub.pages.indexing import index
+from kopub.pages.page import Page
+from kopub.pages.page_reader import PageReader
+from kopub.states import State
+from kopub.store.table_store import ShardStore
+from kopub.tables.pages_and_layout import RawPages
+from kopub.tables import pages_and_layout
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.search.test_search import Typist
@@ -389,6 +389,6 @@ def test_no_more_threads_check_pages_than_help(tmp_path: Path, monkeypatch: pyte
         return inspect(data)
 
     monkeypatch.setattr(inspection, "inspect", together)
-    monkeypatch.setattr("resources.parallel.os.cpu_count", lambda: 4 * inspection.CHECKERS)
+    monkeypatch.setattr("kopub.parallel.os.cpu_count", lambda: 4 * inspection.CHECKERS)
     assert platform.run("raw_pages").success
     assert most == inspection.CHECKERS

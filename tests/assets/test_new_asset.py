@@ -5,11 +5,11 @@ from pathlib import Path
 
 import dagster as dg
 
-from kopub_assets.asset import RowTable
-from kopub_assets.graph import GRAPH, Graph
-from kopub_assets.plan import survey
-from resources.states import State
-from resources.store.table_source import FooterCache
+from kopub.states import State
+from kopub.store.table_source import FooterCache
+from kopub.tables.asset import RowTable
+from kopub.tables.graph import GRAPH, Graph
+from kopub.tables.plan import survey
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
 

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from pydantic import PrivateAttr
 
-from kopub_cli.commands.costs import collect_costs, counts_line
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.states import State
+from kopub.cli.commands.costs import collect_costs, counts_line
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, page_reading
+from kopub.states import State
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages, query

@@ -9,23 +9,23 @@ import pytest
 from starlette.testclient import TestClient
 
 import kopub
-from kopub_assets.lineage import chain
-from kopub_assets.plan import AssetPlan, survey
-from kopub_assets.staleness import Standing, settings_changed
-from kopub_cli.commands.doubts import about_layers, texts_by_shard
-from kopub_cli.options import corpus_check
-from kopub_web.app import reading_room
-from kopub_web.room import Room
-from resources.config.choices import Gates, Pdf
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import KopubError
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.documents.pdf import Pdfs
-from resources.pages.indexing import index
-from resources.search.searcher import Searcher
-from resources.store.table_source import FooterCache
-from resources.texts.extracted_text import from_layers
-from resources.texts.text_quality import DOUBTFUL
+from kopub.cli.commands.doubts import about_layers, texts_by_shard
+from kopub.cli.options import corpus_check
+from kopub.config.choices import Gates, Pdf
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import KopubError
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages.documents.pdf import Pdfs
+from kopub.pages.indexing import index
+from kopub.search.searcher import Searcher
+from kopub.store.table_source import FooterCache
+from kopub.tables.lineage import chain
+from kopub.tables.plan import AssetPlan, survey
+from kopub.tables.staleness import Standing, settings_changed
+from kopub.texts.extracted_text import from_layers
+from kopub.texts.text_quality import DOUBTFUL
+from kopub.web.app import reading_room
+from kopub.web.room import Room
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import Platform, Prepared
 from tests.support.sources.corpora import page_image, pages

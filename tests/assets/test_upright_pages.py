@@ -15,26 +15,26 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import kopub
-from kopub_assets.lineage import compared_tables
-from kopub_cli.evaluation_display import picture_of
-from kopub_cli.main import app
-from kopub_cli.options import corpus_check
-from kopub_web.app import reading_room
-from kopub_web.room import Room
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import UnreadImage
-from resources.evaluation.benchmarks.transformed import photographed, turned
-from resources.layout.cpu.detector import CpuLayout
-from resources.layout.ground_truth import GroundTruthLayout
-from resources.pages import inspection
-from resources.pages.corpus import Corpus
-from resources.pages.indexing import index
-from resources.pages.inspection import PageInspector
-from resources.pages.page import decode
-from resources.processes import ChildWorker
-from resources.release.local import LocalRelease
-from resources.search.searcher import Searcher
-from resources.states import State
+from kopub.cli.evaluation_display import picture_of
+from kopub.cli.main import app
+from kopub.cli.options import corpus_check
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import UnreadImage
+from kopub.evaluation.benchmarks.transformed import photographed, turned
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.ground_truth import GroundTruthLayout
+from kopub.pages import inspection
+from kopub.pages.corpus import Corpus
+from kopub.pages.indexing import index
+from kopub.pages.inspection import PageInspector
+from kopub.pages.page import decode
+from kopub.processes import ChildWorker
+from kopub.release.local import LocalRelease
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.tables.lineage import compared_tables
+from kopub.web.app import reading_room
+from kopub.web.room import Room
 from tests.support.harness import Platform, Prepared
 from tests.support.sample_home import sample
 from tests.support.sources.pdf_files import HELVETICA, pdf, sheet, written

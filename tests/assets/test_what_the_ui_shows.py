@@ -8,11 +8,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from kopub.layout.regions import PageLayout
+from kopub.pages.page import Page
+from kopub.tables.metadata import first_markdown
+from kopub.tables.rows import Progress
 from kopub_assets.dagster_assets import shown
-from kopub_assets.metadata import first_markdown
-from kopub_assets.rows import Progress
-from resources.layout.regions import PageLayout
-from resources.pages.page import Page
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kopub
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
 from tests.support.sources.corpora import page_image, pages, query, write_corpus

@@ -9,10 +9,10 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from kopub.config.settings import ROOT
+from kopub.errors import STOPPED, ConfigError
+from kopub.store.faults import require_reachable
 from kopub_assets.running.execution import copy_to_the_end
-from resources.config.settings import ROOT
-from resources.errors import STOPPED, ConfigError
-from resources.store.faults import require_reachable
 from tests.cli.test_cli import environment_of, materialize, run
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
@@ -146,7 +146,7 @@ def test_ctrl_c_says_what_is_kept_and_the_next_run_keeps_it(home: Path):
 
 def test_ctrl_c_of_a_kopub_command_is_one_line(home: Path, tmp_path: Path):
     program = (
-        "import signal, kopub_cli.main as main, resources.pages.indexing as indexing;"
+        "import signal, kopub.cli.main as main, kopub.pages.indexing as indexing;"
         "indexing.index = lambda *_: signal.raise_signal(signal.SIGINT);"
         "main.main()"
     )

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kopub_assets.plan import sources_of
-from kopub_cli.commands.doubts import texts_by_shard
-from kopub_cli.commands.status import show_status
-from kopub_cli.options import require_indexed
-from resources.config.settings import Settings, what_if
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import KopubError
-from resources.release.base import ASSETS
-from resources.search.searcher import CannotSearch, Searcher
-from resources.states import State
-from resources.store.table_source import CorpusCheck
+from kopub.cli.commands.doubts import texts_by_shard
+from kopub.cli.commands.status import show_status
+from kopub.cli.options import require_indexed
+from kopub.config.settings import Settings, what_if
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import KopubError
+from kopub.release.base import ASSETS
+from kopub.search.searcher import CannotSearch, Searcher
+from kopub.states import State
+from kopub.store.table_source import CorpusCheck
+from kopub.tables.plan import sources_of
 from tests.search.test_search import SEARCHED, Typist, made
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, query

@@ -10,11 +10,11 @@ from huggingface_hub import constants
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.config.settings import PROFILES, load_settings, read_settings
-from resources.engine import require_installed
-from resources.errors import EngineError, HubError
-from resources.weights.fetch import require_ready
+from kopub.cli.main import app
+from kopub.config.settings import PROFILES, load_settings, read_settings
+from kopub.engine import require_installed
+from kopub.errors import EngineError, HubError
+from kopub.weights.fetch import require_ready
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.sources.corpora import page_image, pages, write_corpus
 
@@ -172,7 +172,7 @@ def test_a_program_that_is_not_installed_is_one_line_before_anything_is_made(
 
 
 def test_engines_say_which_modules_they_lack(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("resources.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("kopub.engine.find_spec", lambda name: None)
     settings = read_settings({"KOPUB_PROFILE": "h200_korean"})
     assert settings.layout.not_installed() == ["torch", "transformers"]
     (line,) = settings.layout.lacks()
@@ -184,7 +184,7 @@ def test_engines_say_which_modules_they_lack(monkeypatch: pytest.MonkeyPatch):
 def test_a_hub_that_cannot_be_reached_is_one_line_with_what_was_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr("resources.engine.find_spec", lambda name: object())
+    monkeypatch.setattr("kopub.engine.find_spec", lambda name: object())
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)

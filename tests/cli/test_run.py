@@ -13,15 +13,15 @@ import dagster as dg
 import pytest
 from rich.console import Console
 
+from kopub.cli.commands.run import run_assets
+from kopub.cli.dagster_home import prepare_home
+from kopub.cli.run_display import RunDisplay
+from kopub.errors import KopubError, StoreError
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.states import State
+from kopub.store.table_store import ShardStore
+from kopub.tables.progress import Forecast, Stage
 from kopub_assets.running.execution import shard_ranges
-from kopub_assets.running.progress import Forecast, Stage
-from kopub_cli.commands.run import run_assets
-from kopub_cli.dagster_home import prepare_home
-from kopub_cli.run_display import RunDisplay
-from resources.errors import KopubError, StoreError
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.states import State
-from resources.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform

@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kopub_cli.commands.run import run_assets
-from kopub_cli.main import app
-from resources.config.choices import Gates
-from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.home import KnownAnswers, write_gold
-from resources.pages.manifest import GOLD
-from resources.release.hub import HubTarget
+from kopub.cli.commands.run import run_assets
+from kopub.cli.main import app
+from kopub.config.choices import Gates
+from kopub.evaluation.benchmark import Benchmark, PageText, Sample
+from kopub.evaluation.home import KnownAnswers, write_gold
+from kopub.pages.manifest import GOLD
+from kopub.release.hub import HubTarget
 from tests.search.test_search import Typist
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.dagster.dagster_home import make_dagster_home

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kopub_cli.main import app
-from resources.pages.indexing import index
+from kopub.cli.main import app
+from kopub.pages.indexing import index
 from tests.support.processes import forked
 from tests.support.sources.pdf_files import pdf, sheet
 
@@ -71,8 +71,8 @@ def test_the_command_for_the_pages_that_are_left_can_be_typed(tmp_path: Path, mo
 def test_a_person_at_a_terminal_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, names: list[str]
 ) -> None:
-    from kopub_cli.commands import index as command
-    from resources.pages.manifest import Manifest
+    from kopub.cli.commands import index as command
+    from kopub.pages.manifest import Manifest
 
     home, first, second = tmp_path / "home", folder(tmp_path / "A", "a"), folder(tmp_path / "B", "c")
     monkeypatch.setenv("KOPUB_HOME", str(home))

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from kopub_cli import entry
-from kopub_cli.main import app, main
-from resources.config.environment import SECTIONS as NAMES
-from resources.config.environment import VALUES as NAMED_VALUES
-from resources.config.environment import locate
-from resources.config.profile import SECTIONS, VALUES
-from resources.config.settings import ROOT, read_settings
-from resources.errors import STOPPED, ConfigError, counted
+from kopub.cli import entry
+from kopub.cli.main import app, main
+from kopub.config.environment import SECTIONS as NAMES
+from kopub.config.environment import VALUES as NAMED_VALUES
+from kopub.config.environment import locate
+from kopub.config.profile import SECTIONS, VALUES
+from kopub.config.settings import ROOT, read_settings
+from kopub.errors import STOPPED, ConfigError, counted
 from tests.cli.test_cli import environment_of, run
 from tests.search.test_search import made
 
@@ -39,7 +39,7 @@ HEAVY = (
 _GROUPS = ("evaluate", "serve")
 LISTS = """
 import json, sys
-from kopub_cli.main import main
+from kopub.cli.main import main
 for command in json.loads(sys.argv[1]):
     sys.argv = ["kopub", *command]
     try:
@@ -146,7 +146,7 @@ def test_a_command_that_is_stopped_while_it_loads_ends_in_one_line(
         def __getattr__(self, name: str) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "kopub_cli.main", Stopped())
+    monkeypatch.setitem(sys.modules, "kopub.cli.main", Stopped())
     with pytest.raises(SystemExit) as ended:
         entry.main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "stopped\n")
@@ -158,7 +158,7 @@ def test_only_what_makes_pages_says_that_pages_are_kept(
     def stopped() -> None:
         raise SystemExit(130)
 
-    monkeypatch.setattr("kopub_cli.main.app", stopped)
+    monkeypatch.setattr("kopub.cli.main.app", stopped)
     for command, said in (("status", "stopped\n"), ("run", f"{STOPPED}\n")):
         monkeypatch.setattr(sys, "argv", ["kopub", command])
         with pytest.raises(SystemExit):
@@ -173,7 +173,7 @@ def test_an_output_on_a_full_disk_is_one_line(
     def print_to_full_disk() -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("kopub_cli.main.app", print_to_full_disk)
+    monkeypatch.setattr("kopub.cli.main.app", print_to_full_disk)
     with pytest.raises(SystemExit) as ended:
         main()
     said = (
@@ -184,8 +184,8 @@ def test_an_output_on_a_full_disk_is_one_line(
 
 CLOSED = """
 import os, sys
-from kopub_cli import main
-from kopub_cli.console import lasting_console, say
+from kopub.cli import main
+from kopub.cli.console import lasting_console, say
 
 def app():
     with open(sys.argv[1], "w") as file:
@@ -208,6 +208,6 @@ def test_an_output_that_is_closed_is_no_file_s(tmp_path: Path) -> None:
 def test_what_a_terminal_has_no_character_for_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "euc-kr"))
-    monkeypatch.setattr("kopub_cli.main.app", lambda: typer.echo("예산 😀"))
+    monkeypatch.setattr("kopub.cli.main.app", lambda: typer.echo("예산 😀"))
     main()
     assert written.getvalue().decode("euc-kr") == "예산 \\U0001f600\n"

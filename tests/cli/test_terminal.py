@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.table import Column
 from typer.testing import CliRunner
 
-from kopub_cli.commands import serve
-from kopub_cli.console import count, lasting_console, print_table, right, say
-from kopub_cli.main import app
-from resources.config.settings import load_settings
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import ELLIPSIS
-from resources.vllm.lease import RunningServer
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState, Specification
+from kopub.cli.commands import serve
+from kopub.cli.console import count, lasting_console, print_table, right, say
+from kopub.cli.main import app
+from kopub.config.settings import load_settings
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import ELLIPSIS
+from kopub.vllm.lease import RunningServer
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder, ServerState, Specification
 from tests.search.test_search import Typist
 from tests.support.benchmarks import write_pages
 from tests.support.harness import STANDARD, Platform

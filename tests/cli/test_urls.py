@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 import kopub
-from kopub_cli.main import app
-from resources.config.settings import Settings, read_settings
-from resources.errors import ConfigError, KopubError, SourceError
+from kopub.cli.main import app
+from kopub.config.settings import Settings, read_settings
+from kopub.errors import ConfigError, KopubError, SourceError
 from tests.support.cpu_engines import CPU
 
 URL = "s3://bucket/place"

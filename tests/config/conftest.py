@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.settings import Settings, read_settings
+from kopub.config.settings import Settings, read_settings
 
 CPU = "layout: {engine: cpu}\nrecognition: {engine: tesseract}\nembedding: {engine: hashed}\n"
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.memory import demands_at_once, memory_demands, memory_sums
-from resources.config.profile_files import find_profile, known_profiles, known_readers
-from resources.config.settings import Settings, read_settings
-from resources.doctor.environment import examine, managed_servers
-from resources.errors import ConfigError
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.recognizer import VlmRecognizer
-from resources.vllm.served_engine import ServedEngine
-from resources.vllm.server_fields import serve_arguments
+from kopub.config.memory import demands_at_once, memory_demands, memory_sums
+from kopub.config.profile_files import find_profile, known_profiles, known_readers
+from kopub.config.settings import Settings, read_settings
+from kopub.doctor.environment import examine, managed_servers
+from kopub.errors import ConfigError
+from kopub.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from kopub.recognition.vlm.recognizer import VlmRecognizer
+from kopub.vllm.served_engine import ServedEngine
+from kopub.vllm.server_fields import serve_arguments
 from tests.support.servers.vllm_cpu import needs_vllm, program
 
 CARDS = [name for name in known_profiles() if find_profile(name).card and name != "h200_korean"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from resources.config.profile_files import known_readers
-from resources.config.settings import read_settings
+from kopub.config.profile_files import known_readers
+from kopub.config.settings import read_settings
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "readers.md"
 BLOCKS = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)

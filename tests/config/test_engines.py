@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.settings import ROOT, read_settings
-from resources.errors import ConfigError
-from resources.pages.indexing import index
+from kopub.config.settings import ROOT, read_settings
+from kopub.errors import ConfigError
+from kopub.pages.indexing import index
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, write_corpus
@@ -96,8 +96,8 @@ def package(folder: Path, name: str, point: str, source: str) -> Path:
 
 DECLARED = """
 from typing import ClassVar
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
 
 class Mine(LayoutDetector):
 """
@@ -111,7 +111,7 @@ DETECT = "    def detect(self, pages): ...\n"
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise RuntimeError('no licence\\nsecond line')", "RuntimeError: no licence"),
         ("", "AttributeError: module 'mine' has no attribute 'Mine'"),
-        ("class Mine: pass", "it is no subclass of resources.layout.base.LayoutDetector"),
+        ("class Mine: pass", "it is no subclass of kopub.layout.base.LayoutDetector"),
         (DECLARED + VERSION, "it does not define detect"),
         (DECLARED + DETECT, "it declares no code_version"),
         (

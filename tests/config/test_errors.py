@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fsspec.registry import known_implementations
 
-from resources.config.settings import ROOT, read_settings
-from resources.errors import ConfigError
+from kopub.config.settings import ROOT, read_settings
+from kopub.errors import ConfigError
 from tests.config.conftest import CPU, Load
 
 DEEP = 100_000

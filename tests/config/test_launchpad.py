@@ -8,17 +8,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from definitions import definitions_of
+from kopub.config.choices import Figures, Gates, Pdf
+from kopub.config.profile import find_engines, load_engine
+from kopub.config.settings import ROOT, read_settings
+from kopub.engine import PROFILE_ONLY, ProfileOnly, Resource
+from kopub.pages.corpus import Corpus
+from kopub.release.hub import HubTarget
+from kopub.release.local import LocalRelease
+from kopub.store.table_store import ShardStore
 from kopub_assets.dagster_assets import launchable
+from kopub_assets.definitions import definitions_of
 from kopub_assets.running.execution import failures_of
-from resources.config.choices import Figures, Gates, Pdf
-from resources.config.profile import find_engines, load_engine
-from resources.config.settings import ROOT, read_settings
-from resources.engine import PROFILE_ONLY, ProfileOnly, Resource
-from resources.pages.corpus import Corpus
-from resources.release.hub import HubTarget
-from resources.release.local import LocalRelease
-from resources.store.table_store import ShardStore
 
 FOUND = find_engines()
 ENGINES = [load_engine(section, name, FOUND) for section, names in FOUND.items() for name in names]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.profile_files import Pin
-from resources.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
-from resources.embedding.hashed import HashedEmbedder
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.regions import LABELS
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.vllm.served_engine import ServedEngine
+from kopub.config.profile_files import Pin
+from kopub.config.settings import PINS, PROFILES, ROOT, Settings, load_settings, read_settings, what_if
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.layout.pp_doclayout.detector import PPDocLayout
+from kopub.layout.regions import LABELS
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from kopub.vllm.served_engine import ServedEngine
 from tests.config.conftest import CPU, Load
 from tests.support.cpu_engines import CPU as ENGINES
 
@@ -163,11 +163,11 @@ def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
 
 def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
-        "import sys; from resources.config.settings import load_settings; load_settings();"
-        "print(*sorted({'resources.recognition.vlm.glm_ocr', 'resources.layout.pp_doclayout.detector', "
-        "'resources.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
+        "import sys; from kopub.config.settings import load_settings; load_settings();"
+        "print(*sorted({'kopub.recognition.vlm.glm_ocr', 'kopub.layout.pp_doclayout.detector', "
+        "'kopub.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
-    assert python(tmp_path, script) == "resources.layout.cpu.detector\n"
+    assert python(tmp_path, script) == "kopub.layout.cpu.detector\n"
 
 
 def test_the_environment_overrides_keys(load: Load):

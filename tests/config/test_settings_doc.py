@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from resources.config.environment import VARIABLES
-from resources.config.profile import OTHERS, PROTOCOLS, engine_section, find_engines, load_engine, section_of
-from resources.config.profile_files import Pin
-from resources.vllm.server import VLLMServer
+from kopub.config.environment import VARIABLES
+from kopub.config.profile import OTHERS, PROTOCOLS, engine_section, find_engines, load_engine, section_of
+from kopub.config.profile_files import Pin
+from kopub.vllm.server import VLLMServer
 from tools import settings_doc
 
 

@@ -16,25 +16,25 @@ import pytest
 from typer.testing import CliRunner
 
 from kopub import open as open_corpus
-from kopub_assets.staleness import Standing, find_standings
-from kopub_cli.main import app
-from resources.corrections.corrected import CorrectedTables, truth_of
-from resources.corrections.gold import known_answers, write_checked_pages
-from resources.corrections.log import Action, CorrectedMeanwhile, Correction, CorrectionLog
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import DamagedTable, KopubError, SourceError
-from resources.evaluation.scoring import load
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.release.files import config_files
-from resources.release.local import LocalRelease
-from resources.release.verify import verify
-from resources.search.searcher import Searcher
-from resources.states import State
-from resources.store import ledger
-from resources.store.table_store import TableStore
+from kopub.cli.main import app
+from kopub.corrections.corrected import CorrectedTables, truth_of
+from kopub.corrections.gold import known_answers, write_checked_pages
+from kopub.corrections.log import Action, CorrectedMeanwhile, Correction, CorrectionLog
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import DamagedTable, KopubError, SourceError
+from kopub.evaluation.scoring import load
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.release.files import config_files
+from kopub.release.local import LocalRelease
+from kopub.release.verify import verify
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.store import ledger
+from kopub.store.table_store import TableStore
+from kopub.tables.staleness import Standing, find_standings
 from tests.doubles.engines import SlowReader
 from tests.support.harness import STANDARD, Platform, Prepared
 from tests.support.sources.corpora import pages, query
@@ -130,8 +130,8 @@ def files(platform: Platform) -> dict[str, bytes]:
 
 
 def standings(platform: Platform) -> dict[tuple[str, str], Standing]:
-    from kopub_assets.graph import GRAPH
-    from resources.store.table_source import FooterCache
+    from kopub.store.table_source import FooterCache
+    from kopub.tables.graph import GRAPH
 
     declared = GRAPH.on(platform.resources()).declared(platform.resources())
     footers = FooterCache(platform.store)

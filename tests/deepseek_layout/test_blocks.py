@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, UNKNOWN, AnswerBlock, parse
+from kopub.recognition.deepseek_layout.answer import _STRAY, _TAG, OURS, TITLES, UNKNOWN, AnswerBlock, parse
 
 
 def tag(label: str, *box: int) -> str:

@@ -8,21 +8,21 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from kopub_assets.lineage import chain, compare_versions, edition
-from kopub_assets.plan import survey
-from kopub_assets.staleness import Standing
-from kopub_cli.commands.plan import plan_values
-from resources.config.choices import Pdf
-from resources.config.settings import Settings, what_if
-from resources.deepseek_layout.detector import DeepSeekOcrLayout
-from resources.documents.export import write_documents
-from resources.embedding.hashed import HashedEmbedder
-from resources.pages.indexing import index
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.release.verify import verify
-from resources.search.searcher import Searcher
-from resources.states import State
-from resources.store.table_source import FooterCache
+from kopub.cli.commands.plan import plan_values
+from kopub.config.choices import Pdf
+from kopub.config.settings import Settings, what_if
+from kopub.documents.export import write_documents
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.pages.indexing import index
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
+from kopub.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from kopub.release.verify import verify
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.store.table_source import FooterCache
+from kopub.tables.lineage import chain, compare_versions, edition
+from kopub.tables.plan import survey
+from kopub.tables.staleness import Standing
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.recognition.test_deepseek_ocr import TestProfile, server_of

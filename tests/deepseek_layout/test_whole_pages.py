@@ -12,13 +12,13 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.deepseek_layout.answer import page_answer
-from resources.deepseek_layout.detector import DeepSeekOcrLayout, RetryBudget
-from resources.errors import ConfigError, EngineError
-from resources.layout.regions import PageLayout, Task
-from resources.pages.page import Page, PageBatch
-from resources.recognition.vlm.client.chat_requests import ChatAnswer
-from resources.states import State
+from kopub.errors import ConfigError, EngineError
+from kopub.layout.regions import PageLayout, Task
+from kopub.pages.page import Page, PageBatch
+from kopub.recognition.deepseek_layout.answer import page_answer
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout, RetryBudget
+from kopub.recognition.vlm.client.chat_requests import ChatAnswer
+from kopub.states import State
 from tests.deepseek_layout.test_blocks import PIECES
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest, error, says
 from tests.recognition.test_deepseek_ocr import server_of

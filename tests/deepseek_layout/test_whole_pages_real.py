@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from resources.deepseek_layout.detector import DeepSeekOcrLayout
-from resources.pages.page import Page
-from resources.recognition.vlm.client.deepseek import TiledImage, tiled_image
-from resources.recognition.vlm.client.region_images import pack_pixels
-from resources.recognition.vlm.deepseek_ocr import MARKDOWN, SAMPLING
-from resources.states import State
+from kopub.pages.page import Page
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
+from kopub.recognition.vlm.client.deepseek import TiledImage, tiled_image
+from kopub.recognition.vlm.client.region_images import pack_pixels
+from kopub.recognition.vlm.deepseek_ocr import MARKDOWN, SAMPLING
+from kopub.states import State
 from tests.recognition.test_deepseek_ocr_real import asked, pairs, server_of
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.servers.vllm_cpu import needs_vllm

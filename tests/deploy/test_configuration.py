@@ -13,8 +13,8 @@ from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
 
-from resources.config.environment import read_environment
-from resources.config.settings import ROOT
+from kopub.config.environment import read_environment
+from kopub.config.settings import ROOT
 from tests.docs.markdown import blocks
 from tests.support.installed import imported
 
@@ -133,7 +133,7 @@ def test_the_documented_copy_of_the_settings_leaves_those_of_the_checkout_alone(
     for each in (name, "local"):
         shutil.copytree(ROOT / "deploy" / each, tmp_path / "deploy" / each)
     (tmp_path / ".dagster").mkdir()
-    (tmp_path / ".dagster" / "dagster.yaml").symlink_to("../deploy/local/dagster.yaml")
+    (tmp_path / ".dagster" / "dagster.yaml").symlink_to("../kopub/data/dagster.yaml")
     (block,) = (each for each in blocks(ROOT / "docs" / "scale.md") if f"cp deploy/{name}/" in each.text)
     typed = "\n".join(line for line in block.text.splitlines() if "DAGSTER_HOME" in line)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "DAGSTER_HOME": str(tmp_path / ".dagster")}

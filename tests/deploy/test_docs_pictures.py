@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tools import docs_pictures
 
 

@@ -10,7 +10,7 @@ import tomllib
 import pytest
 import yaml
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 
 DOCKER = ROOT / "deploy" / "docker"
 INSTRUCTIONS = [

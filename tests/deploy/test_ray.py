@@ -10,11 +10,11 @@ import pytest
 from dagster import DagsterRunStatus as Status
 from dagster._core.execution.backfill import BulkActionStatus
 
-from resources.config.settings import ROOT
-from resources.pages.indexing import index
-from resources.release.verify import verify
-from resources.store.schemas import OCR_RESULTS
-from resources.store.table_store import ShardStore
+from kopub.config.settings import ROOT
+from kopub.pages.indexing import index
+from kopub.release.verify import verify
+from kopub.store.schemas import OCR_RESULTS
+from kopub.store.table_store import ShardStore
 from tests.doubles.engines import Diary
 from tests.doubles.s3 import S3Double
 from tests.support.dagster.dagster_daemon import Daemon, with_status

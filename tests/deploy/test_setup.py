@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.settings import ROOT
-from resources.recognition.tesseract.recognizer import data_files, install
+from kopub.config.settings import ROOT
+from kopub.recognition.tesseract.recognizer import data_files, install
 
 PIP = """#!/bin/sh
 echo "$@" >> {log}

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
-from resources.diff.html import mark_differences
-from resources.embedding.base import Embedding
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.states import State
-from resources.store.table_store import ShardStore
+from kopub.cli.main import app
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.diff.compare import NUMBER, Damage, cosine_change, damage, iou, match
+from kopub.diff.html import mark_differences
+from kopub.embedding.base import Embedding
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.states import State
+from kopub.store.table_store import ShardStore
 from tests.doubles.engines import UnitEmbedder
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image, pages, query

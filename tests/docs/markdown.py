@@ -7,7 +7,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), ROOT / "samples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 

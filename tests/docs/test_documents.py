@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from resources.config.profile_files import EXTENDS, read_profile
-from resources.config.settings import ROOT, Settings
+from kopub.config.profile_files import EXTENDS, read_profile
+from kopub.config.settings import ROOT, Settings
 from tests.docs.markdown import PAGES, Block, blocks
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.processes import forked
@@ -117,7 +117,7 @@ class Reader:
 
     def _serves(self, block: Block) -> None:
         """Start a command that keeps running, and wait for its first line of output."""
-        command = [sys.executable, "-c", "from kopub_cli.main import main; main()", *shlex.split(block.text)[1:]]
+        command = [sys.executable, "-c", "from kopub.cli.main import main; main()", *shlex.split(block.text)[1:]]
         server = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, text=True)
         self._served.callback(server.wait)
         self._served.callback(server.terminate)

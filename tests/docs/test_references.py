@@ -11,8 +11,8 @@ from urllib.parse import unquote
 import pytest
 import typer
 
-from kopub_cli.main import app
-from resources.config.settings import ROOT
+from kopub.cli.main import app
+from kopub.config.settings import ROOT
 from tests.docs.markdown import PAGES, anchors, blocks, inline_code, links
 
 README_WORDS = 1000

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.config.settings import Settings
-from resources.doctor import card_report
-from resources.doctor.card_report import CardMeasurement, anonymous, as_text
-from resources.doctor.self_test import Samples, Step
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import StoreError
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.page import Page
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.lease import list_servers, stop_server
-from resources.vllm.server import VLLMServer
+from kopub.cli.main import app
+from kopub.config.settings import Settings
+from kopub.doctor import card_report
+from kopub.doctor.card_report import CardMeasurement, anonymous, as_text
+from kopub.doctor.self_test import Samples, Step
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import StoreError
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages.page import Page
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.vllm.lease import list_servers, stop_server
+from kopub.vllm.server import VLLMServer
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.doubles.tested_engines import KnownReader, TwoColumns
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
@@ -177,7 +177,7 @@ def test_a_server_that_is_killed_is_started_again_and_counted(
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("resources.config.settings.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", "--full", *arguments], env={"COLUMNS": "200"})
 
     return run
@@ -188,7 +188,7 @@ def test_the_cpu_profile_is_measured_by_its_real_engines(
     platform: Platform, doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = first_samples(2)
-    monkeypatch.setattr("resources.doctor.self_test.read_samples", lambda: known)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", lambda: known)
     platform.engines |= {"layout": CpuLayout(), "recognition": TesseractRecognizer()}
     done = doctor("--out", str(tmp_path / "card.json"))
     assert done.exit_code == 0, done.output
@@ -246,7 +246,7 @@ def test_a_real_vllm_is_measured(platform: Platform, tmp_path: Path, monkeypatch
 def test_a_report_that_cannot_be_written_is_printed_all_the_same(
     doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("resources.doctor.self_test.read_samples", drawn)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", drawn)
     assert doctor("--out", str(tmp_path / "reports" / "card.json")).exit_code == 1  # the double reads rubbish
     assert json.loads((tmp_path / "reports" / "card.json").read_text("utf-8"))["profile"] == "cpu"
     (tmp_path / "a file").touch()
@@ -260,7 +260,7 @@ def test_a_report_that_cannot_be_written_is_printed_all_the_same(
 
 def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_driver = {"torch": "2.13.0+cu130", "cuda": "13.0", "driver": None, "problem": "Found no NVIDIA driver"}
-    monkeypatch.setattr("resources.doctor.checks.ask_torch", lambda: no_driver)
+    monkeypatch.setattr("kopub.doctor.checks.ask_torch", lambda: no_driver)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
     done = CliRunner().invoke(app, ["doctor", "--full", "--profile", "rtx4090+paddleocr_vl"])
     assert done.exit_code == 1
@@ -273,7 +273,7 @@ def test_without_a_gpu_a_profile_of_a_card_ends_in_one_line(tmp_path: Path, monk
 def test_without_samples_it_ends_in_one_line(
     doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("resources.doctor.self_test.SAMPLES", tmp_path)
+    monkeypatch.setattr("kopub.doctor.self_test.SAMPLES", tmp_path)
     done = doctor()
     assert done.exit_code == 1
     assert "shards.json" in str(done.exception or done.output)

@@ -13,15 +13,15 @@ import pytest
 from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.config.memory import MemoryDemand, memory_demands
-from resources.config.settings import load_settings, read_settings
-from resources.doctor import checks, environment
-from resources.doctor.checks import Finding, Level
-from resources.doctor.gpu_probe import driver
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.vllm.served_engine import ServedEngine
-from resources.vllm.server import VLLMServer
+from kopub.cli.main import app
+from kopub.config.memory import MemoryDemand, memory_demands
+from kopub.config.settings import load_settings, read_settings
+from kopub.doctor import checks, environment
+from kopub.doctor.checks import Finding, Level
+from kopub.doctor.gpu_probe import driver
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.vllm.served_engine import ServedEngine
+from kopub.vllm.server import VLLMServer
 from tests.doubles.nvml_double import GIB, NvmlDouble
 
 TORCH = """

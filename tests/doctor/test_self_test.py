@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kopub_assets.asset import RunContext
-from kopub_assets.checks import Problems
+from kopub.cli.main import app
+from kopub.config.choices import Gates
+from kopub.doctor.checks import Finding, Level
+from kopub.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages.corpus import Query
+from kopub.pages.page import Page
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.store import run_records
+from kopub.tables.asset import RunContext
+from kopub.tables.checks import Problems
+from kopub.tables.lineage import chain
+from kopub.tables.ocr_and_texts import OcrResults
 from kopub_assets.dagster_assets import require_tested
-from kopub_assets.lineage import chain
-from kopub_assets.ocr_and_texts import OcrResults
-from kopub_cli.main import app
-from resources.config.choices import Gates
-from resources.doctor.checks import Finding, Level
-from resources.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
-from resources.embedding.hashed import HashedEmbedder
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.corpus import Query
-from resources.pages.page import Page
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.store import run_records
 from tests.doubles.tested_engines import ComparedEmbedder, KnownReader, TwoColumns
 from tests.support.harness import Platform, failure
 from tests.support.sample_home import first_samples
@@ -157,7 +157,7 @@ def test_lineage_and_card_tell_the_result(platform: Platform, monkeypatch: pytes
     by_asset = {step["asset"]: step["self_test"] for step in shown["steps"]}
     assert by_asset["ocr_results"].startswith("failed on 20")
     assert by_asset["layout_regions"] is None, "another engine, which was not tested"
-    monkeypatch.setattr("resources.config.settings.load_settings", lambda: settings)
+    monkeypatch.setattr("kopub.config.settings.load_settings", lambda: settings)
     printed = CliRunner().invoke(app, ["lineage", "a_1"], env={"COLUMNS": "200"}).output
     assert "  self-test  failed on 20" in printed
     card = (platform.home / "release" / "README.md").read_text("utf-8")
@@ -184,7 +184,7 @@ def test_an_untested_gpu_engine_is_named_once(platform: Platform) -> None:
 
 def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     def plan() -> str:
-        monkeypatch.setattr("resources.config.settings.what_if", lambda changes: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.what_if", lambda changes: platform.settings)
         return CliRunner().invoke(app, ["plan"], env={"COLUMNS": "200"}).output
 
     assert "kopub doctor" not in plan()
@@ -199,10 +199,10 @@ def test_the_plan_names_the_doctor_for_a_gpu_profile_alone(platform: Platform, m
 
 @pytest.fixture
 def doctor(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    monkeypatch.setattr("resources.doctor.self_test.read_samples", samples)
+    monkeypatch.setattr("kopub.doctor.self_test.read_samples", samples)
 
     def run(*arguments: str) -> Result:
-        monkeypatch.setattr("resources.config.settings.load_settings", lambda: platform.settings)
+        monkeypatch.setattr("kopub.config.settings.load_settings", lambda: platform.settings)
         return CliRunner().invoke(app, ["doctor", *arguments], env={"COLUMNS": "200"})
 
     return run
@@ -224,7 +224,7 @@ def test_the_command_says_so_and_ends_with_status_1(platform: Platform, doctor: 
 def test_with_a_problem_of_the_machine_nothing_is_loaded(
     platform: Platform, doctor: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resources.doctor.checks.open_file_limit", lambda: 10)
+    monkeypatch.setattr("kopub.doctor.checks.open_file_limit", lambda: 10)
     platform.engines["recognition"] = KnownReader(broken=True)
     refused = doctor()
     assert refused.exit_code == 1

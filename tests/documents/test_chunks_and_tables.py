@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.documents.chunks import Chunk, chunk_document, estimate_tokens
-from resources.documents.document import BlockKind, Document
-from resources.documents.structure import structure_document
-from resources.documents.tables import DocumentTable, document_tables
+from kopub.documents.chunks import Chunk, chunk_document, estimate_tokens
+from kopub.documents.document import BlockKind, Document
+from kopub.documents.structure import structure_document
+from kopub.documents.tables import DocumentTable, document_tables
 from tests.support.sources.documents import Printed, document
 
 SENTENCE = "데비안은 자유 운영 체제입니다. "

@@ -10,9 +10,9 @@ import pytest
 from docling_core.types import doc as docling
 from markdown_it import MarkdownIt
 
-from resources.documents.export import write_documents
-from resources.figures.figure import FigureNote
-from resources.states import State
+from kopub.documents.export import write_documents
+from kopub.figures.figure import FigureNote
+from kopub.states import State
 from tests.support.sources.documents import HEIGHT, WIDTH, DocumentTables, PageRow, Printed
 
 TABLE = '<table><tr><th rowspan="2">구분</th><th>값</th></tr><tr><td>1,000</td></tr></table>'

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.reading.text_quality import read_pages
-from resources.documents.document import BlockKind, Document, DocumentBlock
-from resources.documents.joins import glue_lines
-from resources.documents.markdown import document_markdown
-from resources.documents.structure import structure_document
-from resources.pages.manifest import SAMPLES
+from kopub.documents.document import BlockKind, Document, DocumentBlock
+from kopub.documents.joins import glue_lines
+from kopub.documents.markdown import document_markdown
+from kopub.documents.structure import structure_document
+from kopub.pages.manifest import SAMPLES
 from tests.support.sources.documents import Printed, document
 
 HEAD, FOOT = (100, 30, 900, 45), (480, 960, 520, 975)

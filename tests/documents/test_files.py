@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from resources.documents.export import write_documents
-from resources.documents.markdown import MarkdownOptions
-from resources.documents.stream import file_names
-from resources.errors import StoreError
-from resources.figures.figure import FigureNote
-from resources.pages.documents.folder import EXPORTED_DOCUMENTS as MARKER
-from resources.pages.manifest import SAMPLES
-from resources.states import State
+from kopub.documents.export import write_documents
+from kopub.documents.markdown import MarkdownOptions
+from kopub.documents.stream import file_names
+from kopub.errors import StoreError
+from kopub.figures.figure import FigureNote
+from kopub.pages.documents.folder import EXPORTED_DOCUMENTS as MARKER
+from kopub.pages.manifest import SAMPLES
+from kopub.states import State
 from tests.doubles.full_disk import no_room
 from tests.support.released import contents
 from tests.support.sources.documents import DocumentTables, PageRow, Printed, jpeg

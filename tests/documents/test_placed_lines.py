@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from resources.documents.searchable_pdf import placed_lines
+from kopub.documents.searchable_pdf import placed_lines
 
 WORDS = "화면 밝기를 조절하려면 시스템 메뉴를 누릅니다. " * 8
 

@@ -5,7 +5,7 @@ import io
 from PIL import Image
 from pypdfium2 import PdfDocument
 
-from resources.documents.searchable_pdf import PdfPicture, placed_lines, searchable_pdf
+from kopub.documents.searchable_pdf import PdfPicture, placed_lines, searchable_pdf
 
 
 def picture(text: str, box: tuple[float, float, float, float] = (100.0, 200.0, 700.0, 300.0)) -> PdfPicture:

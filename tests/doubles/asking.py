@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from resources.errors import EngineError
-from resources.vllm.client.client import Client
+from kopub.errors import EngineError
+from kopub.vllm.client.client import Client
 
 PATH = "/v1/chat/completions"
 

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from resources.embedding.base import Embedder, Embedding
-from resources.errors import EngineError, UndecodableImage
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.states import State
+from kopub.embedding.base import Embedder, Embedding
+from kopub.errors import EngineError, UndecodableImage
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.states import State
 
 
 class Diary:

@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from aiohttp import web
 
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
 from tests.doubles.http_double import SentRequest
 
 PATCH, LEAST, MOST = 28, 144, 1280

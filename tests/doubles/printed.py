@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import DEFAULT_TASKS, PageLayout, Region
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
-from resources.states import State
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import DEFAULT_TASKS, PageLayout, Region
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
+from kopub.states import State
 
 Print = tuple[str, str, tuple[int, int, int, int]]
 """A region: its label, its text, and its box in thousandths of the page."""

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.states import State
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.states import State
 from tests.doubles.engines import Diary
 
 

@@ -6,16 +6,16 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from resources.embedding.base import Embedder, Embedding
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import EngineError
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.states import State
+from kopub.embedding.base import Embedder, Embedding
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import EngineError
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.states import State
 
 
 class TwoColumns(LayoutDetector):

@@ -13,9 +13,9 @@ import numpy as np
 from aiohttp import web
 from PIL import Image
 
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl_inputs import PATCH
-from resources.vllm.server import VLLMServer
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.embedding.qwen3_vl_inputs import PATCH
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 

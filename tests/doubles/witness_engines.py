@@ -6,15 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from resources.embedding.base import Embedder, Embedding
-from resources.errors import EngineError
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.states import State
+from kopub.embedding.base import Embedder, Embedding
+from kopub.errors import EngineError
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, page_reading
+from kopub.states import State
 
 
 def sha256(data: bytes | memoryview | str) -> str:

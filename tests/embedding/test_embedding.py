@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from resources.embedding.hashed import HashedEmbedder, weigh_ngrams
-from resources.pages.page import Page
-from resources.states import State
+from kopub.embedding.hashed import HashedEmbedder, weigh_ngrams
+from kopub.pages.page import Page
+from kopub.states import State
 
 TEXTS = {
     "bounce": "탄력 키 켜기\n빨리 반복하는 키 누름을 무시하려면 탄력 키를 켭니다. 설정을 누릅니다.",

@@ -19,13 +19,13 @@ import psutil
 import pytest
 from aiohttp import web
 
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.states import State
-from resources.vllm import served_engine
-from resources.vllm.client import worker_pool
-from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.server_state import Phase, ServerFolder
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
+from kopub.vllm import served_engine
+from kopub.vllm.client import worker_pool
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.doubles.engines import SlowReader
 from tests.doubles.vector_double import Request, VectorDouble, embedder, embedder_at, sound
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.services, pytest.mark.skipif(sys.platform != "linux", 
 BEFORE = "raw_pages,layout_regions,ocr_results,parsed_texts"
 IMAGES, TEXTS = "corpus_image_embeddings", "corpus_text_embeddings"
 PROCESSES = 2
-HANDLERS = "resources.embedding.qwen3_vl_handlers"
+HANDLERS = "kopub.embedding.qwen3_vl_handlers"
 SOON = 20.0
 """Seconds for what takes about one on an idle machine."""
 

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
-from resources.embedding.base import Embedding
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.embedding.qwen3_vl_handlers import image_request
-from resources.embedding.qwen3_vl_inputs import MAX_ASPECT, PATCH, Chunker, page_image, preload_tokenizer
-from resources.errors import EngineError, HubError, UndecodableImage
-from resources.figures.figure import FigurePicture
-from resources.pages.page import Page
-from resources.states import State
-from resources.vllm.server import VLLMServer
+from kopub.embedding.base import Embedding
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.embedding.qwen3_vl_handlers import image_request
+from kopub.embedding.qwen3_vl_inputs import MAX_ASPECT, PATCH, Chunker, page_image, preload_tokenizer
+from kopub.errors import EngineError, HubError, UndecodableImage
+from kopub.figures.figure import FigurePicture
+from kopub.pages.page import Page
+from kopub.states import State
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import error, truncated
 from tests.doubles.vector_double import (
     MOST_TOKENS,
@@ -296,7 +296,7 @@ def test_what_decoders_read_differently_is_decoded_here() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
 def test_any_page_gets_a_size_that_the_model_leaves(width: int, height: int) -> None:
-    from resources.pages.page import whole_patches
+    from kopub.pages.page import whole_patches
 
     if max(width, height) > MAX_ASPECT * min(width, height):
         return
@@ -502,7 +502,7 @@ def test_the_recipe_follows_what_changes_results_only(tmp_path: Path, monkeypatc
     ):
         assert recipe(**change) != recipe()  # type: ignore[arg-type]
     before = recipe()
-    monkeypatch.setattr("resources.engine.version", lambda package: "0")
+    monkeypatch.setattr("kopub.engine.version", lambda package: "0")
     assert recipe() != before
 
 

@@ -10,15 +10,15 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from resources.embedding import transformers_vectors
-from resources.embedding.base import Embedding
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.errors import harmless
-from resources.figures.figure import FigurePicture
-from resources.pages.arrow import open_pages
-from resources.pages.page import Page
-from resources.states import State
-from resources.vllm.server import VLLMServer
+from kopub.embedding import transformers_vectors
+from kopub.embedding.base import Embedding
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.errors import harmless
+from kopub.figures.figure import FigurePicture
+from kopub.pages.arrow import open_pages
+from kopub.pages.page import Page
+from kopub.states import State
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.harness import Platform
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program

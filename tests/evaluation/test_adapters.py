@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.errors import ConfigError, SourceError
-from resources.evaluation.benchmark import (
+from kopub.errors import ConfigError, SourceError
+from kopub.evaluation.benchmark import (
     OWN_PAGES,
     Answers,
     Benchmark,
@@ -22,9 +22,9 @@ from resources.evaluation.benchmark import (
     PageText,
     TableHtml,
 )
-from resources.evaluation.benchmarks.tables_and_formulas import table_html
-from resources.evaluation.scoring import ADAPTERS, load
-from resources.layout.regions import Task
+from kopub.evaluation.benchmarks.tables_and_formulas import table_html
+from kopub.evaluation.scoring import ADAPTERS, load
+from kopub.layout.regions import Task
 from tests.support.sources.pdf_files import sheet, text_pdf, written
 
 PNG = b"\x89PNG"

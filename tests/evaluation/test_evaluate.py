@@ -10,13 +10,12 @@ import pytest
 from dagster import DagsterExecutionInterruptedError
 from typer.testing import CliRunner
 
-from kopub_assets.evaluations import Evaluation, evaluate, prepare_answers, settings_in
-from kopub_cli.evaluation_display import as_json_values, write_page
-from kopub_cli.main import app
-from resources.config.settings import Settings
-from resources.errors import KopubError, SourceError
-from resources.evaluation import reading_scores
-from resources.evaluation.benchmark import (
+from kopub.cli.evaluation_display import as_json_values, write_page
+from kopub.cli.main import app
+from kopub.config.settings import Settings
+from kopub.errors import KopubError, SourceError
+from kopub.evaluation import reading_scores
+from kopub.evaluation.benchmark import (
     Benchmark,
     GivenRegion,
     LineText,
@@ -26,7 +25,7 @@ from resources.evaluation.benchmark import (
     SampleReading,
     SampleScore,
 )
-from resources.evaluation.home import (
+from kopub.evaluation.home import (
     EvaluationRequest,
     KnownAnswers,
     first_by_hash,
@@ -34,13 +33,14 @@ from resources.evaluation.home import (
     read_gold,
     write_gold,
 )
-from resources.evaluation.reading_scores import changes_between, readings, write_predictions
-from resources.evaluation.report import Side, compare_sample, render
-from resources.fingerprints import CodeVersion
-from resources.layout.ground_truth import GroundTruthLayout
-from resources.layout.regions import Task
-from resources.pages.arrow import open_pages
-from resources.states import State
+from kopub.evaluation.reading_scores import changes_between, readings, write_predictions
+from kopub.evaluation.report import Side, compare_sample, render
+from kopub.fingerprints import CodeVersion
+from kopub.layout.ground_truth import GroundTruthLayout
+from kopub.layout.regions import Task
+from kopub.pages.arrow import open_pages
+from kopub.states import State
+from kopub.tables.evaluations import Evaluation, evaluate, prepare_answers, settings_in
 from tests.doubles.readers import KnowingReader
 from tests.support.benchmarks import TEXT, reader, write_pages
 from tests.support.harness import Platform
@@ -150,7 +150,7 @@ def test_the_limit_takes_the_same_samples_each_time_and_the_report_says_so(platf
 
 
 def _benchmark(folder: Path) -> Benchmark:
-    from resources.evaluation.scoring import load
+    from kopub.evaluation.scoring import load
 
     return load("texts", folder)
 
@@ -194,7 +194,7 @@ def test_a_picture_that_changed_is_read_again_and_no_other(platform: Platform, a
 def test_an_engine_that_cannot_run_is_one_line(platform: Platform, answers: Path):
     class Broken(KnowingReader):
         def read(self, pages: Any) -> Any:
-            from resources.errors import EngineError
+            from kopub.errors import EngineError
 
             raise EngineError("the engine is out of order; repair it")
 

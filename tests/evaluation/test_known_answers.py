@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from resources.evaluation import characters
-from resources.evaluation.benchmark import Fact
-from resources.evaluation.benchmarks.facts import check
-from resources.evaluation.layout_boxes import Block, coco_map
-from resources.evaluation.tables import teds
+from kopub.evaluation import characters
+from kopub.evaluation.benchmark import Fact
+from kopub.evaluation.benchmarks.facts import check
+from kopub.evaluation.layout_boxes import Block, coco_map
+from kopub.evaluation.tables import teds
 from tests.support.installed import imported
 
 KNOWN = Path(__file__).parent / "known"

@@ -7,14 +7,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_cli.score_lines import reading_lines
-from resources.config.choices import Gates
-from resources.corrections.corrected import CorrectedTables, correct_page, truth_of
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.home import KnownAnswers, read_gold, write_gold
-from resources.pages.manifest import GOLD, SAMPLES, Manifest
-from resources.store.table_store import ShardStore
+from kopub.cli.score_lines import reading_lines
+from kopub.config.choices import Gates
+from kopub.corrections.corrected import CorrectedTables, correct_page, truth_of
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.evaluation.benchmark import Benchmark, PageText, Sample
+from kopub.evaluation.home import KnownAnswers, read_gold, write_gold
+from kopub.pages.manifest import GOLD, SAMPLES, Manifest
+from kopub.store.table_store import ShardStore
 from tests.corrections.test_corrections import corrected
 from tests.doubles.full_disk import FullDisk
 from tests.support.benchmarks import TEXT, reader, write_pages

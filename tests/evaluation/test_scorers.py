@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from resources.evaluation import characters
-from resources.evaluation.benchmarks.facts import check, parse
-from resources.evaluation.cdm import Cdm
-from resources.evaluation.characters import (
+from kopub.evaluation import characters
+from kopub.evaluation.benchmarks.facts import check, parse
+from kopub.evaluation.cdm import Cdm
+from kopub.evaluation.characters import (
     normalized_table,
     normalized_text,
 )
-from resources.evaluation.layout_boxes import Block, coco_map, find
-from resources.evaluation.tables import BoundedTeds, teds
+from kopub.evaluation.layout_boxes import Block, coco_map, find
+from kopub.evaluation.tables import BoundedTeds, teds
 from tests.support.installed import imported
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"

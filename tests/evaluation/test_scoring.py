@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from resources.evaluation.benchmark import (
+from kopub.evaluation.benchmark import (
     MISSING,
     Answers,
     Element,
@@ -25,10 +25,10 @@ from resources.evaluation.benchmark import (
     gold_from_json,
     gold_to_json,
 )
-from resources.evaluation.cdm import Cdm
-from resources.evaluation.metrics import ALL, METRICS, changes, means
-from resources.evaluation.scoring import ADAPTERS, Scorer
-from resources.states import State
+from kopub.evaluation.cdm import Cdm
+from kopub.evaluation.metrics import ALL, METRICS, changes, means
+from kopub.evaluation.scoring import ADAPTERS, Scorer
+from kopub.states import State
 from tests.support.readings import reading, region
 
 TABLE = "<table><tr><td>지역</td><td>인구</td></tr><tr><td>서울</td><td>9,386</td></tr></table>"

@@ -15,36 +15,36 @@ import yaml
 from PIL import Image
 from rich.console import Console
 
-from kopub_assets.lineage import CURRENT, PREVIOUS, compare_versions, edition
-from kopub_assets.plan import survey
-from kopub_cli.commands.plan import plan_values
-from kopub_cli.commands.run import run_assets
-from kopub_cli.options import corpus_check
-from kopub_cli.profile_display import stages_to_run
-from resources.config.choices import Figures
-from resources.config.places import PROFILES
-from resources.config.profile_files import find_profile, read_profile
-from resources.config.settings import Settings
-from resources.corrections.corrected import CorrectedTables
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.documents.export import sound_notes
-from resources.embedding.base import Embedder, Embedding
-from resources.errors import ConfigError, EngineError, KopubError
-from resources.figures.figure import FigureNote, FigureNoter, FigurePicture
-from resources.figures.noters import ChatNoter
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
-from resources.release.verify import verify
-from resources.search.answer import as_json
-from resources.search.metrics import MeasuredScores
-from resources.search.options import NOTHING, Mode
-from resources.search.searcher import Searcher
-from resources.states import State
-from resources.store.table_source import FooterCache
+from kopub.cli.commands.plan import plan_values
+from kopub.cli.commands.run import run_assets
+from kopub.cli.options import corpus_check
+from kopub.cli.profile_display import stages_to_run
+from kopub.config.choices import Figures
+from kopub.config.places import PROFILES
+from kopub.config.profile_files import find_profile, read_profile
+from kopub.config.settings import Settings
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.documents.export import sound_notes
+from kopub.embedding.base import Embedder, Embedding
+from kopub.errors import ConfigError, EngineError, KopubError
+from kopub.figures.figure import FigureNote, FigureNoter, FigurePicture
+from kopub.figures.noters import ChatNoter
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading
+from kopub.release.verify import verify
+from kopub.search.answer import as_json
+from kopub.search.metrics import MeasuredScores
+from kopub.search.options import NOTHING, Mode
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.store.table_source import FooterCache
+from kopub.tables.lineage import CURRENT, PREVIOUS, compare_versions, edition
+from kopub.tables.plan import survey
 from tests.doubles.engines import Diary
 from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform, Prepared, failure

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.documents.export import sound_notes
-from resources.errors import harmless
-from resources.figures.answers import (
+from kopub.documents.export import sound_notes
+from kopub.errors import harmless
+from kopub.figures.answers import (
     SCHEMA,
     JudgedNote,
     NoteProblem,
@@ -21,11 +21,11 @@ from resources.figures.answers import (
     prompt,
     smiles_of,
 )
-from resources.figures.figure import FigureNote, notes_text, page_figures
-from resources.recognition.vlm.client.chat_requests import ChatAnswer
-from resources.states import State
-from resources.store.schemas import FIGURE_NOTES
-from resources.store.table_store import ShardStore
+from kopub.figures.figure import FigureNote, notes_text, page_figures
+from kopub.recognition.vlm.client.chat_requests import ChatAnswer
+from kopub.states import State
+from kopub.store.schemas import FIGURE_NOTES
+from kopub.store.table_store import ShardStore
 from tests.doubles import figure_chat as double
 
 Box = tuple[int, int, int, int]

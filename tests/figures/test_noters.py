@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from resources.figures.answers import SCHEMA
-from resources.figures.figure import FigureNote, FigurePicture
-from resources.figures.noters import ChatNoter, DeepSeekNoter
-from resources.states import State
-from resources.vllm.server import VLLMServer
+from kopub.figures.answers import SCHEMA
+from kopub.figures.figure import FigureNote, FigurePicture
+from kopub.figures.noters import ChatNoter, DeepSeekNoter
+from kopub.states import State
+from kopub.vllm.server import VLLMServer
 from tests.doubles import figure_chat as double
 from tests.doubles.figure_chat import chat
 from tests.doubles.http_double import HttpDouble, error, says

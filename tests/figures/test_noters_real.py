@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resources.figures.answers import SCHEMA, prompt, response_format
-from resources.figures.figure import FigureNote, FigurePicture
-from resources.figures.noters import ChatNoter
-from resources.figures.reader import PATCH, figure_image
-from resources.recognition.vlm.client.chat_requests import PATH, read_answer, request_body
-from resources.states import State
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.figures.answers import SCHEMA, prompt, response_format
+from kopub.figures.figure import FigureNote, FigurePicture
+from kopub.figures.noters import ChatNoter
+from kopub.figures.reader import PATCH, figure_image
+from kopub.recognition.vlm.client.chat_requests import PATH, read_answer, request_body
+from kopub.states import State
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from resources.gpu import GIB, GpuReading, NoGpuFigures, Readings, Sampler, open_cards
+from kopub.gpu import GIB, GpuReading, NoGpuFigures, Readings, Sampler, open_cards
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.installed import imported
 from tests.support.waiting import until

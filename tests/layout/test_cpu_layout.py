@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFont
 
-from resources.layout.cpu.detector import CpuLayout
-from resources.layout.ink import BLANK_SHARE, even_light, ink_share
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
-from resources.states import State
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.ink import BLANK_SHARE, even_light, ink_share
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
+from kopub.states import State
 from tests.support.sources.drawn import Sheet
 
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.settings import Settings
-from resources.errors import EngineError
-from resources.layout.ground_truth import TYPE, GroundTruthLayout
-from resources.pages.indexing import index
-from resources.pages.page import Page
+from kopub.config.settings import Settings
+from kopub.errors import EngineError
+from kopub.layout.ground_truth import TYPE, GroundTruthLayout
+from kopub.pages.indexing import index
+from kopub.pages.page import Page
 from tests.support.sources.corpora import page_image, pages, write_corpus
 
 WHOLE = {"label": "table", "task": "table", "bbox": None}

@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
-from resources import processes
-from resources.config.places import ROOT
-from resources.errors import EngineError
-from resources.layout.pp_doclayout import page_regions, process
-from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.pages.page import Page
-from resources.states import State
+from kopub import processes
+from kopub.config.places import ROOT
+from kopub.errors import EngineError
+from kopub.layout.pp_doclayout import page_regions, process
+from kopub.layout.pp_doclayout.detector import PPDocLayout
+from kopub.pages.page import Page
+from kopub.states import State
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout
 from tests.support.drawn_pages import some_pages
 from tests.support.installed import imported
@@ -109,7 +109,7 @@ def test_the_run_imports_no_torch(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import sys\n"
-        "from resources.layout.pp_doclayout.detector import PPDocLayout\n"
+        "from kopub.layout.pp_doclayout.detector import PPDocLayout\n"
         "from tests.support.drawn_pages import some_pages\n"
         f"layout = PPDocLayout(repo={str(folder)!r}, device='cpu', dtype='float32', compile=False)\n"
         "print(sorted(str(each.state) for each in layout.detect(some_pages(2))))\n"
@@ -197,7 +197,7 @@ def test_it_ends_with_a_run_that_is_killed(folder: Path, tmp_path: Path) -> None
     script = tmp_path / "script.py"
     script.write_text(
         "import time\n"
-        "from resources.layout.pp_doclayout.detector import PPDocLayout\n"
+        "from kopub.layout.pp_doclayout.detector import PPDocLayout\n"
         f"layout = PPDocLayout(repo={str(folder)!r}, device='cpu', dtype='float32', compile=False, keep_loaded=True)\n"
         "list(layout.detect([]))\n"
         "print('loaded', flush=True)\n"
@@ -242,7 +242,7 @@ def forward(begins_with: Callable[[str], None]) -> Callable[[str], None]:
     def replaced(by: str) -> None:
         begins_with(
             "import time\n"
-            "import resources.layout.pp_doclayout.network as network\n"
+            "import kopub.layout.pp_doclayout.network as network\n"
             f"def forward(*_, **__):\n    {by}\n"
             "network.forward = forward\n"
         )
@@ -262,8 +262,7 @@ def test_an_answer_that_cannot_be_given_is_waited_for_by_nobody(
     make: Callable[..., PPDocLayout], begins_with: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     begins_with(
-        "from resources.layout.pp_doclayout.replicas import Replicas\n"
-        "Replicas.memory_peak = property(lambda _: [][0])\n"
+        "from kopub.layout.pp_doclayout.replicas import Replicas\nReplicas.memory_peak = property(lambda _: [][0])\n"
     )
     with pytest.raises(EngineError, match="the process of the layout model ended with status 1"):
         list(make().detect(some_pages(2)))
@@ -288,7 +287,7 @@ def test_one_that_hangs_while_it_is_loaded_is_killed(
 ) -> None:
     begins_with(
         "import time\n"
-        "import resources.layout.pp_doclayout.replicas as replicas\n"
+        "import kopub.layout.pp_doclayout.replicas as replicas\n"
         "replicas.import_packages = lambda *_: time.sleep(600)\n"
     )
     monkeypatch.setattr(process, "_ANSWER_SECONDS", 1.0)

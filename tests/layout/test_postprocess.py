@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.errors import ConfigError
-from resources.layout.pp_doclayout.postprocess import BoxRules, Containment, Detections, make_rules, postprocess
-from resources.layout.regions import DEFAULT_TASKS, LABELS, Task, tasks_by_label
+from kopub.errors import ConfigError
+from kopub.layout.pp_doclayout.postprocess import BoxRules, Containment, Detections, make_rules, postprocess
+from kopub.layout.regions import DEFAULT_TASKS, LABELS, Task, tasks_by_label
 from tests.support.scalar_postprocess import ScalarSettings, scalar_postprocess
 
 PAGE = (1000, 1400)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from resources.errors import ConfigError, EngineError
-from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.pp_doclayout.page_regions import prepare
-from resources.layout.regions import LABELS, PageLayout, Region, Task
-from resources.pages.page import Page
-from resources.states import State
+from kopub.errors import ConfigError, EngineError
+from kopub.layout.pp_doclayout.detector import PPDocLayout
+from kopub.layout.pp_doclayout.page_regions import prepare
+from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.pages.page import Page
+from kopub.states import State
 from tests.support.installed import imported
 
 torch = imported("torch")
@@ -26,19 +26,19 @@ imported("transformers.models.pp_doclayout_v3")
 
 import cv2  # noqa: E402
 
-from resources.layout.pp_doclayout import detector, page_regions  # noqa: E402
-from resources.layout.pp_doclayout import model as pp_model  # noqa: E402
-from resources.layout.pp_doclayout import network as pp_network  # noqa: E402
-from resources.layout.pp_doclayout import replicas as pp_replicas  # noqa: E402
-from resources.layout.pp_doclayout.replicas import Replicas  # noqa: E402
-from resources.parallel import SWITCH_INTERVAL  # noqa: E402
+from kopub.layout.pp_doclayout import detector, page_regions  # noqa: E402
+from kopub.layout.pp_doclayout import model as pp_model  # noqa: E402
+from kopub.layout.pp_doclayout import network as pp_network  # noqa: E402
+from kopub.layout.pp_doclayout import replicas as pp_replicas  # noqa: E402
+from kopub.layout.pp_doclayout.replicas import Replicas  # noqa: E402
+from kopub.parallel import SWITCH_INTERVAL  # noqa: E402
 from tests.support.checkpoints.tiny_checkpoints import save_pp_doclayout, tiny_pp_doclayout  # noqa: E402
 from tests.support.drawn_pages import drawing, png, some_pages  # noqa: E402
 from tests.support.layouts import assert_alike, by_id  # noqa: E402
 from tests.support.waiting import SOON  # noqa: E402
 
 if TYPE_CHECKING:
-    from resources.layout.pp_doclayout.network import RawOutputs
+    from kopub.layout.pp_doclayout.network import RawOutputs
 
 FP16 = ((3, 1.3), (11, 1.3), (30, 1.3), (31, 1.3))
 BF16 = ((9, 1.0), (12, 1.0), (9, 1.15), (14, 1.15), (39, 1.15))

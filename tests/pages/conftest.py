@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.pages.documents import pool
+from kopub.pages.documents import pool
 from tests.support.sources.source_folder import SourceFolder
 
 

@@ -85,7 +85,7 @@ def _part(numbers: range, pixels: int) -> Iterator[Result]:
 def _work(connection: Connection, numbers: range, pixels: int) -> None:
     from PIL import Image
 
-    from resources.pages.page import decode
+    from kopub.pages.page import decode
     from tests.support.sources.image_mutants import mutant, seeds
 
     # Native decoders write to the file descriptor itself, past `sys.stderr`.
@@ -109,7 +109,7 @@ def look(data: bytes) -> tuple[str, str]:
     """Return the outcome of a page and its detail."""
     import numpy as np
 
-    from resources.pages import page as page_images
+    from kopub.pages import page as page_images
 
     try:
         info, refusal = _outcome(page_images.inspect, data)
@@ -132,7 +132,7 @@ def look(data: bytes) -> tuple[str, str]:
 
 def _outcome(read: Callable[[bytes], Any], data: bytes) -> tuple[Any, str]:
     """Return a function's result for a page, or None and the reason of its refusal."""
-    from resources.errors import UndecodableImage
+    from kopub.errors import UndecodableImage
 
     try:
         return read(data), ""

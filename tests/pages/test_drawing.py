@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from resources.layout.regions import LABELS
-from resources.pages.drawing import preview
+from kopub.layout.regions import LABELS
+from kopub.pages.drawing import preview
 
 
 def page(height: int = 1400, width: int = 1000) -> np.ndarray:

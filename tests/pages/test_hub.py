@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.errors import SourceError
-from resources.pages.corpus import Corpus
-from resources.pages.indexing import index
-from resources.pages.manifest import Manifest
+from kopub.errors import SourceError
+from kopub.pages.corpus import Corpus
+from kopub.pages.indexing import index
+from kopub.pages.manifest import Manifest
 from tests.doubles.hubs.writable_hub import REPO, File, WritableHub
 from tests.support.sources.corpora import pages, table
 

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resources.errors import SourceError
-from resources.pages.documents import conversion, hwp
-from resources.pages.documents.conversion import Conversions, lost_text
-from resources.pages.documents.text_layer import Failure, TextLayer
-from resources.pages.page_reader import origins
-from resources.processes import start_child
+from kopub.errors import SourceError
+from kopub.pages.documents import conversion, hwp
+from kopub.pages.documents.conversion import Conversions, lost_text
+from kopub.pages.documents.text_layer import Failure, TextLayer
+from kopub.pages.page_reader import origins
+from kopub.processes import start_child
 from tests.support.sources import hwp_files as files
 from tests.support.sources.hwp_files import hwpx, note, paragraph, table
 from tests.support.sources.source_folder import SourceFolder
@@ -281,7 +281,7 @@ def test_scripts_of_a_document_are_left_alone(folder: SourceFolder) -> None:
 
 def test_a_conversion_ends_with_its_parent(tmp_path: Path) -> None:
     os.mkfifo(path := tmp_path / "a.hwp")
-    connection, process = start_child("resources.pages.documents.conversion:work", group=0)
+    connection, process = start_child("kopub.pages.documents.conversion:work", group=0)
     connection.send((path, tmp_path))
     connection.close()
     try:

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from resources.errors import SourceError
-from resources.pages.documents import pictures, shards
-from resources.pages.page import decode
-from resources.states import State
+from kopub.errors import SourceError
+from kopub.pages.documents import pictures, shards
+from kopub.pages.page import decode
+from kopub.states import State
 from tests.pages.test_pdf_source import pdf, sheet
 from tests.support.harness import Platform
 from tests.support.installed import imported

@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from resources.embedding.hashed import HashedEmbedder
-from resources.errors import UndecodableImage
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages import page as page_images
-from resources.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect, is_plain
-from resources.states import State
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.errors import UndecodableImage
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages import page as page_images
+from kopub.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect, is_plain
+from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sources.corpora import page_image, pages

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from resources.embedding.base import Embedding
-from resources.fingerprints import CodeVersion
-from resources.pages.page import Page
-from resources.states import State
+from kopub.embedding.base import Embedding
+from kopub.fingerprints import CodeVersion
+from kopub.pages.page import Page
+from kopub.states import State
 from tests.doubles.engines import UnitEmbedder
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, pages

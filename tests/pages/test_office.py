@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from pypdfium2 import PdfDocument
 
-from resources.errors import SourceError, UndecodableImage
-from resources.pages.documents import conversion, office
-from resources.pages.documents.conversion import Conversions, ConvertedDocument
-from resources.pages.documents.text_layer import Failure, TextLayer
+from kopub.errors import SourceError, UndecodableImage
+from kopub.pages.documents import conversion, office
+from kopub.pages.documents.conversion import Conversions, ConvertedDocument
+from kopub.pages.documents.text_layer import Failure, TextLayer
 from tests.support.sources.hwp_files import compound
 from tests.support.sources.office_files import archive, docx, open_document, pptx, xlsx
 from tests.support.sources.source_folder import SourceFolder
@@ -337,7 +337,7 @@ def test_a_home_that_cannot_be_written_is_not_needed(
 _CONVERTS = """
 import sys
 from pathlib import Path
-from resources.pages.documents.conversion import Conversions
+from kopub.pages.documents.conversion import Conversions
 Conversions().pdf("a", Path(sys.argv[1]))
 """
 

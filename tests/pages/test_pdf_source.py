@@ -22,31 +22,31 @@ import pytest
 from PIL import Image
 
 import kopub
-from resources.corrections.corrected import CorrectedTables
-from resources.documents.export import write_documents
-from resources.errors import SourceError, StoreError
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.corpus import Corpus
-from resources.pages.documents import pdf as pdfs
-from resources.pages.documents import pool, shards
-from resources.pages.documents.folder import problem_with
-from resources.pages.documents.pdf import Pdfs
-from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.text_layer import Failure, MadePage, PageCount
-from resources.pages.indexing import index
-from resources.pages.manifest import SAMPLES
-from resources.pages.page import decode, inspect
-from resources.pages.page_reader import origins
-from resources.pages.places import CorpusPlace
-from resources.processes import ChildWorker
-from resources.states import State
+from kopub.corrections.corrected import CorrectedTables
+from kopub.documents.export import write_documents
+from kopub.errors import SourceError, StoreError
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages.corpus import Corpus
+from kopub.pages.documents import pdf as pdfs
+from kopub.pages.documents import pool, shards
+from kopub.pages.documents.folder import problem_with
+from kopub.pages.documents.pdf import Pdfs
+from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.indexing import index
+from kopub.pages.manifest import SAMPLES
+from kopub.pages.page import decode, inspect
+from kopub.pages.page_reader import origins
+from kopub.pages.places import CorpusPlace
+from kopub.processes import ChildWorker
+from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
 from tests.support.sources.pdf_files import BLACK, bar, pdf, sheet
 from tests.support.sources.source_folder import SourceFolder
 
-KOPUB = [sys.executable, "-c", "from kopub_cli.main import main; main()"]
+KOPUB = [sys.executable, "-c", "from kopub.cli.main import main; main()"]
 WHITE, RED = (255, 255, 255), (255, 0, 0)
 LOCKED = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"00" * 32 + b"> /U <" + b"11" * 32 + b"> >>"
 """An encryption that no password opens, not even the empty one."""

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from resources.pages.documents import text_layer
-from resources.pages.documents.pdf import Pdfs
-from resources.pages.documents.pictures import Pictures
-from resources.pages.documents.text_layer import Mark, TextLayer
-from resources.pages.page import decode
+from kopub.pages.documents import text_layer
+from kopub.pages.documents.pdf import Pdfs
+from kopub.pages.documents.pictures import Pictures
+from kopub.pages.documents.text_layer import Mark, TextLayer
+from kopub.pages.page import decode
 from tests.support.sources.corpora import page_image
 from tests.support.sources.pdf_files import HELVETICA, UNMAPPED, mapped_pdf, pdf, sheet, text_pdf, written
 

@@ -14,20 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import kopub
-from kopub.sources.home import HomeSource
-from kopub_assets.lineage import chain
-from kopub_assets.plan import survey
-from kopub_cli.commands.plan import forecast_of_everything
-from resources.errors import SourceError
-from resources.pages.corpus import Corpus
-from resources.pages.documents.pool import DocumentPool
-from resources.pages.documents.text_layer import Failure
-from resources.pages.indexing import Others, index, remove, retry_failed
-from resources.pages.manifest import SAMPLES, Manifest
-from resources.pages.page_reader import Origin, origins
-from resources.processes import ChildWorker, LostAnswer
-from resources.states import State
-from resources.store.table_source import FooterCache
+from kopub.api.sources.home import HomeSource
+from kopub.cli.commands.plan import forecast_of_everything
+from kopub.errors import SourceError
+from kopub.pages.corpus import Corpus
+from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.text_layer import Failure
+from kopub.pages.indexing import Others, index, remove, retry_failed
+from kopub.pages.manifest import SAMPLES, Manifest
+from kopub.pages.page_reader import Origin, origins
+from kopub.processes import ChildWorker, LostAnswer
+from kopub.states import State
+from kopub.store.table_source import FooterCache
+from kopub.tables.lineage import chain
+from kopub.tables.plan import survey
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_corpus
 from tests.support.sources.pdf_files import pdf, sheet
@@ -826,10 +826,10 @@ def test_a_search_is_limited_to_a_source_and_the_room_names_the_source_of_a_page
     from starlette.testclient import TestClient
     from typer.testing import CliRunner
 
-    from kopub_cli.main import app
-    from kopub_cli.options import corpus_check
-    from kopub_web.app import reading_room
-    from kopub_web.room import Room
+    from kopub.cli.main import app
+    from kopub.cli.options import corpus_check
+    from kopub.web.app import reading_room
+    from kopub.web.room import Room
     from tests.search.test_search import Typist, searcher
 
     sources = Sources(tmp_path)

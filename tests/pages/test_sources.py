@@ -18,12 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.errors import SourceError, StoreError, quoted
-from resources.pages.corpus import Corpus, SourceRow
-from resources.pages.documents import folder
-from resources.pages.indexing import Others, index
-from resources.pages.manifest import SAMPLES, Manifest
-from resources.pages.page_reader import PageReader
+from kopub.errors import SourceError, StoreError, quoted
+from kopub.pages.corpus import Corpus, SourceRow
+from kopub.pages.documents import folder
+from kopub.pages.indexing import Others, index
+from kopub.pages.manifest import SAMPLES, Manifest
+from kopub.pages.page_reader import PageReader
 from tests.support.sources.corpora import SCHEMA, cut, page_image, pages, query, table, write_arrow, write_corpus
 
 HOSTILE_IDS = ["../x", "a/b", "a\\b", "a\0b", "x" * 300, "가" * 70, "", ".", "..", " x", "x ", "a\nb", "\x1b[2J"]
@@ -232,7 +232,7 @@ def test_a_manifest_of_640_shards_loads_without_heavy_imports(tmp_path: Path) ->
     shards = [shard | {"key": f"shard_{at:02d}"} for at in range(640)]
     (tmp_path / "shards.json").write_text(json.dumps({"version": 1, "source": "x", "shards": shards}))
     code = (
-        "import sys; from pathlib import Path; from resources.pages.manifest import Manifest;"
+        "import sys; from pathlib import Path; from kopub.pages.manifest import Manifest;"
         "print(Manifest.load(Path(sys.argv[1])).keys[-1], {'pyarrow', 'numpy', 'dagster'} & set(sys.modules))"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]

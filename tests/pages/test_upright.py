@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from resources.evaluation.benchmarks.texts import load_texts
-from resources.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
-from resources.pages import upright as transforms
-from resources.pages.manifest import SAMPLES
-from resources.pages.page import decode
-from resources.pages.upright import PageTransform, find_transform
+from kopub.evaluation.benchmarks.texts import load_texts
+from kopub.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
+from kopub.pages import upright as transforms
+from kopub.pages.manifest import SAMPLES
+from kopub.pages.page import decode
+from kopub.pages.upright import PageTransform, find_transform
 
 Pixels = NDArray[np.uint8]
 

@@ -11,16 +11,16 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 
-from resources.errors import KopubError, SourceError, StoreError
-from resources.pages import fetched_files
-from resources.pages.corpus import Corpus
-from resources.pages.fetched_files import FetchedFiles
-from resources.pages.indexing import index
-from resources.pages.manifest import Manifest
-from resources.pages.places import CorpusPlace
-from resources.store import faults
-from resources.store.locks import ObjectLock
-from resources.store.objects import Objects
+from kopub.errors import KopubError, SourceError, StoreError
+from kopub.pages import fetched_files
+from kopub.pages.corpus import Corpus
+from kopub.pages.fetched_files import FetchedFiles
+from kopub.pages.indexing import index
+from kopub.pages.manifest import Manifest
+from kopub.pages.places import CorpusPlace
+from kopub.store import faults
+from kopub.store.locks import ObjectLock
+from kopub.store.objects import Objects
 from tests.doubles.s3 import CUT, S3Double
 from tests.support.processes.shared_nodes import put
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow, write_corpus
@@ -286,7 +286,7 @@ def test_of_two_nodes_that_index_at_once_the_second_waits(url: str, tmp_path: Pa
 
 
 def test_urls_that_nothing_opens_are_one_line():
-    from kopub_cli.commands.index import index_source
+    from kopub.cli.commands.index import index_source
 
     for wrong in ("s4://bucket/x", "s3:///"):
         with pytest.raises(KopubError, match=r"unknown protocol|names no bucket"):

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.whole_graph.cases import ALONE
-from resources.config.settings import ROOT
-from resources.profiling.observer import Observer
-from resources.vllm import lease
-from resources.vllm.endpoint import probe
-from resources.vllm.lease import list_servers, stop_server
-from resources.vllm.server import VLLMServer
+from kopub.config.settings import ROOT
+from kopub.profiling.observer import Observer
+from kopub.vllm import lease
+from kopub.vllm.endpoint import probe
+from kopub.vllm.lease import list_servers, stop_server
+from kopub.vllm.server import VLLMServer
 from tests.cli.test_cli import run
 from tests.support.sources.corpora import page_image, write_corpus
 from tests.support.waiting import until

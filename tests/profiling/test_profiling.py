@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 from benchmarks.whole_graph.cases import case_of
 from benchmarks.whole_graph.grid_engines import GridLayout, MadeUpTexts, made_up_text
 from benchmarks.whole_graph.setup import changed, write_plugin
-from kopub_cli.main import app
-from kopub_cli.profile_display import RunProfile, page_of, tables
-from resources.config.profile_files import find_profile
-from resources.config.settings import Settings, load_settings
-from resources.errors import KopubError
-from resources.gpu import GIB, GpuCard, GpuReading, Readings
-from resources.profiling.observer import Cores, Observations, Observer, ServerHistory
-from resources.profiling.report import ReportTable, RunStage, render, report, section
-from resources.profiling.timeline import (
+from kopub.cli.main import app
+from kopub.cli.profile_display import RunProfile, page_of, tables
+from kopub.config.profile_files import find_profile
+from kopub.config.settings import Settings, load_settings
+from kopub.errors import KopubError
+from kopub.gpu import GIB, GpuCard, GpuReading, Readings
+from kopub.profiling.observer import Cores, Observations, Observer, ServerHistory
+from kopub.profiling.report import ReportTable, RunStage, render, report, section
+from kopub.profiling.timeline import (
     Activity,
     Limit,
     Span,
@@ -39,7 +39,7 @@ from resources.profiling.timeline import (
     split,
     steady_rate,
 )
-from resources.recognition.step_times import FILE, step_times
+from kopub.recognition.step_times import FILE, step_times
 
 STEP = 0.1
 
@@ -277,7 +277,7 @@ def test_the_cards_have_mean_median_and_most_of_each_figure():
 
 
 def test_each_call_of_a_step_is_kept_while_somebody_watches_and_not_otherwise(tmp_path: Path):
-    program = "from resources.recognition.step_times import keep; [keep('request', n / 100) for n in range(1, 101)]"
+    program = "from kopub.recognition.step_times import keep; [keep('request', n / 100) for n in range(1, 101)]"
     for file in ("", str(tmp_path / "steps")):
         subprocess.run([sys.executable, "-c", program], env={FILE: file}, cwd=Path(__file__).parents[2], check=True)
         assert [path.name for path in tmp_path.iterdir()] == ([Path(file).name] if file else [])
@@ -358,7 +358,7 @@ def test_the_run_finds_a_profile_that_was_named_from_this_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KOPUB_PROFILE", "cpu" if by_option else "my+own.yaml")
-    monkeypatch.setattr("resources.weights.fetch.require_ready", lambda *_: None)
+    monkeypatch.setattr("kopub.weights.fetch.require_ready", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", start)
     load_settings.cache_clear()
     option = ["--profile", "my+own.yaml"] if by_option else []
@@ -380,8 +380,8 @@ def test_only_the_cards_of_a_profile_are_watched(tmp_path: Path, monkeypatch: py
     profile.write_text(f"extends: l4\nlayout: {{engine: cpu}}\nembedding: {{engine: hashed}}\n{served}\n")
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("resources.weights.fetch.require_ready", lambda *_: None)
-    monkeypatch.setattr("resources.profiling.observer.Observer", Watching)
+    monkeypatch.setattr("kopub.weights.fetch.require_ready", lambda *_: None)
+    monkeypatch.setattr("kopub.profiling.observer.Observer", Watching)
     for name in (str(profile), "cpu"):
         load_settings.cache_clear()
         assert str(CliRunner().invoke(app, ["profile", "--pages", "1", "--profile", name]).exception) == "seen"

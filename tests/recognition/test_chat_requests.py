@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from resources.errors import EngineError
-from resources.layout.regions import Task
-from resources.recognition.vlm.client.chat_requests import PromptTokens
-from resources.recognition.vlm.client.region_images import PATCH
-from resources.states import State
+from kopub.errors import EngineError
+from kopub.layout.regions import Task
+from kopub.recognition.vlm.client.chat_requests import PromptTokens
+from kopub.recognition.vlm.client.region_images import PATCH
+from kopub.states import State
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
 from tests.recognition.test_glm_ocr import TEXT, page_of, recognizer
 
@@ -91,7 +91,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OPENER = """
 import sys, time
 from pathlib import Path
-from resources.recognition.vlm.client.chat_requests import AnswerCache
+from kopub.recognition.vlm.client.chat_requests import AnswerCache
 for line in sys.stdin:
     folder, moment = line.split()
     while time.time() < float(moment):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.recognizer import VlmRecognizer
+from kopub.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.recognition.vlm.recognizer import VlmRecognizer
 from tests.recognition.test_deepseek_ocr import server_of
 
 pytestmark = pytest.mark.services
@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOAD = """
 import pickle, sys
 pickle.loads(bytes.fromhex(sys.argv[1]))
-import resources.deepseek_layout.reader
-import resources.recognition.vlm.client.reader, resources.embedding.qwen3_vl_handlers
+import kopub.recognition.deepseek_layout.reader
+import kopub.recognition.vlm.client.reader, kopub.embedding.qwen3_vl_handlers
 print(*sorted({"dagster", "pyarrow", "torch", "transformers", "vllm"} & sys.modules.keys()))
 """
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.layout.regions import Task
-from resources.recognition.vlm.client.answers import tidy
-from resources.recognition.vlm.client.deepseek import clean
-from resources.recognition.vlm.client.tables import count_placeholders
+from kopub.layout.regions import Task
+from kopub.recognition.vlm.client.answers import tidy
+from kopub.recognition.vlm.client.deepseek import clean
+from kopub.recognition.vlm.client.tables import count_placeholders
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from resources.config.settings import what_if
-from resources.errors import ConfigError
-from resources.layout.regions import Task
-from resources.recognition.vlm.client.answers import tidy
-from resources.recognition.vlm.client.deepseek import (
+from kopub.config.settings import what_if
+from kopub.errors import ConfigError
+from kopub.layout.regions import Task
+from kopub.recognition.vlm.client.answers import tidy
+from kopub.recognition.vlm.client.deepseek import (
     OCR,
     TILE,
     TiledImage,
@@ -25,9 +25,9 @@ from resources.recognition.vlm.client.deepseek import (
     tiled_image,
     tiles,
 )
-from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR, DeepSeekOcrRecognizer
-from resources.states import State
-from resources.vllm.server import VLLMServer
+from kopub.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, VLLM_LOGITS_PROCESSOR, DeepSeekOcrRecognizer
+from kopub.states import State
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.recognition.test_glm_ocr import SIDE, always, decoded, in_turn, only, page_of
 from tests.recognition.test_glm_ocr import read as read_by

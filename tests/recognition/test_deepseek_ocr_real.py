@@ -11,12 +11,12 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from resources.recognition.vlm.client.chat_requests import PATH, request_body
-from resources.recognition.vlm.client.deepseek import TiledImage, TiledImage2, tiled_image
-from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, SAMPLING, DeepSeekOcrRecognizer
-from resources.states import State
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.recognition.vlm.client.chat_requests import PATH, request_body
+from kopub.recognition.vlm.client.deepseek import TiledImage, TiledImage2, tiled_image
+from kopub.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, SAMPLING, DeepSeekOcrRecognizer
+from kopub.states import State
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_deepseek import EOS, save_deepseek_ocr
 from tests.support.real_readings import assert_whole, sample_work
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program

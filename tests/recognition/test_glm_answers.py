@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.layout.regions import Task
-from resources.recognition.content import fence_code, strip_fences
-from resources.recognition.regions import RegionText
-from resources.recognition.vlm.client.answers import find_defect, tidy
-from resources.recognition.vlm.client.glm import clean
-from resources.texts.markdown import page_markdown, page_text
+from kopub.layout.regions import Task
+from kopub.recognition.content import fence_code, strip_fences
+from kopub.recognition.regions import RegionText
+from kopub.recognition.vlm.client.answers import find_defect, tidy
+from kopub.recognition.vlm.client.glm import clean
+from kopub.texts.markdown import page_markdown, page_text
 
 LABELS = {Task.TEXT: "text", Task.TABLE: "table", Task.FORMULA: "display_formula"}
 

@@ -17,14 +17,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from resources.errors import EngineError
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText, region_pixels
-from resources.recognition.step_times import FILE, step_times
-from resources.recognition.vlm.client.answers import Problem, find_defect, loop_start, tidy
-from resources.recognition.vlm.client.chat_requests import answer_room, request_body
-from resources.recognition.vlm.client.region_images import (
+from kopub.errors import EngineError
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading, RegionText, region_pixels
+from kopub.recognition.step_times import FILE, step_times
+from kopub.recognition.vlm.client.answers import Problem, find_defect, loop_start, tidy
+from kopub.recognition.vlm.client.chat_requests import answer_room, request_body
+from kopub.recognition.vlm.client.region_images import (
     MAX_TOKENS,
     MIN_TOKENS,
     PATCH,
@@ -34,12 +34,12 @@ from resources.recognition.vlm.client.region_images import (
     pack_pixels,
     region_image,
 )
-from resources.recognition.vlm.client.tables import clean_tables, join_tables
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.states import State
-from resources.texts.markdown import page_text
-from resources.vllm.plugin import GLM_OCR as SWITCH
-from resources.vllm.server import VLLMServer
+from kopub.recognition.vlm.client.tables import clean_tables, join_tables
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
+from kopub.texts.markdown import page_text
+from kopub.vllm.plugin import GLM_OCR as SWITCH
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest, error, says, truncated
 
 TEXT, TABLE, FORMULA = "Text Recognition:", "Table Recognition:", "Formula Recognition:"
@@ -522,7 +522,7 @@ class TestAnswerCache:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         today = 20_000
-        monkeypatch.setattr("resources.recognition.vlm.client.chat_requests._today", lambda: today)
+        monkeypatch.setattr("kopub.recognition.vlm.client.chat_requests._today", lambda: today)
         pages = [page_of(f"p_{number}", [Task.TEXT]) for number in range(3)]
 
         def asked_for(page: tuple[Page, list[Region]]) -> int:
@@ -587,7 +587,7 @@ def test_the_recipe_follows_what_changes_results_only(monkeypatch: pytest.Monkey
     ):
         assert recipe(**change) != recipe()  # type: ignore[arg-type]
     before = recipe()
-    monkeypatch.setattr("resources.engine.version", lambda package: "0")
+    monkeypatch.setattr("kopub.engine.version", lambda package: "0")
     assert recipe() != before
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.states import State
-from resources.vllm.server import VLLMServer
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.real_readings import assert_whole, sample_work
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm

@@ -8,16 +8,16 @@ import cv2
 import numpy as np
 import pytest
 
-from resources.config.settings import Settings
-from resources.errors import ConfigError, EngineError
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition.regions import RegionText
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.recognition.vlm.in_process import TransformersRecognizer
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.recognition.vlm.recognizer import VlmRecognizer
-from resources.vllm.server import VLLMServer
+from kopub.config.settings import Settings
+from kopub.errors import ConfigError, EngineError
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import RegionText
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.recognition.vlm.in_process import TransformersRecognizer
+from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from kopub.recognition.vlm.recognizer import VlmRecognizer
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.installed import needs

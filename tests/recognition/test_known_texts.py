@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition import known_texts as module
-from resources.recognition.known_texts import KnownText, LineSample, PageToRead, agree, known_texts, read_unknown
-from resources.recognition.regions import Crop, PageReading, RegionText, TextOrigin, page_reading, skipped
-from resources.states import State
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition import known_texts as module
+from kopub.recognition.known_texts import KnownText, LineSample, PageToRead, agree, known_texts, read_unknown
+from kopub.recognition.regions import Crop, PageReading, RegionText, TextOrigin, page_reading, skipped
+from kopub.states import State
 
 BOX = (0.0, 0.0, 10.0, 10.0)
 SentRequest = list[tuple[str, list[int]]]

@@ -13,16 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from resources.errors import EngineError
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading
-from resources.recognition.vlm.client.answers import Problem, answers_agree, find_defect
-from resources.recognition.vlm.client.paddle import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.states import State
-from resources.vllm.plugin import PADDLEOCR_VL
-from resources.vllm.server import VLLMServer
+from kopub.errors import EngineError
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading
+from kopub.recognition.vlm.client.answers import Problem, answers_agree, find_defect
+from kopub.recognition.vlm.client.paddle import MAX_TOKENS, MIN_TOKENS, parts_needed, sized_image
+from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from kopub.states import State
+from kopub.vllm.plugin import PADDLEOCR_VL
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble, SentRequest
 from tests.doubles.paddle_reader import (
     SMALLEST,

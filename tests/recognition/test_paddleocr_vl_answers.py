@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from resources.layout.regions import Task
-from resources.recognition.regions import RegionText
-from resources.recognition.vlm.client.answers import tidy
-from resources.recognition.vlm.client.paddle import clean
-from resources.recognition.vlm.client.tables import clean_tables
-from resources.texts.markdown import page_markdown, page_text
+from kopub.layout.regions import Task
+from kopub.recognition.regions import RegionText
+from kopub.recognition.vlm.client.answers import tidy
+from kopub.recognition.vlm.client.paddle import clean
+from kopub.recognition.vlm.client.tables import clean_tables
+from kopub.texts.markdown import page_markdown, page_text
 
 
 def table(answer: str) -> str:

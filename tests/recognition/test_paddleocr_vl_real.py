@@ -9,14 +9,14 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 
-from resources.pages.page import Page
-from resources.recognition.vlm.client.chat_requests import PATH, request_body
-from resources.recognition.vlm.client.paddle import PaddleImage, sized_image
-from resources.recognition.vlm.client.region_images import RegionImage, encode_image
-from resources.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
-from resources.states import State
-from resources.vllm.endpoint import Endpoint
-from resources.vllm.server import VLLMServer
+from kopub.pages.page import Page
+from kopub.recognition.vlm.client.chat_requests import PATH, request_body
+from kopub.recognition.vlm.client.paddle import PaddleImage, sized_image
+from kopub.recognition.vlm.client.region_images import RegionImage, encode_image
+from kopub.recognition.vlm.paddleocr_vl import PaddleOcrVlRecognizer
+from kopub.states import State
+from kopub.vllm.endpoint import Endpoint
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.real_readings import assert_whole, sample_work
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm

@@ -8,15 +8,15 @@ import pytest
 from PIL import ImageFont
 from pydantic import ValidationError
 
-from kopub_assets.ocr_and_texts import OcrResults
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition.regions import RegionText, region_pixels
-from resources.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
-from resources.recognition.vlm.client.deepseek import TILE, tiled_image
-from resources.recognition.vlm.client.region_images import PATCH, line_height, region_image, scale_to_lines
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.server import VLLMServer
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import RegionText, region_pixels
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install
+from kopub.recognition.vlm.client.deepseek import TILE, tiled_image
+from kopub.recognition.vlm.client.region_images import PATCH, line_height, region_image, scale_to_lines
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.tables.ocr_and_texts import OcrResults
+from kopub.vllm.server import VLLMServer
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest
 from tests.recognition.test_glm_ocr import in_turn
 from tests.support.harness import Platform

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from resources.errors import StoreError
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page, decode
-from resources.recognition.regions import (
+from kopub.errors import StoreError
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page, decode
+from kopub.recognition.regions import (
     RegionRecord,
     RegionText,
     TextOrigin,
@@ -19,7 +19,7 @@ from resources.recognition.regions import (
     region_texts,
     skipped,
 )
-from resources.states import State
+from kopub.states import State
 
 
 def region(index: int, label: str = "text", task: str = "text", at: int = 0) -> dict[str, Any]:

@@ -11,17 +11,17 @@ import pytest
 from PIL import Image, ImageFont
 from rapidfuzz.distance import Levenshtein
 
-from resources.config.settings import Settings
-from resources.errors import ConfigError, EngineError
-from resources.layout.cpu.detector import CpuLayout
-from resources.layout.regions import Region, Task
-from resources.pages.manifest import SAMPLES
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading
-from resources.recognition.tesseract import reader
-from resources.recognition.tesseract.reader import find_cells, find_rows, table_html
-from resources.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
-from resources.recognition.tesseract.words import (
+from kopub.config.settings import Settings
+from kopub.errors import ConfigError, EngineError
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.regions import Region, Task
+from kopub.pages.manifest import SAMPLES
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading
+from kopub.recognition.tesseract import reader
+from kopub.recognition.tesseract.reader import find_cells, find_rows, table_html
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
+from kopub.recognition.tesseract.words import (
     OcrWord,
     english_is_better,
     find_leaders,
@@ -31,9 +31,9 @@ from resources.recognition.tesseract.words import (
     uncertain_runs,
     unsure_words,
 )
-from resources.states import State
-from resources.texts.markdown import page_text
-from resources.texts.text_quality import DOUBTFUL, doubts, total
+from kopub.states import State
+from kopub.texts.markdown import page_text
+from kopub.texts.text_quality import DOUBTFUL, doubts, total
 from tests.support.cpu_engines import CPU
 from tests.support.sample_home import sample
 from tests.support.sources.drawn import PROSE, Sheet

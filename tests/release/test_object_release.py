@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 import kopub
-from resources.errors import SourceError, StoreError
-from resources.pages.indexing import index
-from resources.release import versions
-from resources.release.remote import PublishedRelease, publish_to
-from resources.release.verify import verify
-from resources.store import faults
-from resources.store import locks as object_locks
+from kopub.errors import SourceError, StoreError
+from kopub.pages.indexing import index
+from kopub.release import versions
+from kopub.release.remote import PublishedRelease, publish_to
+from kopub.release.verify import verify
+from kopub.store import faults
+from kopub.store import locks as object_locks
 from tests.doubles.s3 import S3Double
 from tests.support.processes.forked import CONTEXT
 from tests.support.processes.shared_nodes import MADE, Node
@@ -101,7 +101,7 @@ def test_a_release_at_a_url_is_published_when_it_is_whole_and_opens_and_verifies
 
 
 def test_the_command_verifies_a_release_at_a_url(url: str, tmp_path: Path):
-    from kopub_cli.main import app
+    from kopub.cli.main import app
 
     target = f"{url}/release"
     Node(tmp_path / "here", url, target).released(*SHARDS)
@@ -250,7 +250,7 @@ def test_a_kill_at_any_step_leaves_the_folder_as_it_was_and_the_next_run_makes_i
 
 
 def test_two_renames_stand_in_where_names_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from resources.release import versions
+    from kopub.release import versions
 
     monkeypatch.setattr(versions, "_exchange", lambda *_: False)
     for name, text in (("old", "1"), ("new", "2")):

@@ -5,13 +5,13 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from resources.config.settings import read_settings
-from resources.doctor.environment import examine
-from resources.errors import ConfigError, StoreError
-from resources.pages.corpus import Corpus
-from resources.release.local import LocalRelease
-from resources.release.remote import PublishedRelease, publish_to
-from resources.release.versions import replace_release, require_place, shutil
+from kopub.config.settings import read_settings
+from kopub.doctor.environment import examine
+from kopub.errors import ConfigError, StoreError
+from kopub.pages.corpus import Corpus
+from kopub.release.local import LocalRelease
+from kopub.release.remote import PublishedRelease, publish_to
+from kopub.release.versions import replace_release, require_place, shutil
 from tests.support.processes import commands
 from tests.support.released import about, contents, page_tables, release_of
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.config.choices import Gates
-from resources.config.settings import ROOT
-from resources.errors import ClosedGate, HubError, KopubError, StoreError
-from resources.release import hub as release_hub
-from resources.release.files import CONFIGS, part_path
-from resources.release.fitness import refusals
-from resources.release.hub import HubChange, HubDifference, HubTarget, plan_commits
-from resources.search import metrics
-from resources.store.schemas import RETRIEVAL_SCORES
+from kopub.config.choices import Gates
+from kopub.config.settings import ROOT
+from kopub.errors import ClosedGate, HubError, KopubError, StoreError
+from kopub.release import hub as release_hub
+from kopub.release.files import CONFIGS, part_path
+from kopub.release.fitness import refusals
+from kopub.release.hub import HubChange, HubDifference, HubTarget, plan_commits
+from kopub.search import metrics
+from kopub.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, Fault, File, WritableHub
 from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, changed, contents, front_matter, page_tables

@@ -18,17 +18,17 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from resources.config.choices import Gates
-from resources.errors import StoreError
-from resources.release import local
-from resources.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
-from resources.release.dataset import write_parquet
-from resources.release.export import export
-from resources.release.files import list_parts
-from resources.release.fitness import fitness, hub_licences
-from resources.release.local import LocalRelease
-from resources.release.verify import verify
-from resources.store.schemas import RETRIEVAL_SCORES
+from kopub.config.choices import Gates
+from kopub.errors import StoreError
+from kopub.release import local
+from kopub.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
+from kopub.release.dataset import write_parquet
+from kopub.release.export import export
+from kopub.release.files import list_parts
+from kopub.release.fitness import fitness, hub_licences
+from kopub.release.local import LocalRelease
+from kopub.release.verify import verify
+from kopub.store.schemas import RETRIEVAL_SCORES
 from tests.doubles.full_disk import no_room
 from tests.support.released import (
     DIM,

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kopub.cli.commands.status import status_values
+from kopub.config.choices import Gates
+from kopub.pages.corpus import Corpus
+from kopub.release.hub import HubTarget
+from kopub.release.local import LocalRelease
 from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
-from kopub_cli.commands.status import status_values
-from resources.config.choices import Gates
-from resources.pages.corpus import Corpus
-from resources.release.hub import HubTarget
-from resources.release.local import LocalRelease
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.harness import QUIET, STANDARD, Platform, Prepared, failure
 from tests.support.released import contents, load

@@ -12,15 +12,15 @@ import dagster as dg
 import pytest
 from PIL import Image, ImageOps
 
+from kopub.config.settings import load_settings
+from kopub.pages.corpus import Corpus
+from kopub.pages.indexing import index
+from kopub.pages.manifest import SAMPLES
+from kopub.release.hub import HubTarget
+from kopub.release.local import LocalRelease
+from kopub.release.verify import verify
 from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
-from resources.config.settings import load_settings
-from resources.pages.corpus import Corpus
-from resources.pages.indexing import index
-from resources.pages.manifest import SAMPLES
-from resources.release.hub import HubTarget
-from resources.release.local import LocalRelease
-from resources.release.verify import verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.harness import Platform
 from tests.support.sources.corpora import Page

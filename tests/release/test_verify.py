@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import DatasetCard, constants
 
-from resources.files import file_sha256
-from resources.release import local
-from resources.release.dataset import write_parquet
-from resources.release.features import count, count_apart
-from resources.release.files import SUMMARY
-from resources.release.local import LocalRelease
-from resources.release.verify import unproved, verify
+from kopub.files import file_sha256
+from kopub.release import local
+from kopub.release.dataset import write_parquet
+from kopub.release.features import count, count_apart
+from kopub.release.files import SUMMARY
+from kopub.release.local import LocalRelease
+from kopub.release.verify import unproved, verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of

@@ -12,13 +12,13 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from resources.config.settings import Settings
-from resources.errors import ConfigError, EngineError
-from resources.reranking.pairs import SYSTEM, Pair
-from resources.reranking.qwen3_vl import Qwen3VLReranker
-from resources.search.reranking import Reranking
-from resources.vllm.server import VLLMServer
-from resources.vllm.server_fields import serve_arguments
+from kopub.config.settings import Settings
+from kopub.errors import ConfigError, EngineError
+from kopub.reranking.pairs import SYSTEM, Pair
+from kopub.reranking.qwen3_vl import Qwen3VLReranker
+from kopub.search.reranking import Reranking
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.server_fields import serve_arguments
 from tests.doubles.http_double import HttpDouble, error
 from tests.support.checkpoints.tiny_vlm import reranker_tokenizer
 from tests.support.cpu_engines import CPU
@@ -182,7 +182,7 @@ def test_who_asks_again_finds_client_processes_that_are_up(tokenizer: Path):
         found = set()
         for child in psutil.Process().children():
             with suppress(psutil.Error):  # it may end meanwhile
-                if "resources.vllm.client.worker_process:main" in child.cmdline():
+                if "kopub.vllm.client.worker_process:main" in child.cmdline():
                     found.add(child)
         return found
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from resources.errors import EngineError
-from resources.reranking.pairs import SYSTEM, Pair
-from resources.reranking.qwen3_vl import Qwen3VLReranker
-from resources.vllm.server import VLLMServer
+from kopub.errors import EngineError
+from kopub.reranking.pairs import SYSTEM, Pair
+from kopub.reranking.qwen3_vl import Qwen3VLReranker
+from kopub.vllm.server import VLLMServer
 from tests.support import reranker_scores
 from tests.support.checkpoints.tiny_vlm import save_qwen3_vl
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program

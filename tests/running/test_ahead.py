@@ -13,17 +13,17 @@ import pytest
 from aiohttp import web
 from pydantic import PrivateAttr
 
+from kopub.embedding.base import Embedding
+from kopub.errors import STOPPED, STOPPED_BY_HAND, EngineError
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.profiling.report import stages_of
+from kopub.recognition.regions import PageReading
+from kopub.states import State
+from kopub.tables.asset import ShardAsset
+from kopub.tables.ocr_and_texts import ParsedTexts
+from kopub.tables.rows import RowResult, RowSpec
 from kopub_assets import dagster_assets
-from kopub_assets.asset import ShardAsset
-from kopub_assets.ocr_and_texts import ParsedTexts
-from kopub_assets.rows import RowResult, RowSpec
-from resources.embedding.base import Embedding
-from resources.errors import STOPPED, STOPPED_BY_HAND, EngineError
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.profiling.report import stages_of
-from resources.recognition.regions import PageReading
-from resources.states import State
 from tests.doubles.engines import Diary, SlowReader, UnitEmbedder
 from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.support.dagster.dagster_home import make_dagster_home

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from resources.pages.indexing import index
-from resources.store.table_store import ShardStore
+from kopub.pages.indexing import index
+from kopub.store.table_store import ShardStore
 from tests.support.dagster.ui import Ui
 from tests.support.harness import STANDARD
 from tests.support.sources.corpora import pages, query, write_corpus

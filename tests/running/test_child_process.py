@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.processes import start_child
+from kopub.processes import start_child
 
 ANSWERING = """
 import os, sys

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from kopub_assets.pages_and_layout import RawPages
-from kopub_assets.rows import RowSpec
-from resources.embedding.base import Embedding
-from resources.errors import EngineError, SourceError
-from resources.layout.regions import PageLayout, Region
-from resources.pages.page import Page
-from resources.parallel import BackgroundTask
-from resources.recognition.regions import PageReading
+from kopub.embedding.base import Embedding
+from kopub.errors import EngineError, SourceError
+from kopub.layout.regions import PageLayout, Region
+from kopub.pages.page import Page
+from kopub.parallel import BackgroundTask
+from kopub.recognition.regions import PageReading
+from kopub.tables.pages_and_layout import RawPages
+from kopub.tables.rows import RowSpec
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

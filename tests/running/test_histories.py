@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kopub_assets.asset import RETRY_PARTIAL_TAG
-from resources.release.files import part_path
-from resources.states import MADE, State
+from kopub.release.files import part_path
+from kopub.states import MADE, State
+from kopub.tables.asset import RETRY_PARTIAL_TAG
 from tests.support.histories import BROKEN, REVISIONS, TABLES, Corpus, CorpusHistory, killed_after, memory_is_short
 
 IDS: tuple[str, ...] = ("a_1", "a_2", "a_3", "b_1", "b_2")

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from resources.release.files import part_path
-from resources.store.schemas import OCR_RESULTS
+from kopub.release.files import part_path
+from kopub.store.schemas import OCR_RESULTS
 from tests.support.harness import STANDARD, Platform
 from tests.support.processes import kill_child
 from tests.support.processes.forked import CONTEXT

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.processes import beside_program, lasting_caches
+from kopub.processes import beside_program, lasting_caches
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub_assets.asset import RETRY_PARTIAL_TAG
-from resources.embedding.hashed import HashedEmbedder
-from resources.search.searcher import Searcher
-from resources.states import State
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.search.searcher import Searcher
+from kopub.states import State
+from kopub.tables.asset import RETRY_PARTIAL_TAG
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.doubles.witness_engines import WitnessReader
 from tests.support.harness import Platform

@@ -19,20 +19,20 @@ import psutil
 import pytest
 from aiohttp import web
 
-from kopub_assets import shard_loop
-from kopub_assets.asset import PublishedShard
-from kopub_assets.shard_work import ShardWork
-from resources.errors import STOPPED, STOPPED_BY_HAND
-from resources.layout.pp_doclayout import detector
-from resources.layout.pp_doclayout.detector import PPDocLayout
-from resources.layout.pp_doclayout.process import ModelProcess
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.states import State
-from resources.store import append_log
-from resources.store.schemas import OCR_RESULTS
-from resources.store.table_store import ShardStore
-from resources.vllm.client import worker_pool
-from resources.vllm.server import VLLMServer
+from kopub.errors import STOPPED, STOPPED_BY_HAND
+from kopub.layout.pp_doclayout import detector
+from kopub.layout.pp_doclayout.detector import PPDocLayout
+from kopub.layout.pp_doclayout.process import ModelProcess
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.states import State
+from kopub.store import append_log
+from kopub.store.schemas import OCR_RESULTS
+from kopub.store.table_store import ShardStore
+from kopub.tables.asset import PublishedShard
+from kopub.tables.shard_work import ShardWork
+from kopub.vllm.client import worker_pool
+from kopub.vllm.server import VLLMServer
+from kopub.tables import shard_loop
 from tests.doubles.engines import SpanningLayout
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
@@ -308,7 +308,7 @@ def test_answers_in_any_order_come_to_the_shard_they_are_of(tmp_path: Path):
 
 @needs("torch", "transformers")
 def test_a_batch_of_the_layout_model_holds_pages_of_several_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from resources.layout.pp_doclayout.model import PageModel
+    from kopub.layout.pp_doclayout.model import PageModel
 
     batches: list[int] = []
     submit = PageModel.submit

@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from resources.pages.indexing import index
+from kopub.pages.indexing import index
 from tests.support.dagster.ui import Ui
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, write_corpus

@@ -7,12 +7,12 @@ import pytest
 from starlette.testclient import TestClient
 
 import kopub
-from kopub_cli.options import corpus_check
-from kopub_web.app import reading_room
-from kopub_web.mcp import CorpusTools
-from kopub_web.room import Room
-from resources.embedding.hashed import HashedEmbedder
-from resources.search.options import Mode, Where
+from kopub.cli.options import corpus_check
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.search.options import Mode, Where
+from kopub.web.app import reading_room
+from kopub.web.mcp import CorpusTools
+from kopub.web.room import Room
 from tests.cli.test_cli import run
 from tests.search.test_search import SEARCHED, Typist, searcher
 from tests.support.harness import Platform

@@ -9,22 +9,22 @@ from typing import ClassVar, Literal
 import numpy as np
 import pytest
 
-from resources.embedding.base import Embedding
-from resources.embedding.hashed import HashedEmbedder
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import DEFAULT_TASKS, PageLayout, Region
-from resources.pages.page import Page
-from resources.search import words
-from resources.search.answer import CannotSearch, as_json
-from resources.search.measuring import SearchedCorpus, measure
-from resources.search.metrics import MeasuredScores
-from resources.search.options import NOTHING, Mode, ModeScores, Where, best_mode
-from resources.search.ranking import Bm25
-from resources.search.searcher import EVERYWHERE, Searcher
-from resources.search.vectors import ShardVectors, Vectors, known_floor
-from resources.states import State
-from resources.store.table_source import CorpusCheck
+from kopub.embedding.base import Embedding
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import DEFAULT_TASKS, PageLayout, Region
+from kopub.pages.page import Page
+from kopub.search import words
+from kopub.search.answer import CannotSearch, as_json
+from kopub.search.measuring import SearchedCorpus, measure
+from kopub.search.metrics import MeasuredScores
+from kopub.search.options import NOTHING, Mode, ModeScores, Where, best_mode
+from kopub.search.ranking import Bm25
+from kopub.search.searcher import EVERYWHERE, Searcher
+from kopub.search.vectors import ShardVectors, Vectors, known_floor
+from kopub.states import State
+from kopub.store.table_source import CorpusCheck
 from tests.cli.test_cli import run
 from tests.search.test_search import TEXTS, TwoWayEmbedder, Typist, made, searcher, vector_table
 from tests.support.harness import Platform

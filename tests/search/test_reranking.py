@@ -9,17 +9,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from resources.errors import EngineError
-from resources.fingerprints import CodeVersion
-from resources.pages.corpus import Corpus
-from resources.reranking.base import NoReranking, Reranker
-from resources.reranking.pairs import Pair, Relevance
-from resources.search.measuring import SearchedCorpus, inputs_of, measure
-from resources.search.metrics import HISTORY, headline
-from resources.search.options import Mode, ModeScores
-from resources.search.reranking import Reranking, reranking_of
-from resources.search.searcher import Searcher
-from resources.store.schemas import RETRIEVAL_SCORES
+from kopub.errors import EngineError
+from kopub.fingerprints import CodeVersion
+from kopub.pages.corpus import Corpus
+from kopub.reranking.base import NoReranking, Reranker
+from kopub.reranking.pairs import Pair, Relevance
+from kopub.search.measuring import SearchedCorpus, inputs_of, measure
+from kopub.search.metrics import HISTORY, headline
+from kopub.search.options import Mode, ModeScores
+from kopub.search.reranking import Reranking, reranking_of
+from kopub.search.searcher import Searcher
+from kopub.store.schemas import RETRIEVAL_SCORES
 from tests.search.test_modes import SEARCHED
 from tests.search.test_search import TEXTS, Typist
 from tests.support.harness import Platform, Prepared

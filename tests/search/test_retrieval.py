@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.config.settings import ROOT
-from resources.search import metrics, words
-from resources.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
-from resources.search.ranking import NO_PAGE, BestPages, Bm25, fuse
-from resources.search.scores import ALL, ScoredRun, interval
-from resources.store.table_store import ShardStore
+from kopub.config.settings import ROOT
+from kopub.search import metrics, words
+from kopub.search.metrics import METRICS, RUN, compare, headline, headline_changes, score, significant_drops
+from kopub.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from kopub.search.scores import ALL, ScoredRun, interval
+from kopub.store.table_store import ShardStore
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_hangul_typed_as_letters_is_the_same_words():
 
 FORKED = """
 import os, signal, sys
-from resources.search.words import tokens
+from kopub.search.words import tokens
 
 found = next(tokens(["화면 밝기를 조절합니다"]))
 for uses in (True, False):

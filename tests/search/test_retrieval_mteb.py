@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.config.settings import ROOT
-from resources.embedding.hashed import HashedEmbedder
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.search.metrics import METRICS
-from resources.states import State
+from kopub.config.settings import ROOT
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.search.metrics import METRICS
+from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.installed import imported
 

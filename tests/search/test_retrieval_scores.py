@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kopub.cli.score_lines import retrieval_lines
+from kopub.config.choices import Gates
+from kopub.embedding.base import Embedder, Embedding
+from kopub.fingerprints import CodeVersion
+from kopub.pages.page import Page
+from kopub.search.metrics import significant_drops
+from kopub.states import State
+from kopub.store.table_store import ShardStore
 from kopub_assets.running.execution import failures_of
-from kopub_cli.score_lines import retrieval_lines
-from resources.config.choices import Gates
-from resources.embedding.base import Embedder, Embedding
-from resources.fingerprints import CodeVersion
-from resources.pages.page import Page
-from resources.search.metrics import significant_drops
-from resources.states import State
-from resources.store.table_store import ShardStore
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.doubles.full_disk import FullDisk
 from tests.support.harness import Platform, Prepared

@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from resources.embedding.base import Embedding
-from resources.embedding.hashed import HashedEmbedder
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText
-from resources.search import words
-from resources.search.answer import LONGEST, CannotSearch, QueryWords, as_json, best_passage
-from resources.search.options import Mode
-from resources.search.searcher import Searcher
-from resources.search.vectors import ShardVectors, Vectors
-from resources.states import State
+from kopub.embedding.base import Embedding
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.search import words
+from kopub.search.answer import LONGEST, CannotSearch, QueryWords, as_json, best_passage
+from kopub.search.options import Mode
+from kopub.search.searcher import Searcher
+from kopub.search.vectors import ShardVectors, Vectors
+from kopub.states import State
 from tests.cli.test_cli import run
 from tests.support.harness import Platform
 from tests.support.processes import forked
@@ -363,9 +363,9 @@ def test_what_a_page_says_cannot_steer_the_terminal(tmp_path: Path):
 def test_two_processes_share_the_folder(tmp_path: Path):
     platform = made(tmp_path)
     code = (
-        "import sys; from resources.search.searcher import Searcher;"
-        "from resources.embedding.hashed import HashedEmbedder;"
-        "from resources.store.table_store import ShardStore;"
+        "import sys; from kopub.search.searcher import Searcher;"
+        "from kopub.embedding.hashed import HashedEmbedder;"
+        "from kopub.store.table_store import ShardStore;"
         "from pathlib import Path; home = Path(sys.argv[1]);"
         "s = Searcher(ShardStore(url=str(home / 'store')), ['shard_00', 'shard_01'], HashedEmbedder(), 'cpu',"
         " home / 'search'); print(s.search('화면', mode=s.choices[2]).hits[0].page.page_id)"

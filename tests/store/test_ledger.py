@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.store import ledger
-from resources.store.append_log import AppendLog
-from resources.store.table_store import ShardStore
+from kopub.store import ledger
+from kopub.store.append_log import AppendLog
+from kopub.store.table_store import ShardStore
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -48,8 +48,8 @@ def test_a_small_file_is_read_without_threads_that_need_python_when_it_ends(tmp_
     ledger.append(store, "raw_pages", "shard_00", made("run-1", *(f"p_{at}" for at in range(100))))
     program = """
 import os, sys
-from resources.store import ledger
-from resources.store.table_store import ShardStore
+from kopub.store import ledger
+from kopub.store.table_store import ShardStore
 
 store, before = ShardStore(url=sys.argv[1]), len(os.listdir("/proc/self/task"))
 rows = ledger.read(store, "raw_pages", "shard_00").num_rows
@@ -68,7 +68,7 @@ def test_many_parts_become_one_and_nothing_is_lost_or_doubled(store: ShardStore)
 
 def test_a_merge_that_was_cut_off_counts_nothing_twice(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as killed:
-        killed.setattr("resources.store.append_log.AppendLog.remove", lambda *arguments: None)
+        killed.setattr("kopub.store.append_log.AppendLog.remove", lambda *arguments: None)
         for run in range(20):
             ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
     assert len(store.parts(".ledger", "ocr_results", "shard_00").names()) > 20

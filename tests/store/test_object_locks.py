@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resources.errors import BusyTable, LockLost, StoreError
-from resources.store import faults
-from resources.store import locks as object_locks
-from resources.store.locks import ObjectLock
-from resources.store.objects import Objects
-from resources.store.table_store import TableStore
+from kopub.errors import BusyTable, LockLost, StoreError
+from kopub.store import faults
+from kopub.store import locks as object_locks
+from kopub.store.locks import ObjectLock
+from kopub.store.objects import Objects
+from kopub.store.table_store import TableStore
 from tests.doubles.s3 import CUT, S3Double
 
 LIVES = 1.5

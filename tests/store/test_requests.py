@@ -7,17 +7,17 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from kopub_assets.plan import survey
-from kopub_cli.commands.plan import plan_values
-from kopub_cli.commands.run import run_assets
-from kopub_cli.commands.status import status_values
-from resources.search.measuring import Measurement, SearchedCorpus, measure
-from resources.search.metrics import HISTORY
-from resources.store import ledger, table_source
-from resources.store.corpus_tables import TABLES
-from resources.store.objects import AT_ONCE, Objects
-from resources.store.table_source import FooterCache
-from resources.store.table_store import TableStore
+from kopub.cli.commands.plan import plan_values
+from kopub.cli.commands.run import run_assets
+from kopub.cli.commands.status import status_values
+from kopub.search.measuring import Measurement, SearchedCorpus, measure
+from kopub.search.metrics import HISTORY
+from kopub.store import ledger, table_source
+from kopub.store.corpus_tables import TABLES
+from kopub.store.objects import AT_ONCE, Objects
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import TableStore
+from kopub.tables.plan import survey
 from tests.doubles.s3 import S3Double
 from tests.support.harness import STANDARD, Platform
 from tests.support.processes.two_writers import OnObjects

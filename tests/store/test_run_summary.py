@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from resources.recognition.regions import RegionText, retry_counts
-from resources.states import State
-from resources.store import ledger
-from resources.store.run_records import runs_of, sum_rows
-from resources.store.table_store import ShardStore
+from kopub.recognition.regions import RegionText, retry_counts
+from kopub.states import State
+from kopub.store import ledger
+from kopub.store.run_records import runs_of, sum_rows
+from kopub.store.table_store import ShardStore
 
 
 def entered(run: str, *counted: dict[str, float], seconds: float | None = 2.0) -> pa.Table:

@@ -8,11 +8,11 @@ import fsspec
 import pytest
 
 import kopub
-from resources.pages.indexing import index
-from resources.release.export import export
-from resources.release.remote import require_ours_at
-from resources.release.verify import fetch_release, verify
-from resources.store.objects import upload_folder
+from kopub.pages.indexing import index
+from kopub.release.export import export
+from kopub.release.remote import require_ours_at
+from kopub.release.verify import fetch_release, verify
+from kopub.store.objects import upload_folder
 from tests.support.processes import forked
 from tests.support.processes.shared_nodes import Node, put
 from tests.support.sources.corpora import page_image, pages, query, write_corpus
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.services]
 def test_a_corpus_of_pictures_is_made_by_two_nodes_and_released_and_exported_whole(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    from resources.pages.documents import shards
+    from kopub.pages.documents import shards
 
     monkeypatch.setattr(shards, "SHARD_PAGES", 1)
     for name, seed in (("a 1.png", 1), ("보고서/b#2.png", 2)):

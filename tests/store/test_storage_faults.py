@@ -9,11 +9,11 @@ import fsspec.config
 import pyarrow as pa
 import pytest
 
-from resources.errors import StoreError
-from resources.store import faults, ledger
-from resources.store import locks as object_locks
-from resources.store.objects import Objects
-from resources.store.table_store import TableStore
+from kopub.errors import StoreError
+from kopub.store import faults, ledger
+from kopub.store import locks as object_locks
+from kopub.store.objects import Objects
+from kopub.store.table_store import TableStore
 from tests.doubles.s3 import CUT, CUT_WITHIN, FULL, SILENT, Fault, S3Double
 from tests.support.processes.two_writers import ASSETS, OnObjects
 from tests.support.sources.corpora import pages

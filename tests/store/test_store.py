@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resources.errors import DamagedTable, StoreError
-from resources.files import write_new
-from resources.store.objects import Objects
-from resources.store.table_store import ShardStore
+from kopub.errors import DamagedTable, StoreError
+from kopub.files import write_new
+from kopub.store.objects import Objects
+from kopub.store.table_store import ShardStore
 from tests.doubles.full_disk import FullDisk
 
 SCHEMA = pa.schema([pa.field("page_id", pa.string()), pa.field("n", pa.int32())])
@@ -177,7 +177,7 @@ def _write_for_ever(url: str) -> None:
 def test_a_killed_writer_leaves_a_whole_table(tmp_path: Path):
     store = ShardStore(url=str(tmp_path))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["resources.store.table_store"])
+    context.set_forkserver_preload(["kopub.store.table_store"])
     for _ in range(3):
         writer = context.Process(target=_write_for_ever, args=(str(tmp_path),))
         writer.start()

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from resources.errors import BusyTable
-from resources.store import ledger
-from resources.store.locks import ObjectLock
-from resources.store.objects import Objects
+from kopub.errors import BusyTable
+from kopub.store import ledger
+from kopub.store.locks import ObjectLock
+from kopub.store.objects import Objects
 from tests.support.harness import Platform
 from tests.support.processes import two_writers
 from tests.support.processes.forked import CONTEXT

@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from resources.pages.page import Page
+from kopub.pages.page import Page
 
 
 def drawing(seed: int, height: int = 900, width: int = 640) -> np.ndarray:

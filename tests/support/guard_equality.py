@@ -8,7 +8,7 @@ from vllm.model_executor.models.deepseek_ocr import NGramPerReqLogitsProcessor
 from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 
-from resources.vllm.plugin.ngram_guard import NGramGuard
+from kopub.vllm.plugin.ngram_guard import NGramGuard
 
 VOCABULARY = 12
 MOST = 8

@@ -11,23 +11,23 @@ from uuid import uuid4
 import dagster as dg
 import pyarrow as pa
 
-from definitions import build_assets, definitions_of
-from kopub_assets.asset import RunContext
-from kopub_assets.checks import Problems
+from kopub.config.choices import Documents, Figures, Gates, Pdf
+from kopub.config.environment import Location
+from kopub.config.settings import Resources, Settings
+from kopub.figures.figure import NoNotes
+from kopub.pages.corpus import Corpus
+from kopub.pages.indexing import index
+from kopub.release.hub import HubTarget
+from kopub.release.local import LocalRelease
+from kopub.reranking.base import NoReranking
+from kopub.store.table_store import ShardStore
+from kopub.tables.asset import RunContext
+from kopub.tables.checks import Problems
+from kopub.tables.graph import GRAPH, Graph
+from kopub.tables.shard_loop import make_all
 from kopub_assets.dagster_assets import launchable
-from kopub_assets.graph import GRAPH, Graph
+from kopub_assets.definitions import build_assets, definitions_of
 from kopub_assets.running.execution import range_tags
-from kopub_assets.shard_loop import make_all
-from resources.config.choices import Documents, Figures, Gates, Pdf
-from resources.config.environment import Location
-from resources.config.settings import Resources, Settings
-from resources.figures.figure import NoNotes
-from resources.pages.corpus import Corpus
-from resources.pages.indexing import index
-from resources.release.hub import HubTarget
-from resources.release.local import LocalRelease
-from resources.reranking.base import NoReranking
-from resources.store.table_store import ShardStore
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.cpu_engines import CPU
 from tests.support.sources.corpora import Page, write_corpus

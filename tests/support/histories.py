@@ -12,21 +12,21 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-import resources.pages.corpus
-from kopub_assets.asset import RETRY_PARTIAL_TAG, PublishedShard, RunContext, ShardAsset
-from kopub_assets.checks import Problems
-from kopub_assets.graph import GRAPH
-from kopub_assets.provenance import SOURCE, footer_of
-from kopub_assets.shard_loop import make_shards
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.errors import DamagedTable, KopubError
-from resources.pages import page as page_images
-from resources.pages.indexing import index
-from resources.states import MADE, State
-from resources.store.append_log import AppendLog
-from resources.store.rows import is_setting
-from resources.store.table_store import ShardStore
-from resources.store.versions import Versions
+import kopub.pages.corpus
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.errors import DamagedTable, KopubError
+from kopub.pages import page as page_images
+from kopub.pages.indexing import index
+from kopub.states import MADE, State
+from kopub.store.append_log import AppendLog
+from kopub.store.rows import is_setting
+from kopub.store.table_store import ShardStore
+from kopub.store.versions import Versions
+from kopub.tables.asset import RETRY_PARTIAL_TAG, PublishedShard, RunContext, ShardAsset
+from kopub.tables.checks import Problems
+from kopub.tables.graph import GRAPH
+from kopub.tables.provenance import SOURCE, footer_of
+from kopub.tables.shard_loop import make_shards
 from tests.doubles.witness_engines import (
     WitnessEmbedder,
     WitnessLayout,
@@ -172,7 +172,7 @@ class CorpusHistory:
     def drive_dropped_after(self, opened: int) -> Iterator[None]:
         """Remove the source folder after `opened` opened files, and put it back at the end."""
         left = [opened]
-        open_shard = resources.pages.corpus.open_shard
+        open_shard = kopub.pages.corpus.open_shard
         away = self.source.with_name("away")
 
         def dropping(*given: Any) -> Any:
@@ -182,7 +182,7 @@ class CorpusHistory:
             return open_shard(*given)
 
         try:
-            with patch.object(resources.pages.corpus, "open_shard", dropping):
+            with patch.object(kopub.pages.corpus, "open_shard", dropping):
                 yield
         finally:
             if away.exists():
@@ -318,7 +318,7 @@ class CorpusHistory:
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         """Return the tables of the shards in the current index."""
-        store, shards = self.store, resources.pages.corpus.Corpus(home=str(self.home)).manifest.keys
+        store, shards = self.store, kopub.pages.corpus.Corpus(home=str(self.home)).manifest.keys
         return {(asset, shard): store.read(asset, shard) for asset in TABLES for shard in shards}
 
 

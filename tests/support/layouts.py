@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from resources.layout.regions import PageLayout
+from kopub.layout.regions import PageLayout
 
 
 def by_id(layouts: Iterable[PageLayout]) -> dict[str, PageLayout]:

@@ -1,9 +1,9 @@
 """Readings as the platform's tables hold them, made from a few values."""
 
-from resources.evaluation.benchmark import SampleReading
-from resources.layout.regions import DEFAULT_TASKS, Task
-from resources.recognition.regions import RegionRecord
-from resources.states import State
+from kopub.evaluation.benchmark import SampleReading
+from kopub.layout.regions import DEFAULT_TASKS, Task
+from kopub.recognition.regions import RegionRecord
+from kopub.states import State
 
 
 def region(

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from resources.layout.regions import Region, Task
-from resources.pages.arrow import open_pages
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText
-from resources.states import State
-from resources.texts.markdown import page_markdown
+from kopub.layout.regions import Region, Task
+from kopub.pages.arrow import open_pages
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading, RegionText
+from kopub.states import State
+from kopub.texts.markdown import page_markdown
 
 _SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "corpus"
 Work = list[tuple[Page, list[Region]]]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _ROOMS = (
-    *(f"resources/{room}" for room in ("pages", "layout", "grounded", "recognition", "embedding", "figures", "texts")),
-    "resources/vllm/client",
-    "kopub_assets",
+    *(f"kopub/{room}" for room in ("pages", "layout", "recognition", "embedding", "figures", "texts", "tables")),
+    "kopub/vllm/client",
 )
 _SAYS = frozenset(
     {
@@ -45,7 +44,7 @@ def doubts() -> dict[str, str]:
     """Return the source position of every reason to doubt a text, with 7 for values."""
     return {
         f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path in sorted((ROOT / "resources/texts").rglob("*.py"))
+        for path in sorted((ROOT / "kopub/texts").rglob("*.py"))
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share")
         for given in call.args

@@ -12,14 +12,14 @@ import pyarrow as pa
 import yaml
 from PIL import Image
 
-from resources.release.base import ReleaseDescription, ReleaseInput
-from resources.release.hub import HubPush, HubTarget
-from resources.release.local import LocalRelease
-from resources.release.publishing import publish
-from resources.search import metrics
-from resources.store import schemas
-from resources.store.schemas import HF_RELEASE, RETRIEVAL_SCORES
-from resources.store.table_store import ShardStore
+from kopub.release.base import ReleaseDescription, ReleaseInput
+from kopub.release.hub import HubPush, HubTarget
+from kopub.release.local import LocalRelease
+from kopub.release.publishing import publish
+from kopub.search import metrics
+from kopub.store import schemas
+from kopub.store.schemas import HF_RELEASE, RETRIEVAL_SCORES
+from kopub.store.table_store import ShardStore
 
 DIM = 8
 HOSTILE = "<script>alert(1)</script> | `x` ![i](http://e) \x00\x1b[31m\n# title"

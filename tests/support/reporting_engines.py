@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.layout.regions import Region, Task
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.served_engine import ServedEngine
-from resources.vllm.server import VLLMServer
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.layout.regions import Region, Task
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.vllm.served_engine import ServedEngine
+from kopub.vllm.server import VLLMServer
 from tests.support.checkpoints.tiny_vlm import qwen_tokenizer
 from tests.support.processes.worker_report import ReportingHandler, WorkerReport
 from tests.support.sources.drawn import Sheet

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from resources.config.settings import Settings
-from resources.doctor.self_test import Samples, read_samples
+from kopub.config.settings import Settings
+from kopub.doctor.self_test import Samples, read_samples
 from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from resources.layout.pp_doclayout.postprocess import Containment
-from resources.layout.regions import LABELS
+from kopub.layout.pp_doclayout.postprocess import Containment
+from kopub.layout.regions import LABELS
 
 _NEVER_CONTAINED = {"image", "seal", "chart"}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.support.installed import NO_CHROMIUM, imported
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def chromium() -> Iterator["Browser"]:
 @contextmanager
 def browsed(environment: Mapping[str, str], *options: str) -> Iterator[str]:
     """Run `kopub browse` with `options`, and yield the address that it prints."""
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", *options]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0", *options]
     unbuffered = {**environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=unbuffered, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout

@@ -2,9 +2,9 @@
 
 import pytest
 
-from resources.recognition.regions import Crop, RegionText
-from resources.states import State
-from resources.texts.markdown import defuse, page_markdown, page_text
+from kopub.recognition.regions import Crop, RegionText
+from kopub.states import State
+from kopub.texts.markdown import defuse, page_markdown, page_text
 
 TABLE = '<table><tr><td rowspan="2">A &lt; B</td><td>1,000</td></tr><tr><td>3.14 %</td></tr></table>'
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.layout.regions import Region, Task
-from resources.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
-from resources.recognition.regions import RegionText, skipped
-from resources.states import State
-from resources.texts.extracted_text import compare, extract_texts, unsound
-from resources.texts.layer_lines import lines_of, text_of
+from kopub.layout.regions import Region, Task
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
+from kopub.recognition.regions import RegionText, skipped
+from kopub.states import State
+from kopub.texts.extracted_text import compare, extract_texts, unsound
+from kopub.texts.layer_lines import lines_of, text_of
 
 WIDTH, HEIGHT, CELL = 1000, 1400, 10
 PROSE = (

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.reading.text_quality import DAMAGE, REGION_DAMAGE, read_pages, text_of
-from kopub_assets.ocr_and_texts import TEXTS_LOOK_RIGHT, boxes_of
-from resources.config.settings import ROOT
-from resources.embedding.hashed import HashedEmbedder
-from resources.states import State
-from resources.texts.text_quality import DOUBTFUL, JudgedRegion, doubtful, doubts, total
+from kopub.config.settings import ROOT
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.states import State
+from kopub.tables.ocr_and_texts import TEXTS_LOOK_RIGHT, boxes_of
+from kopub.texts.text_quality import DOUBTFUL, JudgedRegion, doubtful, doubts, total
 from tests.cli.test_cli import run
 from tests.search.test_search import Typist
 from tests.support.harness import Platform
@@ -41,7 +41,7 @@ def test_real_pages_are_not_doubted(page_id: str):
         "\n",
         "제 1 장",
         (ROOT / "samples" / "LICENSES" / "GPL-2.0.txt").read_text()[:3000],
-        (ROOT / "resources" / "files.py").read_text(),
+        (ROOT / "kopub" / "files.py").read_text(),
         "ㅇ사업 개요\nㅁ 추진 배경: 국가 균형 발전\nㆍ예산 · 집행\nㄱ. 총괄표\nㄴ. 세부\nㅇ기간: 2021. 1. ~ 2023.",
         "\n".join(
             f"{year}\t{year * 7919 % 99991:,}\t-\t0\t{year * 31 % 97}.{year % 10}%" for year in range(1960, 2024)

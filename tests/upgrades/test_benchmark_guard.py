@@ -8,13 +8,13 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from kopub_assets.evaluations import guards_of, prepare_answers
-from kopub_cli.commands.plan import evaluation_lines, plan_values
-from resources.config.choices import Gates
-from resources.corrections.log import Action, Correction, CorrectionLog
-from resources.evaluation.benchmark import SamplePicture
-from resources.release.publishing import reading_scores
-from resources.store.corpus_tables import BENCHMARKS
+from kopub.cli.commands.plan import evaluation_lines, plan_values
+from kopub.config.choices import Gates
+from kopub.corrections.log import Action, Correction, CorrectionLog
+from kopub.evaluation.benchmark import SamplePicture
+from kopub.release.publishing import reading_scores
+from kopub.store.corpus_tables import BENCHMARKS
+from kopub.tables.evaluations import guards_of, prepare_answers
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
 from tests.support.dagster.nights import Nights
 from tests.support.harness import Platform, Prepared

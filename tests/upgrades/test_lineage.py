@@ -14,14 +14,14 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.config.settings import load_settings
-from resources.errors import KopubError, StorageAway
-from resources.pages import corpus
-from resources.pages.indexing import index
-from resources.store import ledger
-from resources.store.rows import LINEAGE, lineage_rows
-from resources.store.table_store import ShardStore
+from kopub.cli.main import app
+from kopub.config.settings import load_settings
+from kopub.errors import KopubError, StorageAway
+from kopub.pages import corpus
+from kopub.pages.indexing import index
+from kopub.store import ledger
+from kopub.store.rows import LINEAGE, lineage_rows
+from kopub.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages, query

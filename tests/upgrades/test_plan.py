@@ -12,23 +12,23 @@ import yaml
 from aiohttp import web
 
 from benchmarks import upgrades
-from kopub_assets.graph import GRAPH
-from kopub_assets.plan import AssetPlan, Survey, survey
-from kopub_assets.staleness import Standing
-from kopub_cli.commands.plan import in_between
-from kopub_cli.console import duration
-from resources.config.choices import Upgrades
-from resources.config.settings import read_settings, what_if
-from resources.errors import ConfigError
-from resources.fingerprints import CodeVersion
-from resources.layout.cpu.detector import CpuLayout
-from resources.pages.manifest import SAMPLES
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.release.local import LocalRelease
-from resources.store import ledger
-from resources.store.table_source import FooterCache
-from resources.store.table_store import ShardStore
-from resources.vllm.server import VLLMServer
+from kopub.cli.commands.plan import in_between
+from kopub.cli.console import duration
+from kopub.config.choices import Upgrades
+from kopub.config.settings import read_settings, what_if
+from kopub.errors import ConfigError
+from kopub.fingerprints import CodeVersion
+from kopub.layout.cpu.detector import CpuLayout
+from kopub.pages.manifest import SAMPLES
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.release.local import LocalRelease
+from kopub.store import ledger
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import ShardStore
+from kopub.tables.graph import GRAPH
+from kopub.tables.plan import AssetPlan, Survey, survey
+from kopub.tables.staleness import Standing
+from kopub.vllm.server import VLLMServer
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import HttpDouble, SentRequest, says
@@ -211,7 +211,7 @@ def test_the_footer_cache_sees_every_table_that_is_written(platform: Platform):
 def test_the_footer_cache_opens_no_table_twice(platform: Platform, monkeypatch: pytest.MonkeyPatch):
     surveyed(platform)
     monkeypatch.setattr(
-        "resources.store.table_store.ShardStore.footer", lambda *arguments: pytest.fail("a footer was read")
+        "kopub.store.table_store.ShardStore.footer", lambda *arguments: pytest.fail("a footer was read")
     )
     surveyed(platform)
 

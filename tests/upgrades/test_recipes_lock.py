@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kopub_assets.graph import GRAPH
-from resources.fingerprints import CodeVersion
+from kopub.fingerprints import CodeVersion
+from kopub.tables.graph import GRAPH
 from tools.recipes_lock import LOCK, ROOT, Sources, current, problems
 
 MODULE = '''
 """Docstring."""
 
-from resources.fingerprints import CodeVersion
+from kopub.fingerprints import CodeVersion
 from resources.rows import split
 
 VERSION = CodeVersion("reader", {1: "the first release"})

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import pytest
 
-from kopub_assets.hf_release import HfRelease
-from kopub_assets.plan import Survey, survey
-from kopub_cli.commands.plan import plan_values
-from resources.fingerprints import CodeVersion
-from resources.store.table_source import FooterCache
+from kopub.cli.commands.plan import plan_values
+from kopub.fingerprints import CodeVersion
+from kopub.store.table_source import FooterCache
+from kopub.tables.hf_release import HfRelease
+from kopub.tables.plan import Survey, survey
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import pages, query

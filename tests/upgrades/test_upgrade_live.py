@@ -15,9 +15,9 @@ import yaml
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
+from kopub.pages.indexing import Others, index
+from kopub.store.table_store import ShardStore
 from kopub_assets.sensors import MODEL_UPGRADES, PROFILE_WATCH
-from resources.pages.indexing import Others, index
-from resources.store.table_store import ShardStore
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.dagster.ui import Ui
 from tests.support.processes import forked

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import dagster as dg
 import pytest
 
-from kopub_assets.graph import GRAPH
-from resources.fingerprints import CodeVersion
-from resources.layout.regions import PageLayout
-from resources.pages.page import Page
-from resources.release.local import LocalRelease
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import PageLayout
+from kopub.pages.page import Page
+from kopub.release.local import LocalRelease
+from kopub.tables.graph import GRAPH
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.dagster.nights import SCORES, Nights, Requested
 from tests.support.harness import Platform, Prepared

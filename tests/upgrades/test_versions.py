@@ -10,13 +10,13 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from kopub_assets.plan import survey
-from resources.errors import StoreError
-from resources.store.objects import Objects
-from resources.store.rows import known_rows
-from resources.store.table_source import FooterCache
-from resources.store.table_store import ShardStore
-from resources.store.versions import Versions
+from kopub.errors import StoreError
+from kopub.store.objects import Objects
+from kopub.store.rows import known_rows
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import ShardStore
+from kopub.store.versions import Versions
+from kopub.tables.plan import survey
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import pages, query

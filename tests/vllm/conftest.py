@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from resources.vllm.supervisor.server_state import ServerFolder
+from kopub.vllm.supervisor.server_state import ServerFolder
 from tests.support.servers.stub_server import STUB, processes
 from tests.support.waiting import SOON, until
 

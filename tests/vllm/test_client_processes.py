@@ -15,16 +15,16 @@ from typing import Any, Self
 import psutil
 import pytest
 
-from resources.deepseek_layout.detector import DeepSeekOcrLayout
-from resources.embedding.qwen3_vl import Qwen3VLEmbedder
-from resources.errors import EngineError
-from resources.figures.noters import ChatNoter, DeepSeekNoter
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.client.client import Client, RetryPolicy
-from resources.vllm.client.worker_pool import WorkerPool, boot_process
-from resources.vllm.client.worker_process import NewJob, WarmUp, WorkerFailure, WorkerSettings, run_worker
-from resources.vllm.served_engine import ServedEngine
-from resources.vllm.server import VLLMServer
+from kopub.embedding.qwen3_vl import Qwen3VLEmbedder
+from kopub.errors import EngineError
+from kopub.figures.noters import ChatNoter, DeepSeekNoter
+from kopub.recognition.deepseek_layout.detector import DeepSeekOcrLayout
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.vllm.client.client import Client, RetryPolicy
+from kopub.vllm.client.worker_pool import WorkerPool, boot_process
+from kopub.vllm.client.worker_process import NewJob, WarmUp, WorkerFailure, WorkerSettings, run_worker
+from kopub.vllm.served_engine import ServedEngine
+from kopub.vllm.server import VLLMServer
 from tests.support.installed import needs
 from tests.support.processes.pool_process import COMMAND, Endless, NoServer, ProcessNamer, SlowToClose, slow_to_exit
 from tests.support.reporting_engines import RESIZED, embedder_reports, recognizer_reports
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.services
 ROOT = Path(__file__).resolve().parents[2]
 WAITING = """
 import time
-from resources.vllm.client.worker_pool import boot_process
+from kopub.vllm.client.worker_pool import boot_process
 waiting = [boot_process() for _ in range(2)]
 time.sleep(3600)
 """

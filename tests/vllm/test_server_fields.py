@@ -13,16 +13,16 @@ from aiohttp import web
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from kopub_cli.commands import serve
-from kopub_cli.commands.serve import app
-from resources.errors import ConfigError, EngineError
-from resources.vllm.endpoint import Endpoint, Meter, parse_metrics, probe, summarize_metrics
-from resources.vllm.lease import list_servers, stop_server
-from resources.vllm.plugin import GLM_OCR as SWITCH
-from resources.vllm.server import VLLMServer
-from resources.vllm.server_fields import serve_arguments, serve_environment
-from resources.vllm.supervisor.server_log import LogTail, likely_cause
-from resources.vllm.supervisor.server_state import Phase
+from kopub.cli.commands import serve
+from kopub.cli.commands.serve import app
+from kopub.errors import ConfigError, EngineError
+from kopub.vllm.endpoint import Endpoint, Meter, parse_metrics, probe, summarize_metrics
+from kopub.vllm.lease import list_servers, stop_server
+from kopub.vllm.plugin import GLM_OCR as SWITCH
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.server_fields import serve_arguments, serve_environment
+from kopub.vllm.supervisor.server_log import LogTail, likely_cause
+from kopub.vllm.supervisor.server_state import Phase
 from tests.doubles.http_double import HttpDouble
 from tests.support.processes.lease_client import LeaseClient
 from tests.support.servers.postgres import free_port
@@ -136,7 +136,7 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
             "VLLM_USE_V2_MODEL_RUNNER",
         ),
         (
-            "RuntimeError: Failed to load 0th LogitsProcessor plugin resources.vllm.plugin.ngram_guard:NGramGuard",
+            "RuntimeError: Failed to load 0th LogitsProcessor plugin kopub.vllm.plugin.ngram_guard:NGramGuard",
             "install kopub there too",
         ),
         ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "cannot be found"),
@@ -397,7 +397,7 @@ def test_a_lock_of_the_same_number_on_another_disk_is_no_use_of_a_server(
     locks = tmp_path / "locks"
     inode = server.folder.lease.stat().st_ino
     locks.write_text(f"1: FLOCK  ADVISORY  WRITE {os.getpid()} 00:99:{inode} 0 EOF\n")
-    monkeypatch.setattr("resources.vllm.lease.LOCKS", locks)
+    monkeypatch.setattr("kopub.vllm.lease.LOCKS", locks)
     (server,) = list_servers()
     assert server.users == ()
     stop_server(server)

@@ -13,16 +13,16 @@ import psutil
 import pytest
 from pydantic import ValidationError
 
+from kopub.errors import EngineError
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.vllm.endpoint import probe
+from kopub.vllm.lease import list_servers
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.server_fields import serve_arguments
+from kopub.vllm.supervisor import replica
+from kopub.vllm.supervisor.server_log import stages
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder
 from kopub_assets.dagster_assets import launchable
-from resources.errors import EngineError
-from resources.recognition.vlm.glm_ocr import GlmOcrRecognizer
-from resources.vllm.endpoint import probe
-from resources.vllm.lease import list_servers
-from resources.vllm.server import VLLMServer
-from resources.vllm.server_fields import serve_arguments
-from resources.vllm.supervisor import replica
-from resources.vllm.supervisor.server_log import stages
-from resources.vllm.supervisor.server_state import Phase, ServerFolder
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.waiting import SOON, until

@@ -17,11 +17,11 @@ import psutil
 import pytest
 from aiohttp import web
 
-from resources.errors import EngineError
-from resources.vllm.client.client import Client, RetryPolicy
-from resources.vllm.client.requests import FairQueue, OversizedRequest, RefusedRequest, UnansweredRequest
-from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint
+from kopub.errors import EngineError
+from kopub.vllm.client.client import Client, RetryPolicy
+from kopub.vllm.client.requests import FairQueue, OversizedRequest, RefusedRequest, UnansweredRequest
+from kopub.vllm.client.worker_pool import WorkerPool
+from kopub.vllm.endpoint import Endpoint
 from tests.doubles.asking import PATH, Asking, ask, body, words
 from tests.doubles.http_double import HttpDouble, SentRequest, echo, error, says, truncated
 
@@ -292,14 +292,14 @@ def test_all_that_is_under_way_at_a_replica_leaves_it_when_one_request_finds_it_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     never, free = threading.Event(), threading.Event()
-    monkeypatch.setattr("resources.vllm.client.client._PROBE_SECONDS", 0.1)
-    monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 3600)
+    monkeypatch.setattr("kopub.vllm.client.client._PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("kopub.vllm.client.client._SILENT_SECONDS", 3600)
 
     async def run(bad: HttpDouble, good: HttpDouble) -> list[str]:
         async with Client(Fixed(bad.url, good.url), 8, RetryPolicy(seconds=3600, wait=0.001)) as client:
             patient = [asyncio.create_task(ask(client, str(i))) for i in range(2)]
             await until(lambda: bad.asked and good.asked)
-            monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 0.1)
+            monkeypatch.setattr("kopub.vllm.client.client._SILENT_SECONDS", 0.1)
             finder = asyncio.create_task(ask(client, "2"))
             await until(lambda: len(bad.asked) == 2)
             free.set()
@@ -311,7 +311,7 @@ def test_all_that_is_under_way_at_a_replica_leaves_it_when_one_request_finds_it_
 
 
 def test_a_replica_that_takes_no_connection_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("resources.vllm.client.client._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("kopub.vllm.client.client._CONNECT_SECONDS", 0.2)
 
     async def run(url: str, good: HttpDouble) -> tuple[str, list[str]]:
         source = Fixed(url, good.url)
@@ -545,7 +545,7 @@ def test_a_replica_that_came_back_at_another_url_is_used_there() -> None:
 
 def test_pages_are_prepared_while_a_replica_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     well = threading.Event()
-    monkeypatch.setattr("resources.vllm.client.client._SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("kopub.vllm.client.client._SILENT_SECONDS", 0.1)
 
     given: list[list[str]] = []
 
@@ -601,7 +601,7 @@ def test_client_processes_may_die_as_often_as_a_run_has_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = ["5.0" if job % 6 == 5 else f"{job}.0" for job in range(24)]
-    monkeypatch.setattr("resources.vllm.client.worker_pool._JOBS_PER_DEATH", 2)
+    monkeypatch.setattr("kopub.vllm.client.worker_pool._JOBS_PER_DEATH", 2)
     with HttpDouble(echo) as double:
         results = list(pool(Servers([double]), processes=2, kill="5.0").run([word] for word in kills))
         assert sorted(result[0] == "lost" for result in results) == [False] * 20 + [True] * 4

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 import pytest
 
-from resources.config.profile_files import read_profile
-from resources.errors import EngineError
-from resources.vllm.endpoint import Endpoint, FirstRequests, Meter, warm_up
-from resources.vllm.server import VLLMServer
-from resources.vllm.server_fields import listed_flags, serve_arguments, unknown_flags
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, ServerState
+from kopub.config.profile_files import read_profile
+from kopub.errors import EngineError
+from kopub.vllm.endpoint import Endpoint, FirstRequests, Meter, warm_up
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.server_fields import listed_flags, serve_arguments, unknown_flags
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder, ServerState
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr, save_qwen3_vl
 from tests.support.processes.lease_client import CLIENT
 from tests.support.servers.vllm_cpu import cpu_server, needs_vllm, program

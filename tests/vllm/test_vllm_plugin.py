@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, VLLM_LOGITS_PROCESSOR
-from resources.vllm.plugin import GLM_OCR, PADDLEOCR_VL, encoders, find_repeating
+from kopub.recognition.vlm.deepseek_ocr import LOGITS_PROCESSOR, RUNNER, VLLM_LOGITS_PROCESSOR
+from kopub.vllm.plugin import GLM_OCR, PADDLEOCR_VL, encoders, find_repeating
 from tests.support.checkpoints.tiny_paddleocr_vl import save_paddleocr_vl
 from tests.support.checkpoints.tiny_vlm import save_glm_ocr
 from tests.support.servers.vllm_cpu import needs_vllm, program
@@ -59,7 +59,7 @@ def test_its_encoder_computes_what_vllm_s_does(
     where = tmp_path / "site" / "kopub_plugin-0.dist-info"
     where.mkdir(parents=True)
     (where / "METADATA").write_text("Metadata-Version: 2.1\nName: kopub_plugin\nVersion: 0\n")
-    (where / "entry_points.txt").write_text("[vllm.general_plugins]\nkopub = resources.vllm.plugin:register\n")
+    (where / "entry_points.txt").write_text("[vllm.general_plugins]\nkopub = kopub.vllm.plugin:register\n")
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT}{os.pathsep}{where.parent}",
@@ -80,7 +80,7 @@ def test_its_encoder_computes_what_vllm_s_does(
     )
     assert answer.returncode == 0, answer.stderr[-2000:]
     found = json.loads(answer.stdout.strip().splitlines()[-1])
-    assert found["encoder"] == f"resources.vllm.plugin.{module}"
+    assert found["encoder"] == f"kopub.vllm.plugin.{module}"
     assert found["size"] > 0
     # Both are float32 but add in different orders.
     assert found["difference"] < 1e-5
@@ -100,7 +100,7 @@ for runner, load in (("0", _load_custom_logitsprocs), ("1", _load_v2_logitsprocs
         except ValueError as error:
             found[f"{name} {runner}"] = str(error)
 from vllm.model_executor.models.interfaces import supports_mrope, supports_multimodal
-from resources.vllm.plugin.glm_ocr import GlmOcr
+from kopub.vllm.plugin.glm_ocr import GlmOcr
 # What both runners ask of a model with pictures; vLLM's own class of GLM-OCR is asked the same.
 found["plugin"] = [supports_multimodal(GlmOcr), supports_mrope(GlmOcr), callable(GlmOcr.embed_multimodal)]
 from tests.support.guard_equality import compared

@@ -16,16 +16,16 @@ import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
+from kopub.cli.commands.serve import app
+from kopub.errors import EngineError
+from kopub.gpu import named_gpus
+from kopub.vllm.client.client import Client, RetryPolicy
+from kopub.vllm.client.worker_pool import WorkerPool
+from kopub.vllm.endpoint import Endpoint, Meter, probe
+from kopub.vllm.lease import list_servers
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.supervisor.server_state import Phase, ServerFolder, change_phase
 from kopub_assets.dagster_assets import launchable
-from kopub_cli.commands.serve import app
-from resources.errors import EngineError
-from resources.gpu import named_gpus
-from resources.vllm.client.client import Client, RetryPolicy
-from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint, Meter, probe
-from resources.vllm.lease import list_servers
-from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.server_state import Phase, ServerFolder, change_phase
 from tests.support.processes.lease_client import LeaseClient
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.waiting import SOON, until

@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from resources.embedding.hashed import HashedEmbedder
-from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.home import KnownAnswers, write_gold
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.evaluation.benchmark import Benchmark, PageText, Sample
+from kopub.evaluation.home import KnownAnswers, write_gold
 from tests.support.harness import Platform
 from tests.support.installed import imported
 from tests.support.sources.corpora import page_image, pages, query

@@ -16,13 +16,13 @@ from openapi_spec_validator import validate
 from starlette.testclient import TestClient
 
 import kopub
-import kopub_web.api
-import kopub_web.gate
-import kopub_web.room
-from kopub_cli.options import corpus_check
-from kopub_web.app import reading_room
-from kopub_web.room import Room
-from resources.pages.indexing import index
+import kopub.web.api
+import kopub.web.gate
+import kopub.web.room
+from kopub.cli.options import corpus_check
+from kopub.pages.indexing import index
+from kopub.web.app import reading_room
+from kopub.web.room import Room
 from tests.search.test_search import TEXTS, made, searcher
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image
@@ -126,7 +126,7 @@ def test_a_search_finds_what_the_package_finds(api: TestClient, corpus: kopub.Co
 
 
 def test_a_page_that_was_made_a_moment_ago_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 3600.0)
+    monkeypatch.setattr(kopub.web.room, "_LOOK_AGAIN", 3600.0)
     platform = made(tmp_path / "home")
     later = {path: path.read_bytes() for path in (tmp_path / "home" / "store").glob("[a-z]*/shard_01.parquet")}
     for path in later:
@@ -253,7 +253,7 @@ def test_others_need_the_token(platform: Platform):
 
 
 def test_an_answer_that_takes_too_long_is_given_up(api: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.gate, "_SECONDS", 0.1)
+    monkeypatch.setattr(kopub.web.gate, "_SECONDS", 0.1)
     monkeypatch.setattr(kopub.Page, "regions", property(lambda page: sleep(0.5) or ()))
     answer = api.get("regions?page=a_1")
     assert "took more than" in problem(answer, 503)
@@ -261,7 +261,7 @@ def test_an_answer_that_takes_too_long_is_given_up(api: TestClient, monkeypatch:
 
 
 def test_more_pages_than_an_answer_may_have_are_refused(api: TestClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.api, "_MOST_PAGES", 1)
+    monkeypatch.setattr(kopub.web.api, "_MOST_PAGES", 1)
     assert "name the first and the last" in problem(api.get("markdown?document=a"), 400)
     assert api.get("markdown?document=a&first=2&last=2").status_code == 200
 

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.cli.test_cli import run
 from tests.search.test_search import made
 from tests.support.harness import Platform
@@ -49,7 +49,7 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     # The allocator of Arrow and of the analyser then prints its options when it is loaded.
     environment["MIMALLOC_VERBOSE"] = "1"
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0"]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0"]
     said = tmp_path / "said"
     with (
         said.open("w") as file,
@@ -72,7 +72,7 @@ def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: 
 def test_the_address_that_it_says_is_answered(platform: Platform, host: str):
     """A loopback room checks the Host header, which prevents DNS rebinding by other sites."""
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", "--host", host]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0", "--host", host]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         try:
@@ -93,7 +93,7 @@ def test_a_browser_is_opened_at_a_terminal_alone(platform: Platform, tmp_path: P
     browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
     browser.chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "BROWSER": f"{browser} %s"}
-    command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "browse", "--port", "0", *options]
+    command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "browse", "--port", "0", *options]
     terminal, shown = pty.openpty()
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=shown, stderr=shown) as server:
         os.close(shown)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from resources.config.settings import load_settings
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading, RegionText, page_reading
-from resources.recognition.tesseract.recognizer import TesseractRecognizer
-from resources.states import State
+from kopub.config.settings import load_settings
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading, RegionText, page_reading
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.states import State
 from tests.support.harness import Platform
 from tests.support.sample_home import sample
 from tests.support.sources.corpora import query

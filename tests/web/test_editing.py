@@ -11,14 +11,14 @@ from starlette.testclient import TestClient
 
 from kopub import Page
 from kopub import open as open_corpus
-from kopub_web.app import reading_room
-from kopub_web.editing import cells
-from kopub_web.own_pages import Editor
-from kopub_web.room import Room
-from resources.corrections.corrected import CorrectedTables
-from resources.corrections.log import Action, CorrectionLog
-from resources.search.searcher import Searcher
-from resources.store.table_source import CorpusCheck
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.log import Action, CorrectionLog
+from kopub.search.searcher import Searcher
+from kopub.store.table_source import CorpusCheck
+from kopub.web.app import reading_room
+from kopub.web.editing import cells
+from kopub.web.own_pages import Editor
+from kopub.web.room import Room
 from tests.corrections.test_corrections import TABLES, computed, corrected, files, prepared  # noqa: F401 - a fixture
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform, Prepared

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from kopub_cli.options import corpus_check
-from kopub_web import file_reading
-from kopub_web.app import reading_room
-from kopub_web.file_reading import FileReader
-from kopub_web.own_pages import Editor
-from kopub_web.room import Room
+from kopub.cli.options import corpus_check
+from kopub.web import file_reading
+from kopub.web.app import reading_room
+from kopub.web.file_reading import FileReader
+from kopub.web.own_pages import Editor
+from kopub.web.room import Room
 from tests.search.test_search import made, searcher
 from tests.support.harness import Platform
 from tests.support.sample_home import sample
@@ -127,7 +127,7 @@ def test_what_is_too_large_or_no_file_is_refused(
     )
     form = reader.editor.form
     assert room.post("/read", data={"form": form, "file": "a.png"}, headers=ORIGIN).status_code == 403
-    monkeypatch.setattr("kopub_web.app.LARGEST", 1000)
+    monkeypatch.setattr("kopub.web.app.LARGEST", 1000)
     assert send(room, "a.png", bytes(2000)).status_code == 403
     assert reader.reading is None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.cli.test_cli import environment_of, run_anew
 from tests.support.sources.own_files import write_own_files
 from tests.support.visits import ENGLISH, KOREAN, Visit, browsed

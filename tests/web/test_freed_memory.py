@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from resources.config.settings import ROOT
-from resources.processes import ARENAS
+from kopub.config.settings import ROOT
+from kopub.processes import ARENAS
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
 THREADS = 8
 HEAPS = f"""
 import ctypes, threading
-from resources.processes import keep_little
+from kopub.processes import keep_little
 
 keep_little()
 libc = ctypes.CDLL(None)
@@ -41,7 +41,7 @@ print(pyarrow.default_memory_pool().backend_name)
 HOLES = """
 import ctypes, os
 from pathlib import Path
-from resources.processes import give_back
+from kopub.processes import give_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -61,7 +61,7 @@ print(before - resident())
 
 BLOCKS = """
 import resource, threading
-from resources.processes import keep_blocks
+from kopub.processes import keep_blocks
 
 def faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
@@ -82,8 +82,8 @@ thread.join()
 
 EXPORT = """
 import os
-from kopub_cli.commands.export import export
-from resources.errors import KopubError
+from kopub.cli.commands.export import export
+from kopub.errors import KopubError
 
 os.environ["KOPUB_PROFILE"] = "no such profile"
 try:
@@ -122,7 +122,7 @@ def test_what_a_thread_frees_after_a_page_is_there_for_the_next(encoded: int):
 
 def test_the_analyser_of_korean_keeps_nothing_where_nobody_asked_for_it():
     """A run does not call `keep_little`, because its process loads Arrow long before."""
-    code = "from resources.search.words import korean_analyser; korean_analyser()"
+    code = "from kopub.search.words import korean_analyser; korean_analyser()"
     environment = {"PATH": "/usr/bin:/bin", "MIMALLOC_VERBOSE": "1"}
     command = [sys.executable, "-c", code]
     said = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stderr

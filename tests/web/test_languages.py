@@ -6,11 +6,11 @@ from string import Formatter
 import pytest
 from starlette.testclient import TestClient
 
-from kopub_web.requests import LANGUAGES, language_of, texts
-from resources.evaluation.metrics import METRICS
-from resources.layout.regions import LABELS
-from resources.search.options import Mode
-from resources.states import State
+from kopub.evaluation.metrics import METRICS
+from kopub.layout.regions import LABELS
+from kopub.search.options import Mode
+from kopub.states import State
+from kopub.web.requests import LANGUAGES, language_of, texts
 from tests.search.test_search import made
 from tests.support.reasons import doubts, reasons
 from tests.web.test_room import browser

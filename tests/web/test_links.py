@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.choices import ReadingRoom
-from resources.config.settings import Settings
-from resources.errors import ConfigError
+from kopub.config.choices import ReadingRoom
+from kopub.config.settings import Settings
+from kopub.errors import ConfigError
 from tests.support.cpu_engines import CPU
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.search.test_search import Typist, made
 from tests.support.harness import Platform
 from tests.support.installed import imported
@@ -23,7 +23,7 @@ from tests.web.test_room import Scribe, ThreeBoxes
 
 mcp = imported("mcp")
 
-COMMAND = [sys.executable, "-c", "from kopub_cli.main import main; main()", "mcp"]
+COMMAND = [sys.executable, "-c", "from kopub.cli.main import main; main()", "mcp"]
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 

@@ -18,28 +18,28 @@ from pypdfium2 import PdfDocument
 from starlette.testclient import TestClient
 
 import kopub
-import kopub_web.answers
-import kopub_web.room
-import kopub_web.views.document
-from kopub_cli.options import corpus_check
-from kopub_web.app import reading_room
-from kopub_web.downloads import DOWNLOADS
-from kopub_web.room import Room
-from resources.config.choices import ReadingRoom
-from resources.embedding.hashed import HashedEmbedder
-from resources.evaluation.benchmark import Benchmark, PageText, Sample
-from resources.evaluation.home import KnownAnswers, write_gold
-from resources.fingerprints import CodeVersion
-from resources.layout.base import LayoutDetector
-from resources.layout.regions import PageLayout, Region, Task
-from resources.pages.indexing import index
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import Crop, PageReading, RegionText, page_reading
-from resources.search import words
-from resources.search.options import Mode
-from resources.search.words import tokenise
-from resources.states import State
+import kopub.web.answers
+import kopub.web.room
+import kopub.web.views.document
+from kopub.cli.options import corpus_check
+from kopub.config.choices import ReadingRoom
+from kopub.embedding.hashed import HashedEmbedder
+from kopub.evaluation.benchmark import Benchmark, PageText, Sample
+from kopub.evaluation.home import KnownAnswers, write_gold
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.indexing import index
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import Crop, PageReading, RegionText, page_reading
+from kopub.search import words
+from kopub.search.options import Mode
+from kopub.search.words import tokenise
+from kopub.states import State
+from kopub.web.app import reading_room
+from kopub.web.downloads import DOWNLOADS
+from kopub.web.room import Room
 from tests.search.test_search import TEXTS, TwoWayEmbedder, Typist, made, searcher
 from tests.support.harness import Platform
 from tests.support.sources.corpora import page_image, pages, query, table, write_arrow
@@ -435,7 +435,7 @@ def test_a_document_is_one_text_whose_pages_lead_to_theirs(troubled: Platform, m
     assert not re.search(r"<!--|script|onclick|onerror|evil.example", re.sub(r"&lt;.*?&gt;", "", text))
     assert 'href="/document?id=b&amp;view=text" data-key="]"' in shown
 
-    monkeypatch.setattr(kopub_web.views.document, "TEXT_PAGES", 2)
+    monkeypatch.setattr(kopub.web.views.document, "TEXT_PAGES", 2)
     parts = [page.get(f"/document?id=a&view=text&part={at}").text for at in (1, 2)]
     assert [re.findall(r'class="leaf" [^>]*id=(a_\d)', each) for each in parts] == [["a_1", "a_2"], ["a_3"]]
     where = address(page.get("/page?id=a_3").text, "/document?id=a&amp;view=text")
@@ -651,7 +651,7 @@ def test_a_damaged_table_is_said_and_the_rest_is_shown(tmp_path: Path):
 
 
 def test_a_damaged_index_leaves_what_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(kopub.web.room, "_LOOK_AGAIN", 0.0)
     page = browser(made(tmp_path))
     (tmp_path / "shards.json").write_text("{")
     for address in ("/documents", "/page?id=a_1", "/api/v1/page?id=a_1"):
@@ -681,7 +681,7 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
 
     monkeypatch.setattr(words, "tokenise", slowly)
     monkeypatch.setattr(words, "_MANY", 2)
-    monkeypatch.setattr(kopub_web.answers, "_PATIENCE", 0.05)
+    monkeypatch.setattr(kopub.web.answers, "_PATIENCE", 0.05)
     page = browser(made(tmp_path))
     asked = "/search?q=화면&mode=bm25"
     waiting = page.get(asked).text
@@ -689,7 +689,7 @@ def test_a_search_that_has_to_find_all_words_first_says_how_far_it_is(tmp_path: 
     assert '<meta http-equiv="refresh" content="3">' in waiting
     assert page.get("/page?id=a_1").status_code == 200
     go.set()
-    monkeypatch.setattr(kopub_web.answers, "_PATIENCE", 30.0)
+    monkeypatch.setattr(kopub.web.answers, "_PATIENCE", 30.0)
     answered = page.get(asked).text
     assert 'http-equiv="refresh"' not in answered
     assert 'id="a_1"' in answered
@@ -714,7 +714,7 @@ def test_a_room_that_is_closed_finds_no_more_words(tmp_path: Path, monkeypatch: 
 
 
 def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(kopub.web.room, "_LOOK_AGAIN", 0.0)
     platform = made(tmp_path, select="raw_pages")
     page = browser(platform)
     assert "No region was found" in page.get("/page?id=a_1").text
@@ -723,7 +723,7 @@ def test_tables_that_are_made_later_are_seen(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_an_upgrade_changed_is_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kopub_web.room, "_LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(kopub.web.room, "_LOOK_AGAIN", 0.0)
     platform = made(tmp_path)
     page = browser(platform)
     assert "No table has been replaced yet" in page.get("/versions").text
@@ -793,7 +793,7 @@ def test_benchmarks_of_their_own_homes_are_named_with_the_command(troubled: Plat
 
 
 def test_a_picture_of_many_pages_is_kept_within_bounds(room: TestClient, monkeypatch: pytest.MonkeyPatch):
-    from kopub_web import pictures
+    from kopub.web import pictures
 
     monkeypatch.setattr(pictures, "_KEPT", 3000)
     kept = pictures.PictureCache()

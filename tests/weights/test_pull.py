@@ -12,10 +12,10 @@ import pytest
 from huggingface_hub import constants
 from typer.testing import CliRunner, Result
 
-from kopub_cli.main import app
-from resources.doctor.checks import Finding, Level
-from resources.doctor.environment import check_weights
-from resources.weights.hub import Weights, snapshot_folder
+from kopub.cli.main import app
+from kopub.doctor.checks import Finding, Level
+from kopub.doctor.environment import check_weights
+from kopub.weights.hub import Weights, snapshot_folder
 from tests.doubles.hubs.model_hub import COMMIT, ModelHub
 
 PIN = Weights("example/layout", COMMIT, ("layout",))

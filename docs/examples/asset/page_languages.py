@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from kopub_assets.asset import Metadata, RowTable
-from kopub_assets.ocr_and_texts import ParsedTexts
-from kopub_assets.rows import RowResult, RowSpec
-from resources.fingerprints import CodeVersion
-from resources.states import State
-from resources.store.corpus_tables import Table
-from resources.store.schemas import PAGE_ID, STATE
+from kopub.fingerprints import CodeVersion
+from kopub.states import State
+from kopub.store.corpus_tables import Table
+from kopub.store.schemas import PAGE_ID, STATE
+from kopub.tables.asset import Metadata, RowTable
+from kopub.tables.ocr_and_texts import ParsedTexts
+from kopub.tables.rows import RowResult, RowSpec
 
 SCRIPT = pa.field("script", pa.string(), metadata={"description": "HANGUL, LATIN, CJK, ..."})
 SCHEMA = pa.schema([PAGE_ID, SCRIPT, *STATE])

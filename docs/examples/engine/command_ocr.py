@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from resources.engine import ProfileOnly
-from resources.errors import UndecodableImage
-from resources.fingerprints import CodeVersion, file_sha256
-from resources.layout.regions import Region, Task
-from resources.pages.page import Page
-from resources.recognition.base import Recognizer
-from resources.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, pixel_box, skipped
-from resources.states import State
+from kopub.engine import ProfileOnly
+from kopub.errors import UndecodableImage
+from kopub.fingerprints import CodeVersion, file_sha256
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, pixel_box, skipped
+from kopub.states import State
 
 
 class CommandRecognizer(Recognizer):

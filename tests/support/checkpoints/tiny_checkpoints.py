@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resources.layout.regions import LABELS
+from kopub.layout.regions import LABELS
 
 if TYPE_CHECKING:
     from transformers import PPDocLayoutV3ForObjectDetection

@@ -14,7 +14,7 @@ import dagster as dg
 from dagster._daemon import controller
 from dagster._daemon.auto_run_reexecution import event_log_consumer
 from dagster._daemon.cli import main
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.support.processes.forked import inherited
 from tests.support.waiting import until
 

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.support.processes import forked
 
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import dagster as dg
 from dagster._core.execution.backfill import PartitionBackfill
-from definitions import definitions_of
-from resources.layout.regions import Region
-from resources.pages.page import Page
-from resources.recognition.regions import PageReading
+from kopub.layout.regions import Region
+from kopub.pages.page import Page
+from kopub.recognition.regions import PageReading
+from kopub_assets.definitions import definitions_of
 from tests.doubles.engines import SlowReader
 from tests.support.harness import STANDARD, Platform
 

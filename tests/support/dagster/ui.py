@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.waiting import until
 
@@ -33,7 +33,7 @@ class Ui:
     @contextmanager
     def started(self, *options: str) -> Iterator["Ui"]:
         """Run `kopub ui` on a free port until the context ends."""
-        command = [sys.executable, "-c", "from kopub_cli.main import main; main()", "ui", "--port", "0", *options]
+        command = [sys.executable, "-c", "from kopub.cli.main import main; main()", "ui", "--port", "0", *options]
         with self.log.open("w") as log:
             server = subprocess.Popen(
                 command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True

@@ -8,8 +8,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from unittest.mock import patch
 
-from kopub_cli.main import main
-from resources.config.settings import load_settings
+from kopub.cli.main import main
+from kopub.config.settings import load_settings
 from tests.support.processes.forked import inherited
 
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from resources.config.settings import ROOT
+from kopub.config.settings import ROOT
 
 CONTEXT = multiprocessing.get_context("forkserver")
 """A fork server that imports the preloaded module once; every process is a fork of it."""

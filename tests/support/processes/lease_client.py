@@ -5,12 +5,12 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from resources.vllm.server import VLLMServer
+from kopub.vllm.server import VLLMServer
 from tests.support.processes.forked import CONTEXT
 
 CLIENT = """
 import json, sys, time
-from resources.vllm.server import VLLMServer
+from kopub.vllm.server import VLLMServer
 with VLLMServer(**json.loads(sys.argv[1])).lease() as endpoint:
     print(endpoint.boot, endpoint.urls[0], flush=True)
     time.sleep(float(sys.argv[2]))

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from resources.vllm.client.client import Client, RetryPolicy
-from resources.vllm.client.worker_pool import WorkerPool
-from resources.vllm.endpoint import Endpoint
+from kopub.vllm.client.client import Client, RetryPolicy
+from kopub.vllm.client.worker_pool import WorkerPool
+from kopub.vllm.endpoint import Endpoint
 
 COMMAND = "import sys; from tests.support.processes.pool_process import main; main(sys.argv[1])"
 

@@ -40,13 +40,13 @@ import tesserocr  # noqa: F401
 import upath  # noqa: F401
 import usearch.index  # noqa: F401
 
-import definitions  # noqa: F401
-import kopub_cli.main  # noqa: F401
-import resources.embedding.hashed
-import resources.layout.cpu.detector
-import resources.recognition.tesseract.recognizer  # noqa: F401
+import kopub.cli.main
+import kopub.embedding.hashed
+import kopub.layout.cpu.detector
+import kopub.recognition.tesseract.recognizer  # noqa: F401
+import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
-from resources.search import words
+from kopub.search import words
 
 
 class WithoutThreads(kiwipiepy.Kiwi):

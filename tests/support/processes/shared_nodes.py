@@ -5,13 +5,13 @@ from pathlib import Path
 
 import fsspec
 
-from kopub_assets.asset import RunContext
-from kopub_assets.checks import Problems
-from kopub_assets.hf_release import HfRelease, Publishing
-from kopub_assets.shard_loop import make_all
-from resources.pages.corpus import Corpus
-from resources.release.local import LocalRelease
-from resources.store.table_store import ShardStore
+from kopub.pages.corpus import Corpus
+from kopub.release.local import LocalRelease
+from kopub.store.table_store import ShardStore
+from kopub.tables.asset import RunContext
+from kopub.tables.checks import Problems
+from kopub.tables.hf_release import HfRelease, Publishing
+from kopub.tables.shard_loop import make_all
 from tests.support.harness import Platform
 
 MADE = (

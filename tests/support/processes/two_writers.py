@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resources.errors import KopubError
-from resources.store import locks as object_locks
-from resources.store.table_store import ShardStore
+from kopub.errors import KopubError
+from kopub.store import locks as object_locks
+from kopub.store.table_store import ShardStore
 from tests.doubles.engines import SlowReader
 from tests.support.harness import Platform
 

@@ -7,8 +7,8 @@ from typing import Any
 import psutil
 import pytest
 
-from resources.vllm.server import VLLMServer
-from resources.vllm.supervisor.server_state import ServerFolder
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.supervisor.server_state import ServerFolder
 
 STUB = [sys.executable, str(Path(__file__).parents[2] / "doubles" / "stub_vllm.py")]
 

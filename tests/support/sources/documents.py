@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
-from resources.documents.document import Document, DocumentPage
-from resources.layout.regions import DEFAULT_TASKS
-from resources.recognition.regions import RegionRecord
-from resources.states import State
-from resources.store import schemas
-from resources.store.corpus_tables import TABLES
+from kopub.documents.document import Document, DocumentPage
+from kopub.layout.regions import DEFAULT_TASKS
+from kopub.recognition.regions import RegionRecord
+from kopub.states import State
+from kopub.store import schemas
+from kopub.store.corpus_tables import TABLES
 
 WIDTH, HEIGHT = 1000, 2000
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from resources.pages.page import Page
+from kopub.pages.page import Page
 
 PROSE = "Every page of a document ends in exactly one state and none of them is lost on its way"
 

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from resources.pages.page import Page
+from kopub.pages.page import Page
 from tests.support.sources.drawn import Sheet
 
 WIDTH, HEIGHT = 1240, 1754

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from resources.pages.corpus import Corpus, SourceRow
-from resources.pages.indexing import Others, index
-from resources.pages.manifest import Manifest
-from resources.pages.page import decode
+from kopub.pages.corpus import Corpus, SourceRow
+from kopub.pages.indexing import Others, index
+from kopub.pages.manifest import Manifest
+from kopub.pages.page import decode
 
 
 class SourceFolder:

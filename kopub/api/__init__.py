@@ -1,0 +1,1 @@
+"""The Python API: reading what KoPub made."""

@@ -1,0 +1,321 @@
+"""`kopub.read`: reads files immediately.
+
+The assets themselves read them, in a home that is removed with the result.
+"""
+
+import hashlib
+import operator
+import os
+import re
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopub.api.corpus import Corpus
+from kopub.api.documents import Document
+from kopub.api.sources.home import HomeSource
+from kopub.config.settings import Settings, read_settings
+from kopub.errors import ConfigError, SourceError, counted, quoted, visible
+from kopub.files import is_url
+from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from kopub.pages.corpus import Corpus as IndexedCorpus
+from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents
+from kopub.pages.documents.pdf import DPI
+from kopub.pages.documents.pool import DocumentPool
+from kopub.pages.documents.text_layer import Failure, PageCount
+from kopub.pages.indexing import index
+from kopub.states import LOST
+from kopub.store.corpus_tables import TABLES
+from kopub.store.table_store import ShardStore
+from kopub.tables.asset import RunContext, ShardAsset
+from kopub.tables.checks import Problems
+from kopub.tables.graph import GRAPH
+from kopub.tables.shard_loop import make_all
+from kopub.weights.fetch import require_ready
+
+TextLayers = Literal["never", "check", "prefer"]
+"""The ways to use a PDF's text layer: the values of `pdf.text_layer`."""
+Chosen = str | int | Iterable[int] | None
+"""Numbers of pages from 1: as `3-7` or `3,5,9-`, a number, or one by one; None for all."""
+
+_FIRST, _MOST, _MOST_ON_A_GPU = 4, 32, 256
+"""Pages that are read together: few at first, for early results. A GPU changes models between these groups."""
+_HASH = 8
+"""Hex digits that tell apart files of one name."""
+_RANGE = re.compile(r"(?P<first>[0-9]{1,9})(?P<dash>-(?P<last>[0-9]{1,9})?)?|-(?P<until>[0-9]{1,9})")
+"""A page or a range; no file has more pages, and Python parses no number of thousands of digits."""
+_SCHEMA = pa.schema(
+    [
+        (ID, pa.string()),
+        (IMAGE, pa.struct([(BYTES, pa.binary())])),
+        (FILE_NAME, pa.string()),
+        (PAGE_NUMBER, pa.int32()),
+        (TEXT_LAYER, pa.string()),
+        (PROBLEM, pa.string()),
+        (FAILED, pa.bool_()),
+    ]
+)
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    profile: str | None = None,
+    pages: Chosen = None,
+    text_layer: TextLayers | None = None,
+) -> Document:
+    """Read a file now; return its pages with regions, text and markdown.
+
+    The file is a PDF, an image, an HWP or an office file. `profile` is a name or path, by default $KOPUB_PROFILE or
+    `cpu`; `text_layer` replaces its `pdf.text_layer`. `pages` are numbers from 1, such as `range(3, 8)` or `"3-7"`. The
+    usual assets do the work on a corpus of this file alone; their tables are removed with the result. A page that could
+    not be read has its state and reason. Raises `KopubError`, one line, for a file that is no document, and if no page
+    could be read.
+    """
+    reading = Reading([path], profile=profile, pages=pages, text_layer=text_layer)
+    try:
+        (part,) = reading.parts(at_once=reading.pages)
+        weakref.finalize(part, reading.close)
+        (document,) = Corpus(part).documents
+        require_pages([document])
+    except BaseException:
+        reading.close()
+        raise
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A page to read, by its number from 1.
+
+    None is the number for a file that cannot be opened; `problem` says why.
+    """
+
+    file: DocumentFile
+    number: int | None
+    problem: Failure | None = None
+
+    @property
+    def id(self) -> str:
+        suffix = self.file.path.suffix.lower()
+        return f"{self.file.id}{suffix}" if self.number is None else f"{self.file.id}_{self.number}"
+
+
+class Reading:
+    """Files that are read in parts of a few pages.
+
+    Each part has its own home below a temporary folder. `pages` is the number of pages to read, `left_out` lists what
+    becomes no page. The results exist until `close`.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str | os.PathLike[str]],
+        *,
+        profile: str | None = None,
+        pages: Chosen = None,
+        text_layer: TextLayers | None = None,
+    ) -> None:
+        """Count the pages of `files`.
+
+        Raises `KopubError` for a file that is no document, and for wrong `pages`.
+        """
+        found = _documents(files)
+        wanted = _ranges(pages)
+        self._folder, self._owner = Path(tempfile.mkdtemp(prefix="kopub-read-")), os.getpid()
+        self._processes = ExitStack()
+        try:
+            self._settings = _settings(self._folder, profile, text_layer)
+            self._pool = self._processes.enter_context(DocumentPool())
+            counts = list(zip(found, self._pool.count(file.path for file in found), strict=True))
+            self._pages = [page for file, count in counts for page in _chosen(file, count, wanted)]
+            self.left_out: list[LeftOut] = [
+                LeftOut(file.path, file.name, reason)
+                for file, count in counts
+                if isinstance(count, PageCount)
+                for reason in count.left_out()
+            ]
+        except BaseException:
+            self.close()
+            raise
+        self.pages: int = len(self._pages)
+
+    def parts(self, at_once: int = 0) -> Iterator[HomeSource]:
+        """Read the pages in order, and yield each part when it is done.
+
+        Parts have a few pages at first, or `at_once`. Raises `KopubError` if the engines cannot run at all.
+        """
+        gpus = self._settings.layout.gpus + self._settings.recognition.gpus
+        most = at_once or (_MOST_ON_A_GPU if gpus else _MOST)
+        left, size = iter(self._pages), at_once or min(_FIRST, most)
+        with self._processes:
+            while pages := list(islice(left, size)):
+                yield self._part(pages)
+                size = min(2 * size, most)
+
+    def close(self) -> None:
+        """End the processes, and remove the results."""
+        # A forked child that exits has them from its parent, which may still need them.
+        if os.getpid() == self._owner:
+            self._processes.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _part(self, pages: Sequence[_Page]) -> HomeSource:
+        home = Path(tempfile.mkdtemp(dir=self._folder))
+        source = home / "source"
+        source.mkdir(parents=True)
+        _write(source / "pages.parquet", pages, self._pool)
+        index(str(source), home)
+        store = ShardStore(url=str(home / "store"), keep_versions=0)
+        corpus = IndexedCorpus(home=str(home))
+        _make(replace(self._settings, corpus=corpus, store=store))
+        return HomeSource(home, store)
+
+
+def require_pages(documents: Sequence[Document]) -> None:
+    """Raise `SourceError` with the first reason if no page could be read."""
+    lost = [page for document in documents for page in document.pages.where(LOST)]
+    if len(lost) == sum(len(document.pages) for document in documents):
+        raise SourceError(f"{lost[0].id} cannot be read: {lost[0].reason}")
+
+
+def _documents(files: Sequence[str | os.PathLike[str]]) -> list[DocumentFile]:
+    """Return the files as documents; paths tell apart those of one name."""
+    found: dict[Path, DocumentFile] = {}
+    for file in files:
+        if is_url(os.fspath(file)):
+            raise SourceError(f"{quoted(os.fspath(file), 200)} is a URL: name a file of this machine")
+        source = Path(os.path.expanduser(file)).absolute()
+        # Unlike pathlib's, this function calls a name that no file can have one that is not there.
+        if not os.path.isfile(source):
+            raise SourceError(f"{quoted(str(source), 200)} is no file: name a PDF, an image, an HWP or an office file")
+        listed = find_documents(source)
+        for left_out in listed.left_out:
+            raise SourceError(f"{quoted(left_out.name, 200)} cannot be read: {left_out.reason}")
+        (found[source],) = listed.documents
+    names, ids = (Counter(getattr(file, part) for file in found.values()) for part in ("name", "id"))
+    return [
+        replace(
+            file,
+            name=file.name if names[file.name] == 1 else visible(str(source)),
+            id=file.id if ids[file.id] == 1 else f"{file.id}~{hashlib.sha256(os.fsencode(source)).hexdigest()[:_HASH]}",
+        )
+        for source, file in found.items()
+    ]
+
+
+def _ranges(pages: Chosen) -> list[tuple[int, int | None]] | None:
+    """Return the first and the last page of each range.
+
+    None stands for the last page of the document. Raises `ConfigError`.
+    """
+    if pages is None:
+        return None
+    ranges: list[tuple[int, int | None]]
+    if isinstance(pages, range) and pages.step == 1:
+        # It may end far behind the last page, so its numbers are not listed.
+        ranges = [(pages.start, pages.stop - 1)]
+    elif not isinstance(pages, str):
+        ranges = [(number, number) for number in _whole_numbers(pages)]
+    else:
+        parts = [_RANGE.fullmatch(part.strip()) for part in pages.split(",")]
+        ranges = [(int(part["first"] or 1), _last(part)) for part in parts if part]
+        ranges = ranges if all(parts) else []
+    if not ranges or any(first < 1 or (last is not None and last < first) for first, last in ranges):
+        raise ConfigError(f"pages {quoted(str(pages))}: write numbers from 1 and ranges, such as 3-7 or 3,5,9-")
+    return ranges
+
+
+def _whole_numbers(pages: int | Iterable[int]) -> list[int]:
+    """Return the numbers in order, or none if one of them is no whole number."""
+    try:
+        return sorted({operator.index(number) for number in ([pages] if isinstance(pages, int) else pages)})
+    except TypeError:
+        return []
+
+
+def _last(part: re.Match[str]) -> int | None:
+    last = part["until"] or part["last"] or (None if part["dash"] else part["first"])
+    return None if last is None else int(last)
+
+
+def _chosen(
+    file: DocumentFile, made: PageCount | Failure, wanted: Sequence[tuple[int, int | None]] | None
+) -> list[_Page]:
+    """Return the pages of a file to read, by their numbers.
+
+    Raises `ConfigError` if it has none of those `wanted`.
+    """
+    if isinstance(made, Failure):
+        return [_Page(file, None, made)]
+    count = made.pages
+    numbers = range(1, count + 1)
+    if wanted is not None:
+        numbers = sorted({number for first, last in wanted for number in range(first, min(last or count, count) + 1)})
+    if not numbers:
+        raise ConfigError(f"{quoted(file.name, 200)} has {counted(count, 'page')}: none of them was asked for")
+    return [_Page(file, number) for number in numbers]
+
+
+def _write(path: Path, pages: Sequence[_Page], pool: DocumentPool) -> None:
+    """Draw pages into a file of the corpus."""
+    drawn = pool.render(((page.file.path, page.number - 1) for page in pages if page.number is not None), DPI)
+    with pq.ParquetWriter(path, _SCHEMA, compression="none") as writer:
+        for page in pages:
+            made = page.problem or next(drawn)
+            failed = isinstance(made, Failure)
+            row = {
+                ID: page.id,
+                IMAGE: {BYTES: None if failed else made.data},
+                FILE_NAME: page.file.name,
+                PAGE_NUMBER: page.number,
+                TEXT_LAYER: None if failed else made.text_layer,
+                PROBLEM: f"{page.file.name}: {made.reason}" if failed else made.damage,
+                FAILED: failed and made.may_pass,
+            }
+            writer.write_table(pa.Table.from_pylist([row], _SCHEMA))
+
+
+def _settings(home: Path, profile: str | None, text_layer: TextLayers | None) -> Settings:
+    """Return the profile's settings with an empty home of their own."""
+    chosen = {"KOPUB_PROFILE": profile} if profile else {}
+    layer = {"KOPUB_PDF__TEXT_LAYER": text_layer} if text_layer else {}
+    settings = read_settings({**os.environ, **chosen, **layer, "KOPUB_HOME": str(home)})
+    require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
+    return settings
+
+
+def _make(settings: Settings) -> None:
+    """Make the texts of the pages, and what they are made from."""
+    wanted = _with_ancestors(TABLES.texts.name)
+    assets = [asset(settings.resources) for name, asset in GRAPH.by_name.items() if name in wanted]
+    for asset in assets:
+        try:
+            make_all(asset, _run(asset))
+        finally:
+            for engine in asset.engines:
+                engine.release()
+
+
+def _with_ancestors(asset: str) -> set[str]:
+    return {asset}.union(*map(_with_ancestors, GRAPH.parents(asset)))
+
+
+def _run(asset: ShardAsset) -> RunContext:
+    problems = Problems(asset.checks, {})
+    return RunContext(uuid.uuid4().hex, tuple(asset.corpus.manifest.keys), problems, _unsaid, _unsaid)
+
+
+def _unsaid(line: str) -> None:
+    """Say nothing, since the result has the state of each page."""

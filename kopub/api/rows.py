@@ -1,0 +1,279 @@
+"""The rows of a page: regions, steps and facts."""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from kopub.errors import KopubError, StoreError, did_you_mean
+from kopub.states import State
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Box = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) in pixels of the upright page, from its top left corner."""
+Box2d = tuple[int, int, int, int]
+"""The same on a grid of 0 to 1000 in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of a page and its reading.
+
+    `label` is the layout's (text, paragraph_title, table, ...), `task` the work to do on it (text, table, formula,
+    skip, abandon). `content` is the reading: plain text, `<table>` HTML or LaTeX; None if the region was not read, and
+    `state` and `reason` are then those of the page. `origin` is the source of the content: recognizer, layout, or
+    text_layer for the PDF itself; None if no text was looked for.
+    """
+
+    index: int
+    """Place in the reading order, from 0."""
+    label: str
+    task: str
+    score: float | None
+    box: Box
+    box_2d: Box2d
+    polygon: tuple[tuple[float, float], ...] | None
+    content: str | None
+    state: State | None
+    reason: str | None
+    origin: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values of the region."""
+        return {
+            "index": self.index,
+            "label": self.label,
+            "task": self.task,
+            "score": self.score,
+            "bbox": list(self.box),
+            "bbox_2d": list(self.box_2d),
+            "content": self.content,
+            "state": self.state,
+            "reason": self.reason,
+            "origin": self.origin,
+        }
+
+    @property
+    def text(self) -> str:
+        """The content without markup, in NFC; empty if unread.
+
+        The cells of a table are separated by tabs, its rows by line breaks.
+        """
+        from kopub.recognition.regions import RegionText
+        from kopub.texts.markdown import page_text
+
+        if not self.content:
+            return ""
+        read = RegionText(self.index, self.label, self.content, self.state or State.OK)
+        return unicodedata.normalize("NFC", page_text([read]))
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture region (image, chart) cut out of its page; markdown links to `path`."""
+
+    path: str
+    label: str
+    box: Box
+    data: bytes = field(repr=False)
+    """The encoded JPEG."""
+
+    @property
+    def image(self) -> "Image.Image":
+        """The decoded picture."""
+        import io
+
+        from PIL import Image
+
+        return Image.open(io.BytesIO(self.data))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The making of a table's row: its engine, model, parameters and run.
+
+    None stands for what was not recorded.
+    """
+
+    asset: str
+    state: State
+    reason: str | None
+    engine: str | None
+    model: str | None
+    revision: str | None
+    parameters: Mapping[str, Any]
+    """Prompts, sampling, thresholds."""
+    versions: Mapping[str, Any]
+    """Versions of weights, engine and packages."""
+    code_version: Mapping[str, Any]
+    recipe: str | None
+    fingerprint: str
+    run_id: str | None
+    made_at: datetime | None
+    gpu_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facts of a page without its texts.
+
+    Sizes are in pixels of the upright page.
+    """
+
+    width: int | None
+    height: int | None
+    sha256: str | None
+    license: str | None
+    source: str | None
+    reason: str | None
+    states: Mapping[str, State]
+    doubts: tuple[str, ...]
+
+
+TableName = Literal["pages", "regions", "text_vectors", "image_vectors"]
+"""The subjects of a table's rows."""
+TABLES: tuple[TableName, ...] = get_args(TableName)
+VECTORS: Mapping[str, TableName] = {"text": "text_vectors", "image": "image_vectors"}
+"""The table of each kind of vector."""
+
+_PLACED = [
+    ("page_id", pa.string()),
+    ("index", pa.int32()),
+    ("label", pa.string()),
+    ("task", pa.string()),
+    ("score", pa.float32()),
+    ("bbox", pa.list_(pa.float32(), 4)),
+    ("bbox_2d", pa.list_(pa.int32(), 4)),
+]
+REGIONS = pa.schema([*_PLACED, *((name, pa.string()) for name in ("content", "state", "reason", "origin"))])
+"""A row for each region, in reading order."""
+PAGES = pa.schema(
+    [
+        ("page_id", pa.string()),
+        ("doc_id", pa.string()),
+        ("page_no", pa.int32()),
+        ("shard", pa.string()),
+        ("state", pa.string()),
+        ("doubt", pa.float32()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("sha256", pa.string()),
+        ("license", pa.string()),
+        ("source", pa.string()),
+        ("text", pa.string()),
+        ("markdown", pa.string()),
+    ]
+)
+"""A row for each page."""
+
+
+def known(name: str) -> TableName:
+    """Return `name` if it is that of a table. Raises `KopubError` otherwise."""
+    for table in TABLES:
+        if table == name:
+            return table
+    raise KopubError(f"there is no table {name!r}{did_you_mean(name, TABLES)}; there are {', '.join(TABLES)}")
+
+
+def empty(name: TableName) -> pa.Schema:
+    """Return the columns of a table without rows, in which vectors have no width."""
+    schemas = {"pages": PAGES, "regions": REGIONS}
+    return schemas.get(name) or pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), 0))])
+
+
+def vectors(table: pa.Table) -> pa.Table:
+    """Return `page_id` and `vector` of the rows that have a vector.
+
+    Types are the same for every source.
+    """
+    width = table.schema.field("vector").type.list_size
+    made = table.select(["page_id", "vector"]).filter(table["vector"].is_valid())
+    return made.cast(pa.schema([("page_id", pa.string()), ("vector", pa.list_(pa.float16(), width))]))
+
+
+def collect_rows(
+    ids: Sequence[str], shards: Iterable[str], read: Callable[[str], pa.Table | None], none: pa.Schema
+) -> pa.Table:
+    """Return the rows of the pages `ids`, in their order.
+
+    `read` returns the tables of each of their shards. `none` are the columns if none of them has a table. Raises
+    `StoreError` for vectors of several lengths.
+    """
+    ranks = {page_id: rank for rank, page_id in enumerate(ids)}
+    tables, places = [], []
+    for shard in shards:
+        table = read(shard)
+        if table is None:
+            continue
+        found = np.array([ranks.get(page_id, -1) for page_id in table["page_id"].to_pylist()], np.int64)
+        wanted = np.flatnonzero(found >= 0)
+        # A table that is needed whole stays as it is, since taking rows would copy it.
+        tables.append(table if len(wanted) == table.num_rows else table.take(wanted))
+        places.append(found[wanted])
+    if not tables:
+        return none.empty_table()
+    if any(table.schema != tables[0].schema for table in tables):
+        line = "the vectors of these pages have several lengths, as in an upgrade that has not ended"
+        raise StoreError(f"{line}: run `kopub run`, or take the pages of one shard: pages.where(shard=...)")
+    place = np.concatenate(places)
+    every = pa.concat_tables(tables)
+    return every if np.all(np.diff(place) >= 0) else every.take(np.argsort(place, kind="stable"))
+
+
+CATALOGUE = pa.schema(
+    [
+        ("page_id", pa.string()),
+        ("doc_id", pa.dictionary(pa.int32(), pa.string())),
+        ("page_no", pa.int32()),
+        ("shard", pa.dictionary(pa.int32(), pa.string())),
+        ("row", pa.int32()),
+        ("state", pa.dictionary(pa.int32(), pa.string())),
+        ("doubt", pa.float32()),
+    ]
+)
+"""The columns of a page that are in memory for a whole corpus."""
+
+
+def catalogue_of(shards: Sequence[str], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the catalogues of the shards as one.
+
+    Each row names its shard and its row number there.
+    """
+    if not tables:
+        return CATALOGUE.empty_table()
+    counts = [table.num_rows for table in tables]
+    rows = np.concatenate([np.arange(count, dtype=np.int32) for count in counts])
+    numbers = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    own = {
+        "shard": pa.DictionaryArray.from_arrays(numbers_array(numbers), _strings(shards)),
+        "row": numbers_array(rows),
+    }
+    read = pa.concat_tables(tables)
+    columns = [own[field.name] if field.name in own else _cast(read[field.name], field) for field in CATALOGUE]
+    return pa.Table.from_arrays(columns, schema=CATALOGUE).combine_chunks()
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    return column.cast(field.type)
+
+
+def numbers_array(values: np.ndarray) -> pa.Array:
+    """Return the numbers as an Arrow array, without a copy.
+
+    The first array that Arrow makes from Python values loads pandas, which takes 0.3 s and 40 MB.
+    """
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def _strings(values: Sequence[str]) -> pa.StringArray:
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))

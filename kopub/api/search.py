@@ -1,0 +1,220 @@
+"""The search over a home or a release, as in `kopub search`."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from kopub.api.rows import Region
+from kopub.api.sources.home import HomeSource
+from kopub.api.sources.release import ReleaseSource, ReleaseTables
+from kopub.api.sources.source import Source
+from kopub.config.settings import Settings, read_settings
+from kopub.corrections.corrected import CorrectedTables
+from kopub.embedding.base import Embedder
+from kopub.errors import ConfigError
+from kopub.fingerprints import fingerprint
+from kopub.pages.corpus import Corpus, corpus_source
+from kopub.search.metrics import MeasuredScores
+from kopub.search.pages import SearchedTables
+from kopub.search.reranking import reranking_of
+from kopub.search.searcher import Searcher
+from kopub.search.vectors import VECTORS
+from kopub.store.rows import MADE_WITH
+from kopub.store.table_source import CorpusCheck
+from kopub.store.table_source import Source as SourceOf
+from kopub.store.table_store import ShardStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kopub.api.pages import Page
+    from kopub.search.answer import Answer as SearcherAnswer
+
+_CACHE = "XDG_CACHE_HOME"
+
+
+def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str]]:
+    """Return the search over an opened corpus, and notes on it.
+
+    `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`. Raises `ConfigError`.
+    """
+    if isinstance(source, HomeSource):
+        settings = _settings(source.home, profile)
+        place = source.corpus
+        corpus = Corpus(home=str(place.home), url=place.url, cache_gb=place.cache_gb)
+        return home_searcher(settings, corpus, ShardStore(url=source.store.url)), []
+    assert isinstance(source, ReleaseSource)
+    return _release_searcher(source, profile)
+
+
+def embedder_of(source: Source, profile: str | None) -> Embedder:
+    """Return the embedding engine of the profile with which a corpus was opened.
+
+    Raises `ConfigError`.
+    """
+    if isinstance(source, HomeSource):
+        return _settings(source.home, profile).embedding
+    assert isinstance(source, ReleaseSource)
+    return _settings(_cache_folder(source), profile).embedding
+
+
+def home_searcher(
+    settings: Settings, corpus: Corpus, store: ShardStore, say: Callable[[str], None] = lambda line: None
+) -> Searcher:
+    """Return the search over the tables in `store` of the indexed corpus."""
+
+    def of_other_assets() -> SourceOf:
+        from kopub.tables.plan import sources_of
+
+        return sources_of({**settings.resources, "corpus": corpus})
+
+    keys, check = corpus.manifest.keys, CorpusCheck(store, corpus_source(corpus.manifest, of_other_assets))
+    return Searcher(
+        CorrectedTables(store),
+        keys,
+        settings.embedding,
+        settings.profile_name,
+        corpus.folder / "search",
+        check,
+        notes=settings.search.notes,
+        scores=MeasuredScores(store, keys, check),
+        mode=settings.search.mode,
+        floor=settings.search.floor,
+        say=say,
+        reranking=reranking_of(settings.reranking, store, corpus),
+    )
+
+
+def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Searcher, list[str]]:
+    """Return a searcher, of words only if no engine has the vectors' recipe.
+
+    That is so if no profile is named and the engine of the default one did not make the vectors.
+    """
+    folder = _cache_folder(release)
+    settings = _settings(folder, profile)
+    tables = ReleaseTables(release, settings.embedding.recipe())
+    embedding, notes = settings.embedding, []
+    if profile is None and not _fits(tables, release, embedding):
+        embedding = None
+        line = f"words alone are searched: the engine of profile {settings.profile_name} did not make the vectors"
+        notes.append(f"{line}; open with profile= the one that made them")
+    searcher = Searcher(
+        tables,
+        release.shards,
+        embedding,
+        settings.profile_name,
+        folder,
+        mode=settings.search.mode,
+        floor=settings.search.floor,
+    )
+    return searcher, notes
+
+
+def _fits(tables: SearchedTables, release: ReleaseSource, embedding: Embedder) -> bool:
+    """Return whether the engine made the vectors of the first shard."""
+    recipe = json.loads(json.dumps([embedding.recipe()]))
+    made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
+    return any(json.loads(made_with)["engines"] == recipe for made_with in made)
+
+
+def _settings(home: Path, profile: str | None) -> Settings:
+    chosen = {"KOPUB_PROFILE": profile} if profile else {}
+    return read_settings({**os.environ, **chosen, "KOPUB_HOME": str(home)})
+
+
+def _cache_folder(release: ReleaseSource) -> Path:
+    """Return the folder in which a search keeps data of a release.
+
+    It is in the user's cache, since nothing is written into a release. Raises `ConfigError`.
+    """
+    try:
+        base = Path(os.environ.get(_CACHE) or Path.home() / ".cache")
+    except RuntimeError:
+        line = f"this user has no home folder: set {_CACHE} to a folder for the files of a search"
+        raise ConfigError(line) from None
+    return base / "kopub" / "search" / fingerprint(release.location)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A page that answers, and the place on it.
+
+    `score` is specific to the answer's mode and cannot be compared across modes. `passage` is the part of the page's
+    text with most words of the question; `marks` are the (start, end) in it of matching words. `also` are other pages
+    with the same picture, byte for byte.
+    """
+
+    rank: int
+    score: float
+    page: "Page"
+    passage: str
+    marks: tuple[tuple[int, int], ...]
+    matching: tuple[int, ...] = field(repr=False)
+    """Numbers of the regions with the words, in the reading order of the page."""
+    also: "tuple[Page, ...]" = ()
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions with the words, and their boxes."""
+        return tuple(region for region in self.page.regions if region.index in self.matching)
+
+
+@dataclass(frozen=True)
+class Answer(Sequence[Hit]):
+    """The hits, best first.
+
+    `mode` is how they were ranked, and `chosen` says why, if no mode was requested. `matches_well` is False if no page
+    reaches the floor below which nothing matches well, and None if that cannot be judged. `searched` counts the pages
+    that could have been found; `notes` say what was not searched.
+    """
+
+    query: str
+    mode: str
+    chosen: str
+    hits: tuple[Hit, ...]
+    matches_well: bool | None
+    searched: int
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, key: int) -> Hit: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, key: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[key]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return rank, score, page_id, doc_id, page_no and passage of every hit."""
+        import pandas as pd
+
+        rows = [
+            (hit.rank, hit.score, hit.page.id, hit.page.document.id, hit.page.number, hit.passage) for hit in self.hits
+        ]
+        return pd.DataFrame(rows, columns=["rank", "score", "page_id", "doc_id", "page_no", "passage"])
+
+
+def answer_of(found: "SearcherAnswer", page_of: "Callable[[str], Page]", notes: Sequence[str] = ()) -> Answer:
+    """Return a searcher's answer as hits with pages.
+
+    `page_of` returns a page by its id; `notes` come before the searcher's own.
+    """
+    hits = tuple(
+        Hit(
+            hit.rank,
+            hit.score,
+            page_of(hit.page.page_id),
+            hit.match.passage.text,
+            hit.match.passage.marks,
+            tuple(hit.page.regions[at].index for at in hit.match.regions),
+            tuple(page_of(page.page_id) for page in hit.also),
+        )
+        for hit in found.hits
+    )
+    every = (*notes, *found.notes)
+    return Answer(found.query, found.mode.value, found.chosen, hits, found.matches_well, found.searched, every)

@@ -1,0 +1,299 @@
+"""A home: the tables of its store and the pages of its corpus."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from kopub.api import rows
+from kopub.api.rows import Facts, Picture, Region, Step, TableName
+from kopub.api.sources import source
+from kopub.api.sources.source import OpenFiles, ParquetRows, Place
+from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
+from kopub.errors import SourceError, StoreError
+from kopub.fingerprints import fingerprint
+from kopub.pages.manifest import Manifest
+from kopub.pages.page_reader import Origin, PageReader, open_shard, origins, shard_source
+from kopub.pages.places import CorpusPlace, place_of
+from kopub.pages.upright import PageTransform
+from kopub.recognition.regions import join_regions
+from kopub.states import State, decisive
+from kopub.store import ledger
+from kopub.store.corpus_tables import TABLES, VECTOR_TABLES, Table
+from kopub.store.rows import lineage_rows
+from kopub.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import TableStore
+from kopub.texts.markdown import defuse
+
+_PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
+_VECTORS = {kind: VECTOR_TABLES[kind] for kind in rows.VECTORS}
+_VECTOR_TABLES = {rows.VECTORS[kind]: table for kind, table in _VECTORS.items()}
+_MADE = ("page_id", "state", "reason", "fingerprint")
+_FACTS = ("width", "height", "sha256", "license", "source")
+
+
+class HomeSource:
+    """The tables in `store` of the corpus indexed at a place.
+
+    The place is a home, or one that nodes share. Tables of another corpus are left out.
+    """
+
+    def __init__(self, where: Path | CorpusPlace, store: TableStore, before: "HomeSource | None" = None) -> None:
+        self.corpus: CorpusPlace = place_of(where)
+        self.store: TableStore = store
+        self._manifest = Manifest.load(self.corpus)
+        self._stamps, self._other = self._look()
+        # Changes that are newer than the marks are noticed by the next look, older ones never.
+        self._changes = CorrectedTables(store).changes()
+        self._corrected = CorrectedTables(store, self._changes)
+        self._files = OpenFiles()
+        self._catalogues = before._catalogues if before else {}
+
+    @property
+    def home(self) -> Path:
+        return self.corpus.home
+
+    @property
+    def location(self) -> str:
+        return str(self.home)
+
+    @property
+    def shards(self) -> Sequence[str]:
+        return [shard for shard in self._manifest.keys if shard in self._stamps[TABLES.pages.name]]
+
+    @property
+    def notes(self) -> Sequence[str]:
+        found = [
+            f"{asset} of {len(shards)} shards is left out: it is of another corpus than the indexed one"
+            for asset, shards in self._other.items()
+            if shards
+        ]
+        if missing := len(self._manifest.keys) - len(self.shards):
+            found.append(f"{missing} of {len(self._manifest.keys)} shards have no pages yet: run `kopub run`")
+        return found
+
+    def fresh(self) -> Self:
+        now = type(self)(self.corpus, self.store, self)
+        return self if (now._stamps, now._manifest) == (self._stamps, self._manifest) else now
+
+    def catalogue(self, shard: str) -> pa.Table:
+        made = self._made(shard)
+        version = fingerprint([self._stamps[asset][shard] for asset in made])
+        known = self._catalogues.get(shard)
+        if known is None or known[0] != version:
+            known = self._catalogues[shard] = version, self._catalogue(shard, made)
+        return known[1]
+
+    def table(self, shard: str, name: TableName) -> pa.Table | None:
+        if name == "pages":
+            return self._page_table(shard)
+        if name == "regions":
+            return self._region_table(shard)
+        asset = _VECTOR_TABLES[name].name
+        if asset not in self._made(shard):
+            return None
+        return rows.vectors(self._rows(asset, shard).read(["page_id", "vector"]))
+
+    def facts(self, place: Place) -> Facts:
+        page = self._row(TABLES.pages, place, _FACTS)
+        ends = {
+            asset: row
+            for asset in self._made(place.shard)
+            if (row := self._find(_PAGE_TABLES[asset], place, ("state", "reason")))
+        }
+        states = {asset: row["state"] for asset, row in ends.items()}
+        ended = decisive(states)
+        reason = ends[ended]["reason"] if ended else None
+        doubts = self._find(TABLES.texts, place, ["doubts"]) or {"doubts": None}
+        return source.facts(page, states, ended and (f"{ended}: {reason}" if reason else ended), doubts["doubts"])
+
+    def origin(self, place: Place) -> Origin:
+        return origins(self._manifest, place.shard)(self._row(TABLES.pages, place, ["page_idx"])["page_idx"])
+
+    def texts(self, place: Place) -> tuple[str, str]:
+        text = self._find(TABLES.texts, place, ["text"]) or {"text": None}
+        reading = self._find(TABLES.readings, place, ["markdown"]) or {"markdown": None}
+        return text["text"] or "", reading["markdown"] or ""
+
+    def regions(self, place: Place) -> tuple[Region, ...]:
+        layout = self._find(TABLES.regions, place, ["regions"])
+        reading = self._find(TABLES.readings, place, ["regions", "state", "reason"])
+        if layout is None:
+            return ()
+        joined = join_regions(place.page_id, layout["regions"], reading["regions"] if reading else None)
+        ended = (State(reading["state"]), reading["reason"]) if reading else (None, None)
+        return tuple(
+            Region(
+                region.index,
+                region.label,
+                region.task.value,
+                region.score,
+                region.bbox,
+                region.bbox_2d,
+                region.polygon,
+                region.content,
+                # For a page that was not read, its reason applies to each of its regions.
+                *((region.state, region.reason) if region.content is not None else ended),
+                region.origin and region.origin.value,
+            )
+            for region in joined
+        )
+
+    def vectors(self, place: Place) -> Mapping[str, np.ndarray]:
+        rows = {kind: self._find(table, place, ["vector"]) for kind, table in _VECTORS.items()}
+        made = {kind: source.vector(row["vector"]) for kind, row in rows.items() if row}
+        return {kind: vector for kind, vector in made.items() if vector is not None}
+
+    def pictures(self, place: Place) -> tuple[Picture, ...]:
+        row = self._find(TABLES.readings, place, ["image_crops", "crop_images"])
+        if not row:
+            return ()
+        crops = zip(row["image_crops"] or (), row["crop_images"] or (), strict=True)
+        return tuple(Picture(crop["path"], crop["label"], tuple(crop["bbox"]), data) for crop, data in crops)
+
+    def lineage(self, place: Place) -> tuple[Step, ...]:
+        tables: dict[str, pa.Table] = {}
+        for asset in self._made(place.shard):
+            if row := self._find(_PAGE_TABLES[asset], place, _MADE):
+                tables[asset] = pa.Table.from_pylist([row])
+        metadata = {asset: self.store.metadata(asset, place.shard) for asset in tables}
+        runs = {asset: ledger.read(self.store, asset, place.shard) for asset in tables}
+        return tuple(source.steps(lineage_rows(place.shard, tables, metadata, runs)))
+
+    def upright(self, place: Place) -> PageTransform | None:
+        # Tables of older versions lack the column.
+        known = "upright" in self._rows(TABLES.pages.name, place.shard).columns
+        return PageTransform.of_row(self._row(TABLES.pages, place, ["upright"])["upright"]) if known else None
+
+    def image_bytes(self, place: Place) -> bytes:
+        page = self._row(TABLES.pages, place, ["page_idx", "sha256"])
+        if page["sha256"] is None:
+            raise SourceError(f"{place.page_id} has no image")
+        reader = PageReader(open_shard(self._manifest, place.shard), place.shard)
+        return bytes(reader.page(place.page_id, page["page_idx"], page["sha256"]).data)
+
+    def _look(self) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
+        """Return the marks of this corpus's tables, and shards of other corpora.
+
+        Both are by asset; marks are by shard too.
+        """
+        footers, corrected = FooterCache(self.store), CorrectedTables(self.store)
+        source = {shard.key: shard_source(shard) for shard in self._manifest.shards}
+        stamps: dict[str, dict[str, str]] = {}
+        other: dict[str, list[str]] = {}
+        for asset in _PAGE_TABLES:
+            published, entries = corrected.published(asset), footers.tables(asset)
+            of_corpus = {
+                shard
+                for shard, entry in entries.items()
+                if all(content == source.get(shard) for root, content in entry.sources if root == TABLES.pages.name)
+            }
+            indexed = [shard for shard in self._manifest.keys if shard in published]
+            stamps[asset] = {shard: published[shard] for shard in indexed if shard in of_corpus}
+            other[asset] = [shard for shard in indexed if shard not in of_corpus]
+        return stamps, other
+
+    def _made(self, shard: str) -> list[str]:
+        """Return the tables that a shard has, in the order in which they are made."""
+        return [asset for asset in _PAGE_TABLES if shard in self._stamps[asset]]
+
+    def _catalogue(self, shard: str, made: Sequence[str]) -> pa.Table:
+        pages = self._rows(TABLES.pages.name, shard).read(["page_id", "doc_id", "page_no", "state"])
+        ids = pages["page_id"]
+        read = {asset: self._in_order(asset, shard, ids, "state") for asset in made if asset != TABLES.pages.name}
+        states = {TABLES.pages.name: pages["state"].to_pylist(), **read}
+        ends: dict[tuple[str | None, ...], str] = {}
+        state = [_page_state(tuple(states), each, ends) for each in zip(*states.values(), strict=True)]
+        texts = TABLES.texts.name
+        doubt = self._in_order(texts, shard, ids, "doubt") if texts in made else [None] * len(ids)
+        table = pages.set_column(pages.schema.get_field_index("state"), "state", pa.array(state, pa.string()))
+        return table.append_column("doubt", pa.array(doubt, pa.float32()))
+
+    def _in_order(self, asset: str, shard: str, ids: pa.ChunkedArray, column: str) -> list[Any]:
+        """Return a column of a table in the order of `ids`.
+
+        None stands for a page that the table lacks.
+        """
+        table = self._rows(asset, shard).read(["page_id", column])
+        if self._changes and asset in (TABLES.regions.name, TABLES.readings.name):
+            table = self._corrected.read(asset, shard, ["page_id", column])
+        if table["page_id"].equals(ids):
+            return table[column].to_pylist()
+        values = dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
+        return [values.get(page_id) for page_id in ids.to_pylist()]
+
+    def _page_table(self, shard: str) -> pa.Table:
+        catalogue, made = self.catalogue(shard), self._made(shard)
+        facts = self._rows(TABLES.pages.name, shard).read(["page_id", *_FACTS])
+        columns: dict[str, Any] = {name: catalogue[name] for name in catalogue.column_names}
+        columns |= {name: facts[name] for name in _FACTS}
+        columns["shard"] = [shard] * catalogue.num_rows
+        for asset, name in ((TABLES.texts.name, "text"), (TABLES.readings.name, "markdown")):
+            read = self._in_order(asset, shard, facts["page_id"], name) if asset in made else [None] * len(facts)
+            # As in a release, a page without a text gets an empty one.
+            columns[name] = [defuse(text or "") if name == "markdown" else text or "" for text in read]
+        return pa.table({name: columns[name] for name in rows.PAGES.names}, rows.PAGES)
+
+    def _region_table(self, shard: str) -> pa.Table | None:
+        if TABLES.regions.name not in self._made(shard):
+            return None
+        ids = self.catalogue(shard)["page_id"].to_pylist()
+        found = [
+            {"page_id": page_id, **region.to_dict()}
+            for row, page_id in enumerate(ids)
+            for region in self.regions(Place(shard, row, page_id))
+        ]
+        return pa.Table.from_pylist(found, rows.REGIONS)
+
+    def _row(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any]:
+        row = self._find(table, place, columns)
+        if row is None:
+            raise StoreError(f"{place.page_id} is not in {table} of {place.shard} any more: open the home again")
+        return row
+
+    def _find(self, table: Table, place: Place, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Return a page's row of a table; None where there is none."""
+        if place.shard not in self._stamps[table.name]:
+            return None
+        is_corrected = table in (TABLES.regions, TABLES.readings) and place.page_id in self._changes
+        if is_corrected and (page := self.corrected_page(place)) is not None:
+            row = page.layout if table == TABLES.regions else page.reading
+            return {name: row[name] for name in columns}
+        return self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
+
+    def corrected_page(self, place: Place) -> CorrectedPage | None:
+        """Return the layout and reading of a page as people corrected it.
+
+        None if the page is not read.
+        """
+        if not {TABLES.regions.name, TABLES.readings.name} <= set(self._made(place.shard)):
+            return None
+        layout, reading = (
+            self._rows(table.name, place.shard).row(place.row, table.key, place.page_id, columns)
+            for table, columns in ((TABLES.regions, LAYOUT_REGIONS.names), (TABLES.readings, OCR_RESULTS.names))
+        )
+        if layout is None or reading is None:
+            return None
+        return correct_page(layout, reading, self._changes.get(place.page_id, ()))
+
+    def _rows(self, asset: str, shard: str) -> ParquetRows:
+        def opened() -> ParquetRows:
+            again = f"delete {self.store.location(asset, shard)} and run `kopub run`"
+            schema = _PAGE_TABLES[asset].schema
+            # The schema of vectors depends on their width.
+            known = schema if isinstance(schema, pa.Schema) else None
+            return ParquetRows(self.store.open(asset, shard), f"{asset} of {shard}", again, known)
+
+        return self._files.get((asset, shard), opened)
+
+
+def _page_state(assets: Sequence[str], states: tuple[str | None, ...], known: dict[tuple[str | None, ...], str]) -> str:
+    """Return the state of a page from those of its rows; few combinations occur."""
+    if states not in known:
+        by_asset = {asset: state for asset, state in zip(assets, states, strict=True) if state is not None}
+        ended = decisive(by_asset)
+        known[states] = by_asset[ended] if ended else "ok"
+    return known[states]

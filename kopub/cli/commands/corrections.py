@@ -1,0 +1,105 @@
+"""`kopub corrections`: what people corrected, what became of it, and how to undo it."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from kopub.cli.console import say, table_console, tell
+from kopub.cli.options import open_located, user_name
+from kopub.errors import ConfigError, KopubError, counted, visible
+
+if TYPE_CHECKING:
+    from kopub.corrections.corrected import PageStanding
+    from kopub.corrections.log import Correction
+
+_SHOWN = 60
+"""Most characters of the old and the new text in a line."""
+
+
+def corrections(
+    unplaced: Annotated[
+        bool, typer.Option("--unplaced", help="Only corrections that no region matches any more.")
+    ] = False,
+    undo: Annotated[str, typer.Option(metavar="ID", help="Take back the correction of this id.")] = "",
+    reason: Annotated[str, typer.Option(help="Reason for taking it back.")] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line, including what was undone.")
+    ] = False,
+) -> None:
+    """List what people corrected in `kopub browse --edit`, and what became of it.
+
+    A correction belongs to its box: if no region matches it after a change of layout or reader, it is "unplaced".
+    """
+    from kopub.corrections.corrected import CorrectedTables
+
+    if reason and not undo:
+        raise ConfigError("--reason needs --undo: add it")
+    located = open_located()
+    standings = CorrectedTables(located.store).standings(located.manifest.keys)
+    if undo:
+        _undo(standings, undo, reason)
+        return
+    shown = [(each, _state(page, each)) for page in standings for each in page.done.every]
+    if as_json:
+        for each, state in shown:
+            if not unplaced or state == "unplaced":
+                entry = {**asdict(each), "at": each.at.isoformat(), "standing": state}
+                typer.echo(json.dumps(entry, ensure_ascii=False))
+        return
+    out = table_console()
+    for each, state in shown:
+        if state == "unplaced" or (not unplaced and state != "undone"):
+            say(out, _line(each, state))
+    states = [state for _, state in shown]
+    checked = sum(page.done.checked is not None for page in standings)
+    lost = states.count("unplaced")
+    placed = states.count("placed")
+    line = f"{counted(placed + lost, 'correction')} on {counted(sum(bool(p.done.changes) for p in standings), 'page')}"
+    say(out, f"{line}: {placed} placed, {lost} unplaced; {counted(checked, 'page')} checked", "yellow" if lost else "")
+
+
+def _undo(standings: "list[PageStanding]", wanted: str, reason: str) -> None:
+    from kopub.corrections.log import Action, Correction, CorrectionLog
+
+    found = [(page, each) for page in standings for each in page.done.every if each.id.startswith(wanted)]
+    if len(found) != 1:
+        raise KopubError(f"{len(found) or 'no'} corrections have the id {wanted!r}: see `kopub corrections`")
+    page, each = found[0]
+    if each.action is not Action.UNDO and _state(page, each) == "undone":
+        # A second undo would have to be undone as well, before the correction is back.
+        raise KopubError(f"the correction {wanted!r} is undone already: see `kopub corrections --json`")
+    log = CorrectionLog(open_located().store)
+    shard = page.shard or each.shard
+    log.add(Correction(each.page_id, shard, Action.UNDO, user_name(), after=each.id, reason=reason))
+    tell(f"undone: {each.action} of {visible(each.page_id)}; `kopub run` makes its rows again")
+
+
+def _state(page: "PageStanding", each: "Correction") -> str:
+    """Return what became of a correction, in a word or two."""
+    if each not in page.done.lasting:
+        return "undone"
+    if each.action == "checked":
+        if page.done.checked is not each:
+            return "checked before it was corrected"
+        return "checked, reads otherwise now" if page.differs else "checked"
+    return "unplaced" if each in page.unplaced else "placed"
+
+
+def _line(each: "Correction", state: str) -> Text:
+    change = "" if each.action in ("checked", "order") else f"  {_short(each.before)} → {_short(each.after)}"
+    return Text.assemble(
+        (f"{each.id[:8]}  ", "dim"),
+        (visible(each.page_id), "bold"),
+        f"  {each.action}",
+        change,
+        (f"  {visible(each.author)}, {each.at:%Y-%m-%d %H:%M}", "dim"),
+        (f"  {state}", "yellow" if state == "unplaced" else "green"),
+        f"  {visible(each.reason)}" if each.reason else "",
+    )
+
+
+def _short(text: str) -> str:
+    return visible(" ".join(text.split()), _SHOWN)

@@ -1,0 +1,215 @@
+"""`kopub costs`: what the pages have cost so far, by asset."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+
+from kopub.cli.console import duration, print_json, print_table, right, say, table_console
+from kopub.cli.options import corpus_check, open_located
+from kopub.errors import counted, visible
+from kopub.states import State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kopub.config.environment import Location
+    from kopub.store.run_records import AssetRun
+    from kopub.store.table_store import TableStore
+
+_BAD = {"rows_failed": "red", "rows_quarantined": "red", "rows_partial": "yellow"}
+"""Counts of a run that a person should see."""
+
+
+def costs(
+    top: Annotated[int, typer.Option(min=0, help="Costliest pages to list for each asset.")] = 3,
+    runs: Annotated[int, typer.Option(min=0, help="Latest runs of each asset to summarise.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show the time and GPU time that the pages of the corpus took in all runs, and the costliest pages.
+
+    For the latest runs it shows rows per second and what the engines counted: tokens, retries and what they
+    gained, loops, and what was pruned and dropped.
+    """
+    shown = collect_costs(open_located(), top, runs)
+    if as_json:
+        print_json(shown)
+    else:
+        _show(shown, table_console())
+
+
+def collect_costs(located: "Location", top: int, runs: int = 1) -> dict[str, Any]:
+    """Return the costs as JSON values. Raises `StoreError`."""
+    from kopub.store import ledger
+
+    entries = _Entries.of(located)
+    return {"assets": [_asset(located.store, entries, asset, top, runs) for asset in ledger.assets(located.store)]}
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The ledger's entries of the indexed corpus."""
+
+    pages: "Mapping[str, pa.Table | None]"
+    """The pages of the corpus with their states, by shard; None if none was made."""
+    other_runs: "pa.ChunkedArray"
+    """The runs that only computed pages of other corpora."""
+
+    @classmethod
+    def of(cls, located: "Location") -> "_Entries":
+        """Return the entries after reading the pages of every shard. Raises `StoreError`."""
+        import pyarrow as pa
+
+        from kopub.store import ledger
+        from kopub.store.corpus_tables import TABLES
+
+        store, asset = located.store, TABLES.pages.name
+        is_of_corpus = corpus_check(located.manifest, store).look()
+        pages: dict[str, pa.Table | None] = {}
+        own, every = list[pa.Array](), list[pa.Array]()
+        for shard in located.manifest.keys:
+            made = store.read(asset, shard, ["page_id", "state"]) if is_of_corpus(asset, shard) else None
+            rows = ledger.read(store, asset, shard)
+            every += rows["run_id"].chunks
+            own += _with(rows, "row_id", made["page_id"])["run_id"].chunks if made is not None else []
+            pages[shard] = made
+        runs = pa.Table.from_arrays([pa.chunked_array(every, pa.string())], ["run_id"])
+        return cls(pages, _with(runs, "run_id", pa.chunked_array(own, pa.string()), keep=False)["run_id"])
+
+    def read(self, store: "TableStore", asset: str, shard: str) -> "pa.Table":
+        """Return the entries of a shard.
+
+        Releases and queries have no page ids, so their entries are selected by run.
+        """
+        from kopub.store import ledger
+        from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+
+        rows, pages = ledger.read(store, asset, shard), self.pages[shard]
+        if asset in (TABLES.query_vectors.name, RELEASED_FILES.name):
+            return _with(rows, "run_id", self.other_runs, keep=False)
+        return rows.slice(0, 0) if pages is None else _with(rows, "row_id", pages["page_id"])
+
+    def without_bytes(self, shard: str) -> set[str]:
+        """Return the pages for which nothing can be computed."""
+        pages = self.pages[shard]
+        if pages is None:
+            return set()
+        states = zip(pages["page_id"].to_pylist(), pages["state"].to_pylist(), strict=True)
+        return {page for page, state in states if state == State.QUARANTINED}
+
+
+def _with(rows: "pa.Table", column: str, values: "pa.ChunkedArray", keep: bool = True) -> "pa.Table":
+    """Return the rows whose column has one of these values, or none of them."""
+    import pyarrow.compute as pc
+
+    # This uses Arrow's functions, because an array of Python values or an expression would load pandas.
+    found = pc.call_function("is_in", [rows[column]], pc.SetLookupOptions(values.combine_chunks()))
+    return rows.filter(found if keep else pc.call_function("invert", [found]))
+
+
+def _asset(store: "TableStore", entries: _Entries, asset: str, top: int, runs: int) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from kopub.store import ledger
+    from kopub.store.corpus_tables import TABLES
+    from kopub.store.run_records import runs_of
+
+    shards = {shard: entries.read(store, asset, shard) for shard in entries.pages}
+    rows = pa.concat_tables(list(shards.values()))
+    total = ledger.sum_costs(rows)
+    # If a run computed nothing, its time is divided among the pages that it merely passed on.
+    passed_on = {shard: entries.without_bytes(shard) if asset != TABLES.pages.name else set[str]() for shard in shards}
+    costliest = sorted(
+        (
+            {"shard": shard, **row}
+            for shard, table in shards.items()
+            for row in table.select(["row_id", "run_id", "seconds", "gpu_seconds"]).to_pylist()
+            if row["seconds"] is not None and row["row_id"] not in passed_on[shard]
+        ),
+        key=lambda row: -row["seconds"],
+    )
+    return {
+        "asset": asset,
+        "computed": rows.num_rows,
+        "of_unknown_cost": rows.num_rows - total.rows,
+        "seconds": total.seconds,
+        "seconds_each": total.seconds_each,
+        "gpu_seconds": total.gpu_seconds,
+        "gpu_seconds_each": total.gpu_seconds_each,
+        "costliest": costliest[:top],
+        "runs": [_run(run) for run in runs_of(rows, runs)],
+    }
+
+
+def _run(run: "AssetRun") -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "ended": run.ended.isoformat(timespec="seconds"),
+        "rows": run.rows,
+        "seconds": run.seconds,
+        "rows_per_second": run.rows_per_second,
+        "counted": run.summary.figures() if run.summary else {},
+        "most_tokens": run.summary.most_tokens if run.summary else [],
+    }
+
+
+def _show(shown: dict[str, Any], out: Console) -> None:
+    assets = shown["assets"]
+    gpu = ("GPU time", "GPU s/row") if any(asset["gpu_seconds"] for asset in assets) else ()
+    columns = [Column("asset"), *right("rows", "time", "s/row", *gpu)]
+    print_table(out, columns, [_cells(asset)[: len(columns)] for asset in assets])
+    runs = [(asset["asset"], run) for asset in assets for run in asset["runs"]]
+    if runs:
+        columns = [Column("latest run of"), Column("run"), Column("ended"), *right("rows", "rows/s")]
+        print_table(out, columns, [_run_cells(asset, run) for asset, run in runs])
+    for asset, run in runs:
+        if line := counts_line(run):
+            bad = next((style for name, style in _BAD.items() if run["counted"].get(name)), "")
+            say(out, f"{asset}, {run['run_id'][:8]}: {line}", bad)
+    for asset in assets:
+        if asset["of_unknown_cost"]:
+            rows = counted(asset["of_unknown_cost"], "row")
+            say(out, f"{asset['asset']}: killed runs finished {rows} at an unknown cost")
+    if any(asset["costliest"] for asset in assets):
+        columns = [Column("costliest of"), Column("page"), Column("shard"), *right("time")]
+        print_table(
+            out,
+            columns,
+            (
+                [asset["asset"], visible(row["row_id"]), row["shard"], duration(row["seconds"])]
+                for asset in assets
+                for row in asset["costliest"]
+            ),
+        )
+
+
+def _run_cells(asset: str, run: dict[str, Any]) -> list[str]:
+    ended = run["ended"][:16].replace("T", " ")
+    return [asset, run["run_id"][:8], ended, f"{run['rows']:,}", f"{run['rows_per_second']:.2f}"]
+
+
+def _cells(asset: dict[str, Any]) -> list[str]:
+    return [
+        asset["asset"],
+        f"{asset['computed']:,}",
+        duration(asset["seconds"]),
+        f"{asset['seconds_each']:.3f}",
+        duration(asset["gpu_seconds"]),
+        f"{asset['gpu_seconds_each']:.3f}",
+    ]
+
+
+def counts_line(run: dict[str, Any]) -> str:
+    """Return what the engines of a run counted, in one line, empty if they count nothing."""
+    from kopub.store.run_records import COUNTED
+
+    counts = run["counted"]
+    parts = []
+    if "tokens_per_row" in counts:
+        each = (counts[name] for name in ("tokens_per_row", "tokens_median", "tokens_most"))
+        parts.append("{:,.0f} answer tokens a row (median {:,.0f}, most {:,.0f})".format(*each))
+    parts += [f"{name} {counts[key]:,.0f}" for key, name in COUNTED.items() if key in counts]
+    return "; ".join(parts)

@@ -1,0 +1,197 @@
+"""`kopub diff`: a shard before and after an upgrade."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from kopub.cli.console import print_json, print_table, right, say, table_console, tell
+from kopub.cli.options import local_file
+from kopub.errors import KopubError, counted, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kopub.diff.compare import Damage, PageDiff, ShardDiff
+    from kopub.diff.html import EmbeddedPicture, Upgrade
+    from kopub.pages.corpus import Corpus
+    from kopub.recognition.regions import RegionRecord
+
+_LISTED = 20
+"""Most pages listed on a terminal; the files have them all."""
+_LINE = 200
+"""Most characters of an engine's difference: two revisions, or the beginnings of two prompts."""
+_PICTURE_BYTES = 100_000
+"""Most bytes of a page's picture in the HTML file, enough to read the print."""
+
+
+def diff(
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="SHARD or SHARD@VERSION; the version is `previous` by default.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="SHARD@VERSION of the same shard; by default its current tables.")
+    ] = "",
+    html: Annotated[
+        Path | None,
+        typer.Option(parser=local_file, metavar="FILE", help="Write one HTML file: layouts side by side."),
+    ] = None,
+    pages: Annotated[
+        int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")
+    ] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as one JSON object.")] = False,
+) -> None:
+    """Compare a shard before and after an upgrade: regions, texts, states, vectors.
+
+    `kopub diff shard_00` is short for `kopub diff shard_00@previous shard_00@current`: it compares the current tables
+    with those that they replaced last. A VERSION may also be the recipe of a kept table, or the beginning of one: it
+    means that table, what it was made from, and what was made from it.
+
+    Regions match if their boxes overlap by half (IoU 0.5). The damage of a text is the number of characters lost,
+    changed or added, plus ten for each changed number.
+    """
+    from kopub.config.settings import load_settings
+    from kopub.diff.compare import compare
+    from kopub.diff.html import render
+    from kopub.files import replace_bytes
+    from kopub.store.corpus_tables import TABLES
+    from kopub.tables.lineage import CURRENT, PREVIOUS, compared_tables, edition, upgrades_between
+
+    settings = load_settings()
+    store = settings.store
+    shard, old_name = _parse_address(old, PREVIOUS)
+    other, new_name = _parse_address(new or shard, CURRENT)
+    if other != shard:
+        raise KopubError(f"{old} and {new} are different shards: name two versions of one shard")
+    settings.corpus.manifest.shard(shard)
+    versions = edition(store, shard, old_name), edition(store, shard, new_name)
+    tables = compared_tables(store, shard, *versions)
+    upgrades = upgrades_between(store, shard, *versions)
+    found = compare(*tables)
+    if html is not None:
+        raw = tables[1].get(TABLES.pages.name, tables[0].get(TABLES.pages.name))
+        picture = _picture_of(settings.corpus, shard, raw)
+        page = render(shard, (old_name, new_name), found, upgrades, picture, pages)
+        replace_bytes(html, page.encode("utf-8", "backslashreplace"))
+    if as_json:
+        shown = {"shard": shard, "old": old_name, "new": new_name, "upgrades": list(map(asdict, upgrades))}
+        print_json({**shown, **_as_json(found)})
+    else:
+        _show(shard, (old_name, new_name), found, upgrades, table_console())
+        if html is not None:
+            tell(f"wrote {html}")
+
+
+def _parse_address(address: str, version: str) -> tuple[str, str]:
+    shard, _, named = address.partition("@")
+    return shard, named or version
+
+
+def _picture_of(corpus: "Corpus", shard: str, raw: "pa.Table | None") -> "Callable[[str], EmbeddedPicture | None]":
+    """Return a function from a page's id to its picture.
+
+    The picture is None if the page cannot be read, or is no longer in the source.
+    """
+    from kopub.cli.evaluation_display import picture_of
+
+    pages = {page["page_id"]: page for page in raw.to_pylist()} if raw is not None else {}
+
+    def picture(page_id: str) -> "EmbeddedPicture | None":
+        if (page := pages.get(page_id)) is None:
+            return None
+        return picture_of(corpus, shard, page, _PICTURE_BYTES)
+
+    return picture
+
+
+def _show(shard: str, names: tuple[str, str], found: "ShardDiff", upgrades: "list[Upgrade]", out: Console) -> None:
+    say(out, f"{shard}: {visible(names[0])} and {visible(names[1])}", "bold")
+    for upgrade in upgrades:
+        why = "; ".join(visible(line, _LINE) for line in upgrade.differences) or "what it was made from"
+        say(out, f"{upgrade.asset}  {upgrade.old} → {upgrade.new}  {why}")
+    kinds = ", ".join(f"{found.kinds[kind]} {kind}" for kind in ("added", "removed", "moved", "relabelled"))
+    say(
+        out,
+        f"{len(found.changed)} of {counted(found.pages, 'page')} {'differs' if len(found.changed) == 1 else 'differ'}",
+    )
+    say(out, f"regions   {kinds}, {found.kinds['text']} with changed text")
+    say(out, f"text      {_harm(found.damage)}")
+    labels = ", ".join(f"{visible(label)} {old} → {new}" for label, (old, new) in found.labels.items() if old != new)
+    say(out, f"labels    {labels or 'as many of each as before'}")
+    for asset, change in found.vectors.items():
+        lowest = "".join(f", lowest {cosine:.4f} {visible(row_id)}" for cosine, row_id in change.lowest[:1])
+        line = change.problem or f"cosine {change.mean:.4f} on average over {change.compared}{lowest}"
+        say(out, f"{asset}  {line}")
+    if found.changed:
+        out.print()
+        _show_pages(found, out)
+
+
+def _harm(damage: "Damage") -> str:
+    named = {
+        "characters lost": damage.lost,
+        "changed": damage.changed,
+        "added": damage.added,
+        "numbers": damage.numbers,
+    }
+    return ", ".join(f"{count:,} {name}" for name, count in named.items())
+
+
+def _show_pages(found: "ShardDiff", out: Console) -> None:
+    rows: list[list[str | Text]] = []
+    for page in found.changed[:_LISTED]:
+        harm = page.damage
+        counts = (f"{number:,}" for number in (harm.score, harm.lost, harm.changed, harm.added, harm.numbers))
+        regions = f"{len(page.old)} → {len(page.new)}" if len(page.old) != len(page.new) else str(len(page.new))
+        rows.append([visible(page.page_id), *counts, regions, Text(_ends(page), "red")])
+    figures = right("damage", "lost", "changed", "added", "numbers", "regions")
+    print_table(out, [Column("page"), *figures, Column("state", overflow="fold")], rows)
+    if len(found.changed) > _LISTED:
+        say(out, f"{len(found.changed) - _LISTED} more")
+
+
+def _ends(page: "PageDiff") -> str:
+    return ", ".join(f"{asset}: {old or 'absent'} → {new or 'absent'}" for asset, (old, new) in page.states.items())
+
+
+def _region(region: "RegionRecord | None") -> dict[str, Any] | None:
+    if region is None:
+        return None
+    return {name: getattr(region, name) for name in ("index", "label", "bbox", "content", "state")}
+
+
+def _as_json(found: "ShardDiff") -> dict[str, Any]:
+    def scored(damage: "Damage") -> dict[str, int]:
+        return {"score": damage.score, **asdict(damage)}
+
+    return {
+        "pages": found.pages,
+        "kinds": dict(found.kinds),
+        "damage": scored(found.damage),
+        "labels": {label: {"old": old, "new": new} for label, (old, new) in found.labels.items()},
+        "vectors": {asset: asdict(change) for asset, change in found.vectors.items()},
+        "changed": [
+            {
+                "page_id": page.page_id,
+                "states": {asset: {"old": old, "new": new} for asset, (old, new) in page.states.items()},
+                "damage": scored(page.damage),
+                "regions": {"old": len(page.old), "new": len(page.new)},
+                "changes": [
+                    {
+                        "kinds": change.kinds,
+                        "iou": change.iou,
+                        "old": _region(change.old),
+                        "new": _region(change.new),
+                        "damage": scored(change.damage),
+                    }
+                    for change in page.changes
+                ],
+            }
+            for page in found.changed
+        ],
+    }

@@ -1,0 +1,117 @@
+"""`kopub doubts`: the pages whose text looks wrong, worst first."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from kopub.cli.console import say, table_console, tell
+from kopub.cli.options import COMMAND, corpus_check, open_located, with_profile
+from kopub.errors import counted, visible
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kopub.pages.manifest import Manifest
+    from kopub.store.table_store import TableStore
+    from kopub.texts.text_quality import DoubtfulPage
+
+_COLUMNS = ["page_id", "doubt", "doubts", "text_layer", "text_layer_reason", "text_layer_distance"]
+_REASONS = 5
+"""Most reasons against text layers that are listed, most frequent first."""
+_SHARE = re.compile(r"^(only )?\d+%")
+"""The percentage in a reason, replaced to count reasons that only differ in it together."""
+
+
+def doubts(
+    top: Annotated[int, typer.Option(min=1, help="Pages to list.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for every page.")] = False,
+) -> None:
+    """List the pages whose text looks wrong, worst first; those that a person checked are left out.
+
+    Unless pdf.text_layer is never, they include pages that differ from the text layer of their PDF.
+    """
+    from kopub.corrections.log import CorrectionLog
+
+    located = open_located()
+    texts = texts_by_shard(located.manifest, located.store)
+    checked = {page_id for page_id, done in CorrectionLog(located.store).by_page().items() if done.checked}
+    found, pages = doubtful_pages(texts)
+    found = [(shard, page) for shard, page in found if page.page_id not in checked]
+    if as_json:
+        for shard, page in found:
+            typer.echo(json.dumps({"shard": shard, **asdict(page)}, ensure_ascii=False))
+        return
+    out = table_console()
+    for shard, page in found[:top]:
+        say(out, _line(shard, page))
+    share = f" ({len(found) / pages:.1%})" if pages else ""
+    looks = "looks" if len(found) == 1 else "look"
+    more = f"; --top {len(found)} lists them all" if len(found) > top else ""
+    say(out, f"{len(found):,} of {counted(pages, 'text')} {looks} wrong{share}{more}", "yellow" if found else "")
+    for line in about_layers(list(texts.values())):
+        say(out, line)
+
+
+def doubtful_pages(texts: "Mapping[str, pa.Table]") -> tuple[list[tuple[str, "DoubtfulPage"]], int]:
+    """Return (shard, page) of doubtful texts, worst first, and the number of texts."""
+    from kopub.texts.text_quality import doubtful
+
+    found = [(shard, page) for shard, table in texts.items() for page in doubtful(table)]
+    pages = sum(len(table) - table["doubt"].null_count for table in texts.values())
+    return sorted(found, key=lambda entry: -entry[1].doubt), pages
+
+
+def texts_by_shard(manifest: "Manifest", store: "TableStore") -> "dict[str, pa.Table]":
+    """Return the tables of texts by shard, for their doubts and text layers.
+
+    Texts of a corpus other than the indexed one are left out, with a message on standard error.
+    """
+    from kopub.store.corpus_tables import TABLES
+
+    is_of_corpus = corpus_check(manifest, store).look()
+    found: dict[str, pa.Table] = {}
+    left_out = 0
+    for shard in manifest.keys:
+        if not store.has(TABLES.texts.name, shard):
+            continue
+        if not is_of_corpus(TABLES.texts.name, shard):
+            left_out += 1
+            continue
+        found[shard] = store.read(TABLES.texts.name, shard, _COLUMNS)
+    if left_out:
+        are = "is left out: its" if left_out == 1 else "are left out: their"
+        says = f"{counted(left_out, 'shard')} {are} {TABLES.texts.name} are of another corpus than the indexed one"
+        tell(f"{says}; run `{with_profile(COMMAND)}`", err=True)
+    return found
+
+
+def about_layers(texts: "Sequence[pa.Table]") -> list[str]:
+    """Return lines on the compared text layers, or none without a comparison."""
+    import pyarrow as pa
+
+    from kopub.texts.extracted_text import layer_figures
+
+    figures = layer_figures(pa.concat_tables(texts)) if texts else {}
+    if not figures:
+        return []
+    sound, unsound = figures["text_layers_sound"], figures["text_layers_unsound"]
+    pages = counted(round(sound + unsound), "page")
+    lines = [f"{pages} {'has' if sound + unsound == 1 else 'have'} a text layer, {sound:,.0f} a sound one"]
+    if "text_layer_distance" in figures:
+        half = f"{figures['text_layer_distance']:.1%}"
+        differs = "in no letter" if half == "0.0%" else f"in less than {half} of the letters"
+        lines[0] += f"; what was read of half of them differs from it {differs}"
+    reasons = Counter(
+        _SHARE.sub("some", reason) for table in texts for reason in table["text_layer_reason"].to_pylist() if reason
+    )
+    return [*lines, *(f"unsound: {reason} ({count})" for reason, count in reasons.most_common(_REASONS))]
+
+
+def _line(shard: str, page: "DoubtfulPage") -> Text:
+    return Text.assemble((visible(page.page_id), "bold"), (f"  {shard}  ", "dim"), ("; ".join(page.doubts), "yellow"))

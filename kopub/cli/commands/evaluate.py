@@ -1,0 +1,162 @@
+"""`kopub evaluate`: how well profiles read pages with known answers."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kopub.cli.console import print_json, say, table_console
+from kopub.cli.options import local_file, local_folder, local_path
+from kopub.errors import STOPPED_BY_HAND, ConfigError, KopubError, counted
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.evaluation.home import EvaluationRequest, KnownAnswers
+    from kopub.tables.evaluations import Evaluation
+
+
+def evaluate(
+    benchmark: Annotated[str, typer.Argument(metavar="BENCHMARK", help="Name of a benchmark; `list` lists them all.")],
+    folder: Annotated[Path, typer.Argument(parser=local_path, metavar="FOLDER", help="Folder with its data.")] = Path(),
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N samples by the hash of their ids.")] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(help="Profile to read with; repeat it to compare several. $KOPUB_PROFILE by default."),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_folder,
+            metavar="FOLDER",
+            help="Write what was read in the format of the official scoring scripts.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_file,
+            metavar="FILE",
+            help="Write one HTML file: the worst pages, with known answer and reading.",
+        ),
+    ] = None,
+    pages: Annotated[
+        int, typer.Option(min=0, help="With --html: number of pages with pictures, the worst first.")
+    ] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Read BENCHMARK with a profile and score it against its known answers.
+
+    The pages are read by the same assets as a corpus, in a home of their own
+    below $KOPUB_HOME/evaluations. What is read is kept: a second run reads
+    nothing, and a new scorer scores what was read before.
+    """
+    if benchmark == "list":
+        return _list(as_json)
+    from kopub.cli.evaluation_display import as_json_values, show
+    from kopub.evaluation.home import EvaluationRequest
+
+    out = Console(stderr=as_json)
+    if benchmark == "corrections":
+        folder = _checked_pages()
+    asked = EvaluationRequest(benchmark, folder, limit)
+    chosen = _profiles(profile or [])
+    try:
+        known, evaluated = _evaluate(asked, chosen, out)
+    except KeyboardInterrupt:
+        # Finished samples are kept.
+        raise SystemExit(STOPPED_BY_HAND) from None
+    except RecursionError as error:  # a library's parser on a benchmark that is nested without end
+        raise KopubError(f"the benchmark is nested too deeply to be read: {error}") from None
+    if predictions is not None:
+        _write_predictions(predictions, asked, evaluated, out)
+    if html is not None:
+        from kopub.cli.evaluation_display import write_page
+
+        write_page(html, known, evaluated, pages)
+        say(out, f"wrote {html}")
+    if as_json:
+        print_json(as_json_values(asked, known, evaluated))
+    else:
+        show(known, evaluated, table_console())
+
+
+def _checked_pages() -> Path:
+    """Return the folder of the checked pages of the corpus."""
+    from kopub.cli.options import open_settings
+    from kopub.corrections.gold import write_checked_pages
+    from kopub.evaluation.home import CHECKED_PAGES
+
+    settings = open_settings()
+    folder = settings.home / CHECKED_PAGES
+    write_checked_pages(settings.corpus, settings.store, folder)
+    return folder
+
+
+def _list(as_json: bool) -> None:
+    from kopub.evaluation.scoring import ADAPTERS
+
+    if as_json:
+        print_json([{"benchmark": name, "says": adapter.says} for name, adapter in ADAPTERS.items()])
+        return
+    out = table_console()
+    for name, adapter in ADAPTERS.items():
+        say(out, f"{name:<14}{adapter.says}", indent=14)
+
+
+def _profiles(names: Sequence[str]) -> "list[Settings]":
+    """Return the settings of each profile.
+
+    Their names must differ, because tables are in a folder with that name.
+    """
+    from kopub.config.profile_files import find_profile
+    from kopub.config.settings import load_settings, read_settings
+    from kopub.weights.fetch import require_ready
+
+    for name in names:
+        find_profile(name, "--profile ")
+    chosen = [read_settings({**os.environ, "KOPUB_PROFILE": name}) for name in names] or [load_settings()]
+    seen: set[str] = set()
+    for settings in chosen:
+        if settings.profile_name in seen:
+            raise ConfigError(f"two profiles are called {settings.profile_name}: rename one of their files")
+        seen.add(settings.profile_name)
+        require_ready({"layout": settings.layout, "recognition": settings.recognition}, settings.profile_name)
+    return chosen
+
+
+def _evaluate(
+    asked: "EvaluationRequest", chosen: "Sequence[Settings]", out: Console
+) -> "tuple[KnownAnswers, list[Evaluation]]":
+    from kopub.cli.evaluation_display import reading
+    from kopub.tables.evaluations import evaluate as read_and_score
+    from kopub.tables.evaluations import prepare_answers, settings_in
+
+    # In a plain string, rich would read parts of a name in brackets as markup.
+    with out.status(Text(f"{asked.benchmark} of {asked.folder}")) as status:
+        known = prepare_answers(asked, chosen[0].home, lambda line: status.update(Text(line)))
+    evaluated = []
+    for settings in chosen:
+        moved = settings_in(settings, asked)
+        with reading(moved, out):
+            evaluated.append(read_and_score(moved))
+    return known, evaluated
+
+
+def _write_predictions(
+    folder: Path, asked: "EvaluationRequest", evaluated: "Sequence[Evaluation]", out: Console
+) -> None:
+    """Write the predictions, with a folder for each profile if there are several."""
+    from kopub.evaluation.home import first_by_hash
+    from kopub.evaluation.reading_scores import readings, write_predictions
+    from kopub.evaluation.scoring import load
+
+    taken = first_by_hash(load(asked.benchmark, asked.folder), asked.limit)
+    for each in evaluated:
+        place = folder / each.profile if len(evaluated) > 1 else folder
+        found = dict(readings(each.settings.store, each.settings.corpus.manifest.keys))
+        count = write_predictions(place, taken, found)
+        say(out, f"wrote {counted(count, 'file')} to {place}")

@@ -1,0 +1,250 @@
+"""`kopub index`, `kopub shards` and `kopub sources`: the corpus and its partitions."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column
+from rich.text import Text
+
+from kopub.cli.console import print_json, print_table, right, table_console, tell
+from kopub.cli.options import local_path, profile_option, with_profile
+from kopub.errors import ConfigError, SourceError, counted, visible
+from kopub.files import is_url
+from kopub.pages.places import CorpusPlace
+
+if TYPE_CHECKING:
+    from kopub.pages.indexing import Others
+    from kopub.pages.manifest import Manifest, PageSource
+
+SOURCE_HELP = (
+    "Folder or URL of PDFs, images, HWP and office files, or of Arrow or Parquet shards; one such file; a Hub dataset "
+    "id."
+)
+Dpi = Annotated[
+    int | None,
+    typer.Option(min=1, help="Dots per inch at which pages of PDFs are drawn; by default as before, or 300."),
+]
+Add = Annotated[bool, typer.Option("--add", help="Add SOURCE to the sources of the corpus.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace all sources of the corpus with SOURCE.")]
+Home = Annotated[
+    Path | None, typer.Option(parser=local_path, metavar="DIR", help="Work in this home instead of $KOPUB_HOME.")
+]
+
+
+def index(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=SOURCE_HELP)],
+    add: Add = False,
+    replace: Replace = False,
+    home: Home = None,
+    dpi: Dpi = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object; progress goes to standard error.")] = False,
+) -> None:
+    """Index SOURCE as a source of the corpus, and draw the pages of its documents.
+
+    A source that is already in the corpus is indexed again. `kopub sources` lists them all.
+    """
+    from kopub.config.environment import locate
+
+    use_home(home)
+    located = locate(os.environ)
+    say = _to_stderr if as_json else tell
+    manifest = index_source(source, located.corpus, dpi, add, replace, say)
+    if as_json:
+        places = {"home": str(located.home), "index": str(located.corpus)}
+        print_json({**places, **_described(manifest), "next": with_profile("kopub run")})
+    else:
+        tell(f"next: {with_profile('kopub run')}, or {with_profile('kopub plan')} for what it will make")
+
+
+def use_home(home: Path | None) -> None:
+    """Make the rest of the command work in the given home, if any."""
+    if home is not None:
+        named = os.path.expanduser(home)
+        # The ~ of an unknown user stays, so that the settings refuse it as they do in KOPUB_HOME.
+        os.environ["KOPUB_HOME"] = named if named.startswith("~") else str(Path(named).absolute())
+
+
+def _described(manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "source": manifest.location,
+        "sources": [source.name for source in manifest.sources],
+        "shards": [
+            {"key": shard.key, "file": shard.file, "pages": shard.rows, "source": shard.source}
+            for shard in manifest.shards
+        ],
+        "pages": manifest.rows,
+        "queries": manifest.queries.rows if manifest.queries else 0,
+    }
+
+
+def _to_stderr(line: str) -> None:
+    tell(line, err=True)
+
+
+def index_source(
+    source: str,
+    corpus: CorpusPlace,
+    dpi: int | None = None,
+    add: bool = False,
+    replace: bool = False,
+    say: Callable[[str], Any] = tell,
+    max_pages: int | None = None,
+) -> "Manifest":
+    """Index `source` at the place of `corpus`, and report it with `say`.
+
+    At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
+    """
+    from kopub.config.places import store_url
+    from kopub.pages import indexing
+
+    if not source.strip():
+        raise SourceError("the source is empty: name a folder, a file, a URL or a Hub dataset")
+    try:
+        source = store_url(source) if is_url(source) else source
+    except ValueError as error:
+        raise SourceError(str(error)) from None
+    manifest = indexing.index(source, corpus, say, dpi, _chosen(source, corpus, add, replace), max_pages)
+    say(f"{corpus}: {_summary(manifest)}")
+    return manifest
+
+
+def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Others":
+    """Return what to do with the corpus's other sources, by the options or by asking.
+
+    Raises `ConfigError`.
+    """
+    from kopub.pages.indexing import Others, other_sources
+
+    if add and replace:
+        raise ConfigError("--add and --replace cannot be combined: choose one")
+    if add or replace:
+        return Others.ADD if add else Others.REPLACE
+    others = other_sources(source, corpus)
+    if not (others and _at_terminal()):
+        return Others.REFUSE
+    tell(f"The corpus has {others}.")
+    answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
+    chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])
+    if chosen is None:
+        tell("Nothing was changed; --home DIR works in another home.")
+        raise typer.Exit(1)
+    return chosen
+
+
+def _at_terminal() -> bool:
+    """Return whether there is a person to ask."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _summary(manifest: "Manifest") -> str:
+    """Return the contents of the corpus in one line."""
+    documents = [source.documents for source in manifest.sources if source.documents is not None]
+    known = len(documents) == len(manifest.sources)
+    parts = [counted(manifest.rows, "page") + (f" in {counted(sum(documents), 'document')}" if known else "")]
+    if len(manifest.sources) > 1:
+        parts.append(f"{len(manifest.sources)} sources")
+    if manifest.queries:
+        parts.append(counted(manifest.queries.rows, "query", "queries"))
+    return ", ".join(parts)
+
+
+def shards(
+    as_range: Annotated[
+        bool, typer.Option("--range", help="Print one range, for Dagster's `--partition-range`.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with their files and pages.")] = False,
+) -> None:
+    """List the shards of the corpus."""
+    from kopub.config.environment import locate
+
+    manifest = locate(os.environ).manifest
+    keys = manifest.keys
+    if as_json:
+        print_json(_described(manifest))
+        return
+    typer.echo(f"{keys[0]}...{keys[-1]}" if as_range else "\n".join(keys))
+
+
+_OK = "ok"
+
+app = typer.Typer(help="List the sources of the corpus, or remove one.", invoke_without_command=True)
+
+
+@app.callback()
+@profile_option
+def sources(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
+) -> None:
+    """List the sources of the corpus: where they are, their documents and pages, and when they were indexed."""
+    from kopub.config.environment import locate
+
+    if context.invoked_subcommand is not None:
+        return
+    manifest = locate(os.environ).manifest
+    if as_json:
+        print_json([_values(manifest, source) for source in manifest.sources])
+        return
+    columns = [Column("source"), *right("documents", "pages"), *map(Column, ("indexed", "state", "path"))]
+    print_table(table_console(), columns, (_cells(manifest, source) for source in manifest.sources))
+
+
+@app.command()
+@profile_option
+def remove(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Its name in `kopub sources`, or its path.")],
+) -> None:
+    """Remove a source from the corpus. Its files and tables stay, so adding it again computes nothing."""
+    from kopub.config.environment import locate
+    from kopub.pages import indexing
+
+    located = locate(os.environ)
+    manifest = indexing.remove(source, located.corpus, tell)
+    left = ", ".join(visible(each.name) for each in manifest.sources)
+    tell(f"{visible(source)} was removed from the corpus, which now has {counted(manifest.rows, 'page')} of {left}")
+    tell(f"next: {with_profile('kopub run')}, which brings search and the release up to date")
+
+
+def _cells(manifest: "Manifest", source: "PageSource") -> list[str | Text]:
+    state = _state(manifest, source)
+    return [
+        visible(source.name),
+        "" if source.documents is None else f"{source.documents:,}",
+        f"{_pages(manifest, source):,}",
+        f"{source.indexed_at.astimezone():%Y-%m-%d %H:%M}" if source.indexed_at else "",
+        Text(state, style="" if state == _OK else "yellow"),
+        visible(manifest.location_of(source)),
+    ]
+
+
+def _values(manifest: "Manifest", source: "PageSource") -> dict[str, object]:
+    return {
+        "source": source.name,
+        "path": manifest.location_of(source),
+        "revision": source.revision,
+        "documents": source.documents,
+        "pages": _pages(manifest, source),
+        "shards": [shard.key for shard in manifest.shards_of(source.name)],
+        "queries": source.queries,
+        "indexed_at": source.indexed_at and source.indexed_at.isoformat(),
+        "state": _state(manifest, source),
+    }
+
+
+def _pages(manifest: "Manifest", source: "PageSource") -> int:
+    return sum(shard.rows for shard in manifest.shards_of(source.name))
+
+
+def _state(manifest: "Manifest", source: "PageSource") -> str:
+    """Return whether the source exists, and whether all its pages were made."""
+    place = manifest.location_of(source)
+    if not (source.revision or is_url(place) or Path(place).exists()):
+        return "not there now"
+    if source.failed:
+        return f"{counted(source.failed, 'page')} not made: index it again"
+    return f"{counted(source.left, 'page')} left: kopub run {shlex.quote(place)}" if source.left else _OK

@@ -1,0 +1,284 @@
+"""`kopub plan`: what a change makes stale, why, and what it costs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from kopub.cli.console import count, duration, print_json, print_table, right, say, table_console
+from kopub.cli.options import COMMAND, corpus_check, newer_lines, with_profile
+from kopub.errors import ConfigError, counted, visible
+from kopub.states import State
+from kopub.tables.progress import Forecast, Stage
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.engine import Engine
+    from kopub.tables.evaluations import GuardStanding
+    from kopub.tables.plan import Survey
+
+_FIGURES = "0123456789."
+_ALWAYS = ("asset", "current", "stale")
+_NOTHING = ("0", "0 s")
+_WHY_SHOWN, _WHY_WIDTH = 8, 200
+"""Most reasons of one asset, and their width; a new engine has more reasons, which --json lists."""
+
+
+def plan(
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Plan with another value for a key of a section (embedding.dim) or of a pin (glm_ocr.revision).",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show what is stale, why, and what making it again will cost; --set tries other values."""
+    from kopub.config.settings import what_if
+    from kopub.release.versions import require_place
+    from kopub.store.faults import require_reachable
+
+    settings = what_if(dict(_assignment(change) for change in changes or ()))
+    require_reachable(settings.store.url)
+    require_place(settings.release, settings.corpus, settings.store.url)
+    shown = plan_values(settings)
+    if as_json:
+        print_json(shown)
+    else:
+        out = table_console()
+        # The values of --set are not in the profile yet.
+        first = f"put {' and '.join(changes)} into the profile, then " if changes else ""
+        _show(shown, out, f"{first}{with_profile(COMMAND)}")
+        if untested(settings):
+            doctor = with_profile("kopub doctor")
+            say(out, f"Its GPU engines were never tested on this machine: `{doctor}` tests them on the sample pages.")
+
+
+def untested(settings: "Settings") -> bool:
+    """Return whether the profile has an engine on a GPU that is untested."""
+    from kopub.store import run_records
+
+    engines = [engine for section, engine in settings.engines.items() if section in run_records.TESTED]
+    return any(each.gpus and run_records.find(settings.home, each.recipe()) is None for each in engines)
+
+
+def plan_values(settings: "Settings") -> dict[str, Any]:
+    """Return the plan as JSON values.
+
+    It has figures for every asset, their sums, and the time of `kopub run`. Raises `StoreError`.
+    """
+    from kopub.pages.page_reader import changed_files
+    from kopub.store.table_source import FooterCache
+    from kopub.tables.evaluations import standings_of_guards
+    from kopub.tables.plan import survey
+
+    scan = survey(settings.resources, FooterCache(settings.store))
+    forecast = forecast_of_everything(settings, scan)
+    assets = []
+    for each in scan.plans():
+        shards = {str(standing): list(keys) for standing, keys in each.shards.items()}
+        assets.append({**asdict(each), "shards": shards})
+    return {
+        "profile": settings.profile_name,
+        "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
+        "assets": assets,
+        "off": dict(scan.off),
+        "files_differ": list(changed_files(settings.corpus.manifest)),
+        **{
+            name: sum(asset[name] for asset in assets)
+            for name in ("seconds", "seconds_at_most", "gpu_seconds", "gpu_seconds_at_most")
+        },
+        "run": {
+            "pages": settings.corpus.manifest.rows,
+            "rows": sum(stage.rows for stage in forecast.stages.values()),
+            "seconds": forecast.remaining(0.0),
+            "seconds_to_start": forecast.seconds_to_start,
+            "measured": is_measured(forecast),
+        },
+    }
+
+
+def _evaluation(guard: "GuardStanding") -> dict[str, Any]:
+    """Return the standing of a guarding benchmark: its cost, and whether it allows upgrades."""
+    asked = guard.asked
+    return {
+        "benchmark": asked.benchmark,
+        "folder": str(asked.folder),
+        "samples": asked.limit,
+        "command": asked.command,
+        "current": guard.is_current,
+        "why": guard.why,
+        "pages": guard.pages,
+        "seconds": guard.seconds,
+        "closed": list(guard.closed),
+    }
+
+
+def _assignment(change: str) -> tuple[str, str]:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {change}: write KEY=VALUE, as in embedding.dim=512")
+    return key.strip(), value
+
+
+def _show(shown: dict[str, Any], out: Console, command: str) -> None:
+    columns = [_cells(asset) for asset in shown["assets"]]
+    # A column with only zeros takes up width that others need.
+    names = [
+        name for name in columns[0] if name in _ALWAYS or any(str(cells[name]) not in _NOTHING for cells in columns)
+    ]
+    rows = [[cells[name] for name in names] for cells in columns]
+    print_table(out, [Column("asset"), *right(*names[1:])], rows, f"profile {shown['profile']}")
+    for asset, why in shown["off"].items():
+        say(out, f"{asset}: off, {why}")
+    for asset in shown["assets"]:
+        for line, shards in list(asset["why"].items())[:_WHY_SHOWN]:
+            say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
+    for line in evaluation_lines(shown["evaluations"]):
+        say(out, line, "yellow")
+    for line in (*newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])), *shown["files_differ"]):
+        say(out, line, "yellow")
+    missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
+    stale = any(asset["shards"]["stale"] for asset in shown["assets"])
+    if stale:
+        total = in_between(shown["seconds"], shown["seconds_at_most"], duration)
+        gpu = in_between(shown["gpu_seconds"], shown["gpu_seconds_at_most"], duration)
+        known = so_far(all(asset["measured"] for asset in shown["assets"]))
+        starts = shown["run"]["seconds_to_start"]
+        besides = f" Models take {duration(starts)} more to start." if starts else ""
+        say(out, f"Altogether {total}, {gpu} of GPU time, by what rows cost {known}.{besides} To make them: {command}")
+    if missing:
+        run = shown["run"]
+        never = f"{counted(missing, 'table')} {'was' if missing == 1 else 'were'} never made"
+        takes = f"about {duration(run['seconds'])} for {counted(run['pages'], 'page')}"
+        said = f"{never}. To make {'it' if missing == 1 else 'them'}: {command}"
+        say(out, f"{said}; {takes}, by what rows cost {so_far(run['measured'])}")
+    if not stale and not missing:
+        say(out, "Nothing is stale.")
+
+
+def _cells(asset: dict[str, Any]) -> dict[str, str | Text]:
+    counts = {standing: len(keys) for standing, keys in asset["shards"].items()}
+    return {
+        "asset": asset["asset"],
+        "current": f"{counts['current']:,}",
+        "stale": count(counts["stale"], "yellow"),
+        "perhaps": count(counts["perhaps"], "yellow"),
+        "missing": count(counts["missing"] + counts["waiting"], "yellow"),
+        "rows": in_between(asset["pages"], asset["pages_at_most"], str),
+        "regions": in_between(asset["regions"], asset["regions_at_most"], str),
+        "time": in_between(asset["seconds"], asset["seconds_at_most"], duration),
+        "GPU time": in_between(asset["gpu_seconds"], asset["gpu_seconds_at_most"], duration),
+    }
+
+
+def evaluation_lines(evaluations: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the evaluations due before an upgrade, and what they forbid."""
+    for each in evaluations:
+        name = f"evaluation {each['benchmark']} of {each['folder']}"
+        if not each["current"]:
+            time = "an unknown time" if each["seconds"] is None else f"at most {duration(each['seconds'])}"
+            why = "; ".join(visible(line, _WHY_WIDTH) for line in each["why"][:_WHY_SHOWN])
+            yield f"{name}: stale, {why}; {time}, before an upgrade: {each['command']}"
+        for line in each["closed"]:
+            yield f"{name} blocks the nightly upgrade: {line}; give gates.override a reason to upgrade anyway"
+
+
+def in_between(least: Any, most: Any, shown: Any) -> str:
+    """Return a range such as `12 - 40`, from what is certain to what is possible."""
+    low, high = shown(least), shown(most)
+    if low == high:
+        return high
+    return f"{low.removesuffix(high.lstrip(_FIGURES)) if least else 0} - {high}"
+
+
+_SCORES_SECONDS = 3.0
+"""Seconds for measuring queries, in addition to the pages' time."""
+_RELEASE_SECONDS = 2.0
+"""Seconds for the card and the verification of a release, however few its pages."""
+_STEP_SECONDS = 0.15
+_SHARD_SECONDS = 0.02
+"""Seconds that Dagster takes for each shard, and `_STEP_SECONDS` for a step."""
+
+
+def forecast_of(settings: "Settings", scan: "Survey", assets: Sequence[str], shards: Sequence[str]) -> Forecast:
+    """Return the forecast of a run that makes `assets` of `shards`."""
+    from kopub.store.corpus_tables import RELEASED_FILES
+
+    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
+    costs = scan.costs([name for name in assets if name in scan.assets])
+    manifest = settings.corpus.manifest
+    stages: list[Stage] = []
+    started: set[str] = set()
+    for name in assets:
+        if name not in scan.assets:
+            seconds = _SCORES_SECONDS + manifest.rows * 1e-3 if manifest.queries else 0.0
+            stages.append(Stage(name, {}, 0.0, False, _STEP_SECONDS + seconds))
+            continue
+        made, declared = scan.tables[name], scan.assets[name]
+        likely = {}
+        for shard in shards:
+            entry = made[shard] if shard in made and is_of_corpus(name, shard) else None
+            if entry is not None and scan.standings[name][shard].stands:
+                # Failed rows are retried.
+                likely[shard] = entry.states.get(State.FAILED, 0)
+            else:
+                likely[shard] = scan.expected_rows(name, shard, None if entry is None else entry.rows)
+        typical = {shard.key: declared.typical_seconds(shard.bytes / shard.rows / 1e6) for shard in manifest.shards}
+        mean = sum(typical[shard.key] * shard.rows for shard in manifest.shards) / manifest.rows
+        more = _STEP_SECONDS + _SHARD_SECONDS * len(likely) + _RELEASE_SECONDS * (name == RELEASED_FILES.name)
+        weights = {shard: typical[shard] / mean for shard in likely}
+        stage = Stage(name, likely, costs[name].seconds, costs[name].measured, more, 0.0, weights)
+        if stage.rows:
+            stage.seconds_to_start = _seconds_to_start(declared.engines, started)
+        stages.append(stage)
+    return Forecast(stages)
+
+
+def _seconds_to_start(engines: "Iterable[Engine]", started: set[str]) -> float:
+    """Return the seconds that servers and models take to start.
+
+    Those in `started` take no time; the others are added to it.
+    """
+    from kopub.weights.hub import server_of
+
+    seconds = 0.0
+    for engine in engines:
+        server = server_of(engine)
+        name = server.model_dump_json() if server else str(id(engine))
+        if name not in started:
+            started.add(name)
+            seconds += engine.start_seconds
+    return seconds
+
+
+def forecast_of_everything(settings: "Settings", scan: "Survey") -> Forecast:
+    """Return the forecast of `kopub run` without an option."""
+    from kopub.corrections.gold import has_known_answers
+    from kopub.store.corpus_tables import OCR_SCORES, SCORES
+
+    scores = [SCORES.name, *([OCR_SCORES.name] if has_known_answers(settings.corpus, settings.store) else [])]
+    return forecast_of(settings, scan, [*scan.assets, *scores], settings.corpus.manifest.keys)
+
+
+def about(forecast: Forecast) -> str:
+    """Return words such as `about 20 s, by what rows cost so far`."""
+    seconds = forecast.seconds_to_start
+    starts = f", of which {duration(seconds)} for models to start" if seconds else ""
+    return f"about {duration(forecast.remaining(0.0))}{starts}, by what rows cost {so_far(is_measured(forecast))}"
+
+
+def is_measured(forecast: Forecast) -> bool:
+    """Return whether the engines of all rows to compute were measured here."""
+    return all(stage.measured or not stage.rows for stage in forecast.stages.values())
+
+
+def so_far(measured: bool) -> str:
+    """Return the word for where the cost of a row was measured."""
+    return "so far" if measured else "elsewhere"

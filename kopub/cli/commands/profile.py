@@ -1,0 +1,102 @@
+"""`kopub profile`: where the time goes on this machine."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Column
+
+from kopub.cli.console import print_table, right, say, table_console
+from kopub.cli.options import local_file, open_settings
+from kopub.errors import KopubError, counted, visible
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.profiling.observer import SampleHome
+
+_LAST_LINES = 12
+
+
+def profile(
+    pages: Annotated[int, typer.Option(min=1, help="Pages of the corpus to run on.")] = 100,
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=local_file, metavar="FILE", help="HTML file; by default $KOPUB_HOME/profile/profile.html."),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the tables of the run, in $KOPUB_HOME/profile.")] = False,
+) -> None:
+    """Measure speed: run some pages in a home of their own, and show how long each stage takes and what limits it."""
+    from filelock import FileLock, Timeout
+
+    from kopub.weights.fetch import require_ready
+
+    settings = open_settings()
+    require_ready(settings.engines, settings.profile_name)
+    folder = settings.home / "profile"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            _measure(settings, folder / "home", pages, (out or folder / "profile.html").absolute(), keep)
+    except Timeout:
+        raise KopubError(f"another `kopub profile` is running in {folder}: wait until it ends") from None
+
+
+def _measure(settings: "Settings", folder: Path, pages: int, out: Path, keep: bool) -> None:
+    """Run some pages in a home at `folder`, print the figures and write `out`.
+
+    Raises `KopubError`.
+    """
+    import shutil
+
+    from kopub.cli.profile_display import page_of, profile_run, tables
+    from kopub.profiling.observer import make_sample_home, own_environment
+
+    console = table_console()
+    home = make_sample_home(folder, settings, pages, own_environment())
+    what = f"{counted(home.pages, 'page')} of {settings.corpus.manifest.location}"
+    say(console, f"{what}, with profile {settings.profile_name}")
+    steps = home.folder / "steps"
+    began, ended, observed = _run(settings, home, steps)
+    found = profile_run(settings, home, began, ended, observed, steps)
+    for table in tables(found):
+        print_table(console, [Column(table.head[0]), *right(*table.head[1:])], table.rows, table.title)
+    for line in found.lines:
+        say(console, line)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page_of(found), "utf-8")
+    if not keep:
+        shutil.rmtree(home.folder)
+    say(console, f"timeline  {out}")
+
+
+def _run(settings: "Settings", home: "SampleHome", steps: Path):
+    """Run the stages on the pages; return the times of start and end, and observations.
+
+    Readers add the times of their steps to the file `steps`. Raises `KopubError`.
+    """
+    from kopub.cli.profile_display import stages_to_run
+    from kopub.profiling.observer import Observer, cards_of
+    from kopub.recognition.step_times import FILE
+
+    words = [sys.executable, "-m", "dagster", "asset", "materialize", "--select", ",".join(stages_to_run(settings))]
+    keys = f"{home.shards[0]}...{home.shards[-1]}"
+    log = home.folder / "run.log"
+    with Observer(cards_of(settings.engines)) as observer, log.open("wb") as output:
+        began = time.time()
+        status = subprocess.run(
+            [*words, "--partition-range", keys, "-m", "definitions"],
+            env={**home.environment, FILE: str(steps)},
+            cwd=home.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).returncode
+        ended = time.time()
+    if status:
+        lines = log.read_text("utf-8", errors="replace").splitlines()[-_LAST_LINES:]
+        raise KopubError("the run on these pages failed; its last lines:\n" + "\n".join(map(visible, lines)))
+    return began, ended, observer.observed

@@ -1,0 +1,129 @@
+"""`kopub profiles`: profiles, the readers that fit their cards, and measurements."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column
+
+from kopub.cli.console import print_json, print_table, say, table_console
+from kopub.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kopub.config.profile_files import Profile
+    from kopub.evaluation.reading_scores import Row
+
+_MEASURED, _ESTIMATED, _TOO_LARGE = "measured", "estimated", "does not fit"
+
+
+def profiles(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
+) -> None:
+    """List the profiles with card and engines, and which readers fit on each card.
+
+    `measured` was measured on that card, `estimated` takes its sizes from another card, and `does not fit` exceeds the
+    card's memory by calculation: `kopub doctor --profile CARD+READER` shows the sums.
+    """
+    from kopub.config.environment import read_environment
+    from kopub.config.profile_files import find_profile, known_profiles, known_readers, published_reader
+    from kopub.gpu import largest_card
+
+    environment = read_environment(os.environ)
+    known = list(map(find_profile, known_profiles()))
+    found = [_values(profile) for profile in known]
+    readers = {name: published_reader(name) for name in known_readers()}
+    combinations = [_combine(card, reader) for card in _cards(known) for reader in readers]
+    own = list(_own_scores(environment.home))
+    if as_json:
+        published = {name: reader.model_dump() for name, reader in readers.items()}
+        print_json({
+            "profiles": found, "readers": list(readers), "published": published, "combinations": combinations,
+            "evaluated_here": own,
+        })  # fmt: skip
+        return
+    out = table_console()
+    columns = [Column(name) for name in ("profile", "card", "layout", "reader", "vectors", "speed")]
+    print_table(out, columns, map(_cells, found))
+    say(out, f"in use here: {environment.profile}\n")
+    say(out, "with another reader on a card, as --profile rtx4090+paddleocr_vl:")
+    print_table(out, [Column(name) for name in ("card", *readers)], _rows(combinations, len(readers)))
+    of_regions = [name for name, reader in readers.items() if reader.reads == "regions"]
+    ranked = sorted(of_regions, key=lambda name: -readers[name].korean)
+    say(out, f"for Korean: +{ranked[0]}, until your own pages say otherwise. MDPBench, Korean:")
+    say(out, f"  {', '.join(f'{name} {readers[name].korean:g}' for name in ranked)} (most pages are photographs)")
+    for line in own or [f"  kopub evaluate texts FOLDER --profile rtx4090 --profile rtx4090+{ranked[0]}"]:
+        say(out, line)
+    if card := largest_card():
+        from kopub.doctor.checks import advise
+
+        say(out, f"this machine: {card}: {advise(card)}")
+    say(out, "from a card to a run: docs/gpu.md")
+
+
+def _cells(values: dict[str, Any]) -> list[str]:
+    card = "none" if values["card"] is None else f"{values['card']}, {values['memory_gb']:.0f} GB"
+    speed = _MEASURED if values["measured"] else _ESTIMATED
+    return [values["profile"], card, values["layout"], values["reader"], values["vectors"], speed]
+
+
+def _values(profile: "Profile") -> dict[str, Any]:
+    """Return the profile as JSON values; figures without a card are for a laptop's CPU."""
+    card, engines = profile.card, profile.sections
+    return {
+        "profile": profile.name,
+        "card": card and card.gpu,
+        "memory_gb": card and card.memory_gb,
+        "layout": engines["layout"]["engine"],
+        "reader": engines["recognition"]["engine"],
+        "vectors": engines["embedding"]["engine"],
+        "measured": card is None or card.measured,
+    }
+
+
+def _cards(known: "Sequence[Profile]") -> list[str]:
+    """Return the first profile of each card, sorted by the card's memory."""
+    first = {profile.card.gpu: profile for profile in reversed(known) if profile.card}
+    memory = {profile.name: profile.card.memory_gb for profile in first.values() if profile.card}
+    return sorted(memory, key=lambda name: (memory[name], name))
+
+
+def _combine(card: str, reader: str) -> dict[str, Any]:
+    """Return whether a reader fits a card and was measured there, as JSON values."""
+    from kopub.config.settings import read_settings
+
+    name, refused = f"{card}+{reader}", ""
+    measured = False
+    try:
+        settings = read_settings({"KOPUB_PROFILE": name})
+        measured = settings.card is not None and settings.card.measured
+    except ConfigError as error:
+        refused = str(error)
+    speed = _TOO_LARGE if refused else _MEASURED if measured else _ESTIMATED
+    return {"profile": name, "reader": reader, "speed": speed, "says": refused}
+
+
+def _rows(combinations: Sequence[dict[str, Any]], readers: int) -> Iterator[list[str]]:
+    for start in range(0, len(combinations), readers):
+        of_card = combinations[start : start + readers]
+        yield [of_card[0]["profile"].partition("+")[0], *(each["speed"] for each in of_card)]
+
+
+def _own_scores(home: Path) -> Iterator[str]:
+    """Yield a line for each evaluation here that compares profiles."""
+    from kopub.evaluation.home import EVALUATIONS
+
+    for place in sorted((home / EVALUATIONS).glob("*/*/profiles")):
+        from kopub.evaluation.reading_scores import headline, verdict
+        from kopub.store.table_store import ShardStore
+
+        found = {store.parent.name: verdict(ShardStore(url=str(store))) for store in sorted(place.glob("*/store"))}
+        scores = {name: headline(each.scores) for name, each in found.items() if each is not None}
+        if len(scores) > 1:
+            said = (f"{name} {', '.join(map(_score, rows))}" for name, rows in scores.items())
+            yield f"your evaluation {place.parent.parent.name}/{place.parent.name}: {'; '.join(said)}"
+
+
+def _score(row: "Row") -> str:
+    return f"{row['metric']} {row['value']:.3f}"

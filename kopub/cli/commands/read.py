@@ -1,0 +1,218 @@
+"""`kopub read`: the text of some files, read immediately."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from kopub.cli.console import plain_reason, print_json, tell
+from kopub.cli.options import OCR_HELP, TEXT_LAYER_HELP, local_path, text_layer_choice
+from kopub.errors import ConfigError, KopubError, StoppedByHand, counted, visible
+from kopub.states import LOST, State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kopub import Page
+    from kopub.api.reading import Reading
+    from kopub.api.sources.home import HomeSource
+    from kopub.tables.progress import Watcher
+
+_LINE_SECONDS = 15.0
+"""Seconds between two progress lines if there is no bar."""
+_LOST_PAGES = 3
+"""Exit status if pages, or regions of them, could not be read."""
+
+
+def read(
+    files: Annotated[
+        list[Path], typer.Argument(parser=local_path, metavar="FILE...", help="PDFs, images, HWP and office files.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            parser=local_path,
+            metavar="FOLDER",
+            help="Folder for a markdown file of each FILE, with pictures.",
+        ),
+    ] = None,
+    pages: Annotated[
+        str | None, typer.Option("--pages", metavar="3-7", help="Only these pages: numbers and ranges, such as 3,5,9-.")
+    ] = None,
+    ocr: Annotated[bool, typer.Option("--ocr", help=OCR_HELP)] = False,
+    text_layer: Annotated[bool, typer.Option("--text-layer", help=f"{TEXT_LAYER_HELP} This is the default.")] = False,
+    as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object, with regions and boxes.")] = False,
+) -> None:
+    """Print files as markdown, without an index or a home: the engines of the profile read them now.
+
+    Paragraphs are joined across lines and pages; running heads and page numbers are left out. Standard error names
+    pages that are blank, could not be read, or whose text looks wrong. After Ctrl-C, the output has the pages read so
+    far. The exit status is 3 if a page or a part of it could not be read.
+    """
+    from kopub.api.reading import Reading
+    from kopub.documents.export import require_own_folder
+
+    if out is not None and as_json_values:
+        raise ConfigError("--json and -o cannot be combined: choose one")
+    if out is not None:
+        # This is checked first, because reading may take hours.
+        require_own_folder(out)
+    layer = text_layer_choice(ocr, text_layer)
+    reading = Reading(files, pages=pages, text_layer=layer)
+    try:
+        parts, ended = _read(reading)
+        documents = _documents(parts)
+        read_so_far = f"{sum(map(len, documents.values())):,} of {counted(reading.pages, 'page')} were read"
+        _require_pages(documents, ended)
+        if as_json_values:
+            shown = [
+                {"document": name, "pages": [page.to_dict() for page in found]} for name, found in documents.items()
+            ]
+            print_json(shown[0] if len(files) == 1 else shown)
+        else:
+            _write_markdown(parts, out)
+        for left_out in reading.left_out:
+            tell(visible(f"left out: {left_out.name} ({left_out.reason})"), err=True)
+        is_lost = _tell(parts, documents)
+    finally:
+        reading.close()
+    if isinstance(ended, KopubError):
+        raise KopubError(f"{read_so_far}; then: {ended}")
+    if ended is not None:
+        raise StoppedByHand(f"stopped: {read_so_far}")
+    if is_lost:
+        raise typer.Exit(_LOST_PAGES)
+
+
+def _read(reading: "Reading") -> "tuple[list[HomeSource], KopubError | KeyboardInterrupt | None]":
+    """Return the parts that were read, and what ended the reading early, if anything."""
+    from kopub.tables.progress import watched_by
+
+    parts: list[HomeSource] = []
+    with _progress(reading.pages) as watcher, watched_by(watcher):
+        try:
+            parts.extend(reading.parts())
+        except (KopubError, KeyboardInterrupt) as ended:
+            return parts, ended
+    return parts, None
+
+
+@contextmanager
+def _progress(pages: int) -> "Iterator[Watcher]":
+    """Show the progress on standard error: a bar, or periodic lines."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from kopub.store.corpus_tables import TABLES
+    from kopub.tables.progress import Watcher
+
+    console = Console(stderr=True)
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("pages"), TimeRemainingColumn())
+    lock = threading.Lock()
+
+    class PageCounter(Watcher):
+        """A counter of pages that finished recognition, which takes longest."""
+
+        done, said = 0, time.monotonic()
+
+        def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+            if asset != TABLES.readings.name:
+                return
+            with lock:
+                self.done += 1
+                bar.advance(task)
+                if not console.is_terminal and time.monotonic() - self.said >= _LINE_SECONDS:
+                    self.said = time.monotonic()
+                    tell(f"{self.done:,} of {counted(pages, 'page')} read", err=True)
+
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=pages)
+        yield PageCounter()
+
+
+def _documents(parts: "Sequence[HomeSource]") -> "dict[str, list[Page]]":
+    """Return the pages of all parts, by document."""
+    from kopub import Corpus
+
+    found: dict[str, list[Page]] = {}
+    for part in parts:
+        for document in Corpus(part).documents:
+            found.setdefault(document.id, []).extend(document.pages)
+    return found
+
+
+def _require_pages(documents: "Mapping[str, Sequence[Page]]", ended: BaseException | None) -> None:
+    """Raise `KopubError`, with the reason, if nothing was read."""
+    pages = [page for found in documents.values() for page in found]
+    if ended is not None and not pages:
+        raise ended if isinstance(ended, KopubError) else StoppedByHand("stopped: no page was read yet")
+    if pages and all(page.state in LOST for page in pages):
+        raise KopubError(f"{pages[0].id} cannot be read: {plain_reason(pages[0].id, pages[0].reason)}")
+
+
+class _Tables:
+    """The tables of all parts, each of which is a shard."""
+
+    def __init__(self, parts: "Sequence[HomeSource]") -> None:
+        self._parts = {str(number): part for number, part in enumerate(parts)}
+        self.shards = list(self._parts)
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> "pa.Table":
+        part = self._parts[shard]
+        return part.store.read(asset, part.shards[0], columns)
+
+    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+        part = self._parts[shard]
+        return part.store.metadata(asset, part.shards[0])
+
+
+def _write_markdown(parts: "Sequence[HomeSource]", out: Path | None) -> None:
+    """Write documents and pictures into a folder, or print the documents.
+
+    In printed documents, words replace the pictures.
+    """
+    from kopub.documents.export import write_documents
+    from kopub.documents.markdown import document_markdown
+    from kopub.documents.stream import DocumentStream
+    from kopub.documents.structure import structure_document
+
+    tables = _Tables(parts)
+    if out is not None:
+        done = write_documents(tables, tables.shards, out, ["markdown"], keep_others=True)
+        what = f"{counted(done.documents, 'document')} of {counted(done.pages.total(), 'page')}"
+        tell(f"{out}: {what}, {counted(done.pictures, 'picture')}", err=True)
+        return
+    for document in DocumentStream(tables, tables.shards).read():
+        pages = tuple(
+            replace(page, pictures={at: replace(picture, path="") for at, picture in page.pictures.items()})
+            for page in document.pages
+        )
+        shown = replace(document, pages=pages)
+        typer.echo(document_markdown(shown, structure_document(shown).blocks), nl=False)
+
+
+def _tell(parts: "Sequence[HomeSource]", documents: "Mapping[str, Sequence[Page]]") -> bool:
+    """Report text layers, doubts and losses on standard error; return whether any were lost."""
+    from kopub.texts.extracted_text import FromLayers, from_layers
+    from kopub.texts.text_quality import DOUBTFUL
+
+    found = sum((from_layers(part.store, part.shards) for part in parts), FromLayers())
+    if found.regions:
+        tell(str(found), err=True)
+    pages = [page for found in documents.values() for page in found]
+    for page in pages:
+        if page.state in (*LOST, State.PARTIAL):
+            tell(visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}"), err=True)
+        elif page.state == State.BLANK and (page.doubt or 0) < DOUBTFUL:
+            tell(visible(f"{page.id} is blank: nothing is written on it"), err=True)
+    for page in pages:
+        if (page.doubt or 0) >= DOUBTFUL:
+            tell(visible(f"{page.id} looks wrong: {'; '.join(page.doubts)}"), err=True)
+    return any(page.state in (*LOST, State.PARTIAL) for page in pages)

@@ -1,0 +1,180 @@
+"""`kopub publish`, `pull` and `verify`: a release and the profile's repository or weights."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from kopub.cli.console import print_json, say, table_console, tell
+from kopub.cli.options import open_settings, require_indexed, require_named
+from kopub.errors import ConfigError, visible
+
+if TYPE_CHECKING:
+    from kopub.release.fitness import Fitness
+
+
+def publish(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the gates, and what the repository lacks if one is configured.")
+    ] = False,
+    tag: Annotated[str, typer.Option(help="Name of the tag; by default made from the contents.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON object instead of lines.")] = False,
+) -> None:
+    """Push the release to hub.repo, check every hash there, and tag it."""
+    from kopub.release.publishing import fitness_of, whole
+    from kopub.release.publishing import publish as push
+    from kopub.store.corpus_tables import RELEASED_FILES
+    from kopub.tables.hf_release import HfRelease
+
+    if as_json and not dry_run:
+        raise ConfigError("--json needs --dry-run: add it")
+    settings = open_settings()
+    require_indexed(settings, [RELEASED_FILES.name])
+    about = HfRelease(settings.resources).replace_release(_say, _say)
+    if dry_run:
+        files = whole(about, settings.release, settings.store)
+        lines = list(settings.hub.difference(files, _say).lines()) if settings.hub.repo else None
+        fit = fitness_of(about, settings.release)
+        if as_json:
+            print_json({"repo": settings.hub.repo or None, "difference": lines, "closed": fit.closed, **asdict(fit)})
+        else:
+            _show(fit, lines)
+        if fit.closed:
+            raise typer.Exit(1)
+        return
+    pushed = push(about, settings.release, settings.hub, settings.store, tag or None, _say)
+    for line in pushed.difference.lines():
+        tell(line)
+    tagged = f", tag {pushed.tag}" if pushed.tag else "; no tag, because the release lacks shards of the corpus"
+    tell(f"{pushed.url}{tagged}")
+
+
+def _show(fit: "Fitness", difference: list[str] | None) -> None:
+    out = table_console()
+    for line in difference or ():
+        say(out, line)
+    if difference is None:
+        say(out, "no repository: set hub.repo in the profile to compare with one, and to publish")
+    gates = (
+        ("gates.override", fit.quality, fit.override),
+        ("gates.license_override", fit.licences, fit.license_override),
+    )
+    for gate, problems, reason in gates:
+        for problem in problems:
+            if reason:
+                say(out, f"overlooked, {gate} says {reason!r}: {problem}", "yellow")
+            else:
+                say(out, f"closed: {problem}", "red")
+    keys = [key for key, problems, reason in gates if problems and not reason]
+    opened = f"the gates are closed; a reason in {' and '.join(keys)} opens them"
+    say(out, opened if fit.closed else "the gates are open", "red" if fit.closed else "green")
+
+
+def _say(line: str) -> None:
+    tell(line, err=True)
+
+
+def pull() -> None:
+    """Fetch the weights that the profile pins, and verify them: sizes and hashes as the Hub lists them.
+
+    What was fetched before is kept, an interrupted download resumes, and a damaged file is fetched again.
+    """
+    from kopub.config.settings import read_settings
+    from kopub.doctor.checks import find_idle_card
+    from kopub.weights.fetch import check_cache, fetch, listed_online, require_room
+    from kopub.weights.hub import cache_folder, pinned_weights
+
+    settings = read_settings(os.environ)
+    pins = pinned_weights(settings.engines)
+    if not pins:
+        tell(f"The profile {settings.profile_name} takes no weights from the Hub.")
+        if idle := find_idle_card(settings.engines):
+            tell(f"{idle.says}: {idle.do}")
+        return
+    with Console(stderr=True).status("hashing what is there"):
+        lists = {pin: listed_online(pin) for pin in pins}
+        found = {pin: check_cache(pin, lists[pin]) for pin in pins}
+    for pin in pins:
+        size = sum(file.size for file in lists[pin])
+        tell(f"{pin}: {size / 1e9:.2f} GB{_lacking(found[pin].bytes / 1e9, size / 1e9)}")
+        for name, what in found[pin].damaged.items():
+            tell(f"  {visible(name)} is damaged ({what}) and is fetched again")
+    left = {pin: [f for f in lists[pin] if f.path not in found[pin].whole] for pin in pins}
+    to_fetch = sum(file.size for files in left.values() for file in files) - sum(
+        e.partial_bytes for e in found.values()
+    )
+    require_room(to_fetch)
+    if to_fetch:
+        tell(f"{to_fetch / 1e9:.2f} GB to fetch into {cache_folder()}")
+    for pin in pins:
+        if left[pin]:
+            with _bars():
+                found[pin] = fetch(pin, lists[pin], found[pin])
+    total = sum(each.bytes for each in found.values())
+    tell(f"{cache_folder()}: {total / 1e9:.2f} GB, sizes and hashes are the Hub's")
+
+
+def _lacking(there: float, size: float) -> str:
+    return "" if there >= size else f", {there:.2f} of it in the cache"
+
+
+@contextmanager
+def _bars() -> Iterator[None]:
+    """Show the progress bars of the Hub's client, but only at a terminal.
+
+    In a log they would add a line every tenth of a second.
+    """
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    silent = are_progress_bars_disabled()
+    if not Console(stderr=True).is_terminal:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if not silent:
+            enable_progress_bars()
+
+
+def verify(
+    release: Annotated[
+        str,
+        typer.Argument(metavar="RELEASE", help="Folder or URL of a release, or a repository, `owner/name`."),
+    ],
+    revision: Annotated[
+        str | None, typer.Option(help="Tag, branch or commit of a repository; by default main.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
+    from kopub.files import is_url
+    from kopub.release.features import count_apart
+    from kopub.release.verify import fetch_release, unproved
+    from kopub.release.verify import verify as problems_of
+
+    require_named(release)
+    if revision is not None and (is_url(release) or Path(release).is_dir()):
+        raise ConfigError("--revision is of a repository: leave it out for a folder or a URL")
+    out = table_console()
+    found = []
+    with fetch_release(release, revision) as folder:
+        name = release if is_url(release) else str(folder)
+        for problem in problems_of(folder, count=count_apart):
+            found.append(problem)
+            if not as_json:
+                say(out, problem, "red")
+        notes = unproved(folder)
+    if as_json:
+        print_json({"release": name, "sound": not found, "problems": found, "notes": notes})
+    else:
+        for note in notes:
+            say(out, note, "yellow")
+        if not found:
+            say(out, f"{name} is sound", "green")
+    if found:
+        raise typer.Exit(1)

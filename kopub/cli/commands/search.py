@@ -1,0 +1,140 @@
+"""`kopub search`: pages that answer a question."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kopub.cli.console import print_json, say, table_console, tell
+from kopub.cli.options import open_settings
+from kopub.errors import blanked
+from kopub.search.options import MOST, Mode, Where
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.search.answer import Answer, Hit
+    from kopub.search.pages import PageView
+    from kopub.search.searcher import Searcher
+
+_INDENT = 4
+"""Columns by which the lines of a hit below its page are indented."""
+_ALSO = 3
+"""Most other pages with the same picture that are named."""
+
+
+def search(
+    query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", help="A question, in quotes or not.")] = None,
+    top: Annotated[int, typer.Option(min=1, max=MOST, help="Pages to show.")] = 5,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="How pages are ranked; by default whatever measured best on this corpus.", show_choices=True),
+    ] = None,
+    document: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Only pages of this document; may be repeated.")
+    ] = None,
+    shard: Annotated[
+        list[str] | None,
+        typer.Option("--shard", "--shards", metavar="NAME", help="Only pages of this shard; may be repeated."),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only pages of this source, as `kopub sources` names it; may be repeated."),
+    ] = None,
+    has_table: Annotated[bool, typer.Option("--has-table", help="Only pages with a table.")] = False,
+    has_figure: Annotated[bool, typer.Option("--has-figure", help="Only pages with a picture or chart.")] = False,
+    script: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only pages mainly in this script (hangul, latin, cjk ...); may be repeated."
+        ),
+    ] = None,
+    as_json_values: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Find the pages that answer QUERY in what was made so far."""
+    from kopub.search.answer import as_json
+
+    settings = open_settings()
+    manifest = settings.corpus.manifest
+    shards = manifest.shards_to_search(shard or (), source or ())
+    where = Where(frozenset(document or ()), shards, has_table, has_figure, frozenset(script or ()))
+    answer = searcher_of(settings).search(" ".join(query or ()), top, mode, where)
+    pages = [page for hit in answer.hits for page in (hit.page, *hit.also)]
+    sources = {page.shard: manifest.shard(page.shard).source for page in pages}
+    if as_json_values:
+        found = as_json(answer)
+        for hit in found["hits"]:
+            for place in (hit, *hit["also"]):
+                place["source"] = sources[place["shard"]]
+        print_json(found)
+    else:
+        _show(answer, sources if len(manifest.sources) > 1 else {}, where, table_console())
+
+
+def searcher_of(settings: "Settings") -> "Searcher":
+    """Return the searcher of a home's tables with its profile's engine."""
+    from kopub.api.search import home_searcher
+
+    return home_searcher(settings, settings.corpus, settings.store, lambda line: tell(line, err=True))
+
+
+def _show(answer: "Answer", sources: Mapping[str, str], where: Where, out: Console) -> None:
+    """Show the answer, with the names in `sources` (by shard) if the corpus has several."""
+    if not answer.hits:
+        say(out, _nothing(answer, where))
+    elif answer.matches_well is False:
+        say(out, "Nothing matches well. The nearest pages are:", "yellow")
+    for at, hit in enumerate(answer.hits):
+        if at:
+            out.print()
+        say(out, _headline(hit, sources), indent=_INDENT)
+        if hit.also:
+            say(out, _also(hit, sources), indent=_INDENT)
+        say(out, _passage(hit), indent=_INDENT)
+    for note in answer.notes:
+        say(out, note, "yellow")
+
+
+def _nothing(answer: "Answer", where: Where) -> str:
+    if answer.searched and answer.mode is Mode.BM25:
+        return "None of the pages searched contains a word of the question."
+    return "There is no page to search." if where == Where() else "No page fits what was asked for."
+
+
+def _headline(hit: "Hit", sources: Mapping[str, str]) -> Text:
+    page = hit.page
+    where = _where(page, sources)
+    matching = [page.regions[at] for at in hit.match.regions]
+    named = ", ".join(str(each.index) if each.label == "text" else f"{each.index} ({each.label})" for each in matching)
+    words_in = f"  words in region{'s' if matching[1:] else ''} {named}" if matching else ""
+    return Text.assemble(
+        (f"{hit.rank:>2}. ", "bold"),
+        (blanked(page.page_id), "bold"),
+        blanked(f"  {where}" if where else ""),
+        (blanked(words_in), "dim"),
+    )
+
+
+def _where(page: "PageView", sources: Mapping[str, str]) -> str:
+    source = sources.get(page.shard)
+    number = None if page.page_no is None else f"page {page.page_no}"
+    return ", ".join(part for part in (page.doc_id, number, source and f"of {source}") if part)
+
+
+def _also(hit: "Hit", sources: Mapping[str, str]) -> Text:
+    """Return the line that names other pages with the same picture as a hit."""
+    named = [" ".join(filter(None, (page.page_id, _where(page, sources)))) for page in hit.also[:_ALSO]]
+    more = [f"{len(hit.also) - _ALSO} more"] if len(hit.also) > _ALSO else []
+    text = Text(blanked(f"the same page: {'; '.join([*named, *more])}"), "dim")
+    text.pad_left(_INDENT)
+    return text
+
+
+def _passage(hit: "Hit") -> Text:
+    passage = hit.match.passage
+    text = Text(blanked(passage.text) or "(no text was read)")
+    for start, end in passage.marks:
+        text.stylize("bold underline green", start, end)
+    text.pad_left(_INDENT)
+    return text

@@ -1,0 +1,96 @@
+"""`kopub serve`: the model servers that run on this machine."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Column
+
+from kopub.cli.console import print_json, print_table, say, table_console, tell
+from kopub.cli.options import profile_option
+from kopub.errors import ConfigError, EngineError, counted
+from kopub.vllm.lease import RunningServer, list_servers, stop_server
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+@profile_option
+def serve() -> None:
+    """List or stop the model servers that run on this machine."""
+
+
+@app.command()
+@profile_option
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list instead of a table.")] = False,
+) -> None:
+    """List the servers, who uses them, and when they will be stopped."""
+    out, running = table_console(), list_servers()
+    if as_json:
+        print_json([_values(server) for server in running])
+        return
+    if not running:
+        say(out, "No model server runs; the next run that needs one starts it.")
+        return
+    columns = [Column(name) for name in ("server", "model", "state", "GPU", "used by", "log")]
+    print_table(out, columns, map(_cells, running))
+
+
+@app.command()
+@profile_option
+def stop(
+    server: Annotated[
+        str | None, typer.Argument(metavar="[SERVER]", help="A server's name in `kopub serve status`; by default all.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Stop servers that are in use, too.")] = False,
+) -> None:
+    """Stop servers now instead of when their idle time is over."""
+    if server is not None and not server.strip():
+        # An empty variable in a script looks like this.
+        raise ConfigError("the server's name is empty: leave it out to stop all")
+    chosen = [running for running in list_servers() if running.key.startswith(server or "")]
+    if server and len(chosen) != 1:
+        raise EngineError(f"{len(chosen) or 'no'} servers have the name {server}: see `kopub serve status`")
+    if not chosen:
+        tell("No model server runs.")
+    left = []
+    for running in chosen:
+        try:
+            stop_server(running, force)
+        except EngineError as error:
+            left.append(str(error))
+        else:
+            tell(f"stopped {running.key[:6]} {running.specification.model}")
+    if left:
+        raise EngineError("; ".join(left))
+
+
+def _cells(server: RunningServer) -> list[str]:
+    return [
+        server.key[:6],
+        server.specification.model,
+        _condition(server),
+        ", ".join(server.specification.gpus) or "none",
+        ", ".join(map(str, server.users)) or "nobody",
+        "\n".join(str(server.folder.log(index)) for index in range(server.specification.replicas)),
+    ]
+
+
+def _values(server: RunningServer) -> dict[str, Any]:
+    logs = [str(server.folder.log(index)) for index in range(server.specification.replicas)]
+    return {
+        "server": server.key[:6],
+        "model": server.specification.model,
+        "state": server.state.phase,
+        "idle_seconds_left": server.idle_left,
+        "restarts": len(server.state.restarts),
+        "gpus": list(server.specification.gpus),
+        "used_by": [str(user) for user in server.users],
+        "logs": logs,
+    }
+
+
+def _condition(server: RunningServer) -> str:
+    left = server.idle_left
+    restarts = f", {counted(len(server.state.restarts), 'restart')}" if server.state.restarts else ""
+    return f"{server.state.phase}{f', stops in {left:.0f} s' if left is not None else ''}{restarts}"

@@ -1,0 +1,349 @@
+"""`kopub status`: what was made, what is stale, and what to do next."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from kopub.cli.console import count, plain_reason, print_json, print_table, right, say, table_console
+from kopub.cli.options import COMMAND, corpus_check, newer_lines, open_settings, with_profile
+from kopub.errors import counted, visible
+from kopub.states import FINAL, LOST, State, count_states
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.store.ledger import LastRun
+    from kopub.store.table_source import IsOfCorpus
+    from kopub.store.table_store import ShardStore
+    from kopub.tables.plan import Survey
+
+_LISTED = 20
+"""Most lost pages listed on a terminal; the tables have them all."""
+_HOW = ("missing", "stale")
+"""Words for the standing of a table that must be made."""
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> None:
+    """Show what was made, from which corpus, where it is stored, and what to run next."""
+    settings = open_settings()
+    if as_json:
+        print_json(status_values(settings))
+    else:
+        show_status(settings, table_console())
+
+
+def status_values(settings: "Settings") -> dict[str, Any]:
+    """Return the status as JSON values, with all lost or partial pages. Raises `StoreError`."""
+    from kopub.cli.score_lines import reading_values, retrieval_values, scripts_not_read
+
+    found = _StatusValues.of(settings)
+    store = settings.store
+    todo = _counts_to_do(found.assets)
+    return {
+        "profile": settings.profile_name,
+        "corpus": settings.corpus.manifest.location,
+        "tables": store.url,
+        "release": str(settings.release.folder),
+        "release_differs": found.release_differs,
+        "files_differ": found.files_differ,
+        "shards": len(settings.corpus.manifest.keys),
+        "assets": [each.values(found.last) for each in found.assets],
+        "lost": _pages_in(store, found.assets, LOST),
+        "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
+        "unfinished": list(map(asdict, found.unfinished)),
+        "scripts_not_read": list(map(asdict, scripts_not_read(settings, found.is_of_corpus))),
+        "retrieval": retrieval_values(settings, found.is_of_corpus),
+        "reading": reading_values(settings, found.is_of_corpus),
+        "last_run": found.last
+        and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
+        "to_do": todo,
+        "next": with_profile(COMMAND) if any(todo.values()) else None,
+    }
+
+
+@dataclass(frozen=True)
+class _StatusValues:
+    """The status of a store: its tables by asset, unfinished shards and last run."""
+
+    assets: "Sequence[_AssetStatus]"
+    unfinished: "Sequence[_UnfinishedShard]"
+    last: "LastRun | None"
+    is_of_corpus: "IsOfCorpus"
+    release_differs: Sequence[str]
+    """The differences between the release folder and what was released."""
+    files_differ: Sequence[str]
+    """The differences between the files of the corpus and the indexed ones."""
+
+    @classmethod
+    def of(cls, settings: "Settings") -> "_StatusValues":
+        from kopub.pages.page_reader import changed_files
+        from kopub.store import ledger
+        from kopub.store.table_source import FooterCache
+        from kopub.tables.plan import survey
+
+        scan = survey(settings.resources, FooterCache(settings.store))
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
+        assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
+        unfinished = list(_unfinished(settings, scan, is_of_corpus))
+        worked_on = {each.asset: set(each.made) for each in assets}
+        for each in unfinished:
+            worked_on[each.asset].add(each.shard)
+        last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
+        files_differ = list(changed_files(settings.corpus.manifest))
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
+
+
+def show_status(settings: "Settings", out: Console) -> None:
+    """Print the tables, lost rows, next commands, and where everything is."""
+    from kopub.cli.score_lines import reading_lines, retrieval_lines, scripts_not_read
+
+    found = _StatusValues.of(settings)
+    store, assets, last = settings.store, found.assets, found.last
+    _show_table(settings, assets, out)
+    for line in (
+        *found.files_differ,
+        *_of_another_corpus(settings, assets),
+        *newer_lines(sum(each.newer for each in assets)),
+        *(each.line for each in scripts_not_read(settings, found.is_of_corpus)),
+    ):
+        say(out, line, "yellow")
+    for pages, style, more in (
+        (_pages_in(store, assets, LOST), "red", "that failed or are quarantined"),
+        (_pages_in(store, assets, (State.PARTIAL,)), "yellow", "that were read in part"),
+    ):
+        for page in pages[:_LISTED]:
+            say(out, visible(_lost_line(settings, page)), style)
+        if len(pages) > _LISTED:
+            say(out, f"and {len(pages) - _LISTED:,} more {more}; kopub status --json lists them all", style)
+    for each in found.unfinished:
+        counts = f"{each.finished:,} of {each.rows:,} rows"
+        say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
+    for lines, dropped in (
+        reading_lines(settings, found.is_of_corpus),
+        retrieval_lines(settings, found.is_of_corpus),
+    ):
+        for line in lines:
+            say(out, line, indent=9)
+        for line in dropped:
+            say(out, line, "red")
+    for line in (*_last_run(last), *_to_do(assets, found.files_differ)):
+        say(out, line, indent=9)
+    say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
+    say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
+    say(out, f"release  {settings.release.folder}", indent=9)
+    for line in found.release_differs:
+        say(out, line, "yellow", indent=9)
+    out.print("UI       kopub ui", highlight=False)
+
+
+def _lost_line(settings: "Settings", page: dict[str, Any]) -> str:
+    """Return a line on a lost page, with its source if the corpus has several."""
+    manifest = settings.corpus.manifest
+    source = f" of {manifest.shard(page['shard']).source}" if len(manifest.sources) > 1 else ""
+    where = "{page_id} {state} in {asset}, {shard}".format(**page)
+    return f"{where}{source}: {plain_reason(page['page_id'], page['reason'])}"
+
+
+@dataclass(frozen=True)
+class _AssetStatus:
+    """The tables of one asset by shard: current, stale, or of another corpus."""
+
+    asset: str
+    made: Sequence[str]
+    stale: int
+    newer: int
+    missing: int
+    other: Sequence[str]
+    rows: int
+    states: Counter[str]
+
+    @classmethod
+    def of(cls, settings: "Settings", scan: "Survey", asset: str, is_of_corpus: "IsOfCorpus") -> "_AssetStatus":
+        from kopub.tables.staleness import Standing
+
+        shards = [shard for shard in settings.corpus.manifest.keys if shard in scan.tables[asset]]
+        made = [shard for shard in shards if is_of_corpus(asset, shard)]
+        standings = [scan.standings[asset][shard] for shard in made]
+        states: Counter[str] = Counter()
+        for shard in made:
+            entry = scan.tables[asset][shard]
+            if entry.made_with:
+                states.update({State(state): count for state, count in entry.states.items()})
+            elif "state" in settings.store.columns(asset, shard):
+                states.update(count_states(settings.store.read(asset, shard, ["state"])["state"].to_pylist()))
+        rows = sum(scan.tables[asset][shard].rows for shard in made)
+        other = sorted(set(shards) - set(made))
+        return cls(
+            asset=asset,
+            made=made,
+            stale=sum(not standing.stands for standing in standings),
+            newer=standings.count(Standing.NEWER),
+            missing=len(settings.corpus.manifest.keys) - len(made),
+            other=other,
+            rows=rows,
+            states=states,
+        )
+
+    def values(self, last: "LastRun | None") -> dict[str, Any]:
+        """Return tables by standing, rows by state, and the last run's work."""
+        return {
+            "asset": self.asset,
+            "made": len(self.made),
+            "stale": self.stale,
+            "newer": self.newer,
+            "missing": self.missing,
+            "of_another_corpus": len(self.other),
+            "rows": self.rows,
+            "states": {state.value: self.states[state] for state in State} if self.states else None,
+            "computed": last.rows[self.asset] if last else None,
+        }
+
+
+def _release_differs(settings: "Settings", assets: "Sequence[_AssetStatus]") -> Iterator[str]:
+    """Yield the differences between the release folder and its lists.
+
+    Nothing is compared for a release at a URL, or before the first release.
+    """
+    from kopub.release.files import differences
+    from kopub.store.corpus_tables import RELEASED_FILES
+
+    made = next((each.made for each in assets if each.asset == RELEASED_FILES.name), ())
+    if not made or settings.release.url is not None:
+        return
+    listed: dict[str, str] = {}
+    # In a remote store, each table would take a request.
+    for shard in made if settings.store.local else ():
+        rows = settings.store.read(RELEASED_FILES.name, shard, ["path", "sha256"])
+        listed.update(zip(rows["path"].to_pylist(), rows["sha256"].to_pylist(), strict=True))
+    yield from differences(settings.release.root, listed)
+
+
+def _show_table(settings: "Settings", assets: Sequence[_AssetStatus], out: Console) -> None:
+    """Show the tables and rows of every asset, without empty columns."""
+    keys = settings.corpus.manifest.keys
+    pages = counted(settings.corpus.manifest.rows, "page")
+    title = f"{pages} in {counted(len(keys), 'shard')}, profile {settings.profile_name}"
+    counts = {"stale": "yellow"} | dict.fromkeys(State, "") | {State.PARTIAL: "yellow"} | dict.fromkeys(LOST, "red")
+    shown = {name: style for name, style in counts.items() if any(_count(each, name) for each in assets)}
+    rows = [
+        [
+            each.asset,
+            Text(f"{len(each.made)}/{len(keys)}", "yellow" if each.missing else ""),
+            f"{each.rows:,}",
+            *(
+                count(_count(each, name), style) if each.states or name == "stale" else ""
+                for name, style in shown.items()
+            ),
+        ]
+        for each in assets
+    ]
+    print_table(out, [Column("asset"), *right("shards", "rows", *shown)], rows, title)
+
+
+def _count(each: _AssetStatus, name: str) -> int:
+    return each.stale if name == "stale" else each.states[name]
+
+
+def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> Iterator[str]:
+    other = sum(len(each.other) for each in assets)
+    if other:
+        yield (
+            f"{counted(other, 'table')} in the store {'is' if other == 1 else 'are'} of another corpus than "
+            f"{settings.corpus.manifest.location}: counted as missing, and replaced when made anew"
+        )
+
+
+def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
+    """Yield the next commands, or that there is nothing to do."""
+    counts = _counts_to_do(assets)
+    are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
+    todo = [says for how, says in are.items() if counts[how]]
+    if failed := counts["failed"]:
+        todo.append(f"{counted(failed, 'failed row')} {'is' if failed == 1 else 'are'} tried again")
+    if todo:
+        yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
+    elif files_differ:
+        yield f"next     {with_profile('kopub index SOURCE')}  (its files have changed since they were indexed)"
+    else:
+        yield f"next     {_nothing(assets)}, and another run would compute nothing"
+
+
+def _nothing(assets: Sequence[_AssetStatus]) -> str:
+    """Return why there is nothing to do; rows stay quarantined until their files change."""
+    quarantined = max((each.states[State.QUARANTINED] for each in assets), default=0)
+    lost = f", but {counted(quarantined, 'page')} quarantined until the files change" if quarantined else ""
+    return f"nothing: every table is current{lost}"
+
+
+def _counts_to_do(assets: Sequence[_AssetStatus]) -> dict[str, int]:
+    return {
+        "missing": sum(each.missing for each in assets),
+        "stale": sum(each.stale for each in assets),
+        "failed": sum(each.states[State.FAILED] for each in assets),
+    }
+
+
+def _pages_in(store: "ShardStore", assets: Sequence[_AssetStatus], states: Sequence[State]) -> list[dict[str, Any]]:
+    """Return every page in one of the states, with the first asset where it is."""
+    pages: dict[str, dict[str, Any]] = {}
+    for each in assets:
+        if not any(each.states[state] for state in states):
+            continue
+        for shard in each.made:
+            if "page_id" in store.columns(each.asset, shard):
+                for row in store.read(each.asset, shard, ["page_id", "state", "reason"]).to_pylist():
+                    if row["state"] in states:
+                        pages.setdefault(row["page_id"], {**row, "asset": each.asset, "shard": shard})
+    return list(pages.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _UnfinishedShard:
+    """A shard with finished rows of a run that has not ended."""
+
+    asset: str
+    shard: str
+    finished: int
+    rows: int
+
+
+def _unfinished(settings: "Settings", scan: "Survey", is_of_corpus: "IsOfCorpus") -> Iterator[_UnfinishedShard]:
+    from kopub.store.corpus_tables import TABLES
+    from kopub.store.table_store import JOURNAL
+
+    store = settings.store
+    begun = {tuple(name.split("/", 2)[:2]) for name in store.parts(JOURNAL).names()}
+    for asset in scan.standings:
+        for shard in (shard for shard in settings.corpus.manifest.keys if (asset, shard) in begun):
+            ids = _ids(settings, asset, shard, is_of_corpus)
+            finished: set[str] = set()
+            for part in store.parts(JOURNAL, asset, shard).read():
+                column = "query_id" if asset == TABLES.query_vectors.name else "page_id"
+                rows = zip(part[column].to_pylist(), part["state"].to_pylist(), strict=True)
+                finished |= {row_id for row_id, state in rows if state in FINAL and row_id in ids}
+            if finished:
+                yield _UnfinishedShard(asset, shard, len(finished), len(ids))
+
+
+def _ids(settings: "Settings", asset: str, shard: str, is_of_corpus: "IsOfCorpus") -> set[str]:
+    """Return the ids of a shard that are known without reading its pages."""
+    from kopub.store.corpus_tables import TABLES
+
+    if asset == TABLES.query_vectors.name:
+        return {query.query_id for query in settings.corpus.queries(shard)}
+    if is_of_corpus(TABLES.pages.name, shard):
+        return set(settings.store.read(TABLES.pages.name, shard, ["page_id"])["page_id"].to_pylist())
+    return set()
+
+
+def _last_run(last: "LastRun | None") -> Iterator[str]:
+    if last:
+        rows = sum(last.rows.values())
+        yield f"last run {last.run_id[:8]} computed {rows:,} rows and ended {last.ended:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,265 @@
+"""An evaluation on a terminal, and as JSON values."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from rich.text import Text
+
+from kopub.cli.console import count, print_table, right, say
+from kopub.config.settings import Settings
+from kopub.diff.html import EmbeddedPicture
+from kopub.errors import SourceError, UndecodableImage, counted, visible
+from kopub.evaluation.benchmark import OWN_PAGES
+from kopub.evaluation.metrics import ALL
+from kopub.pages.corpus import Corpus
+from kopub.states import State
+from kopub.tables.progress import Watcher, watched_by
+
+if TYPE_CHECKING:
+    from kopub.evaluation.home import EvaluationRequest, KnownAnswers
+    from kopub.evaluation.metrics import PairedChange
+    from kopub.evaluation.report import Side
+    from kopub.tables.evaluations import Evaluation
+
+_LISTED = 10
+"""Most left-out samples named on a terminal; --json names them all."""
+_NAME, _REASON = 60, 200
+
+
+def show(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
+    """Print the scores of every profile, and how they differ from the first."""
+    _show_scores(known, evaluated, out)
+    for line in _skipped_lines(evaluated):
+        say(out, line, "yellow")
+    for each in known.benchmark.left_out[:_LISTED]:
+        say(out, f"left out {visible(str(each))}", "yellow")
+    if len(known.benchmark.left_out) > _LISTED:
+        say(out, f"and {len(known.benchmark.left_out) - _LISTED:,} more left out", "yellow")
+    for each in evaluated:
+        say(out, f"{each.profile}: {each.compared}")
+    for line in drops(evaluated):
+        say(out, line, "red")
+    if known.benchmark.licence != OWN_PAGES:
+        say(out, f"licence of the benchmark: {visible(known.benchmark.licence)}")
+    for each in evaluated:
+        say(out, f"tables of {each.profile}: {each.settings.store.url}")
+
+
+def as_json_values(
+    asked: "EvaluationRequest", known: "KnownAnswers", evaluated: "Sequence[Evaluation]"
+) -> dict[str, Any]:
+    """Return all contents of the tables, and each profile's paired changes."""
+    benchmark = known.benchmark
+    return {
+        "benchmark": benchmark.name,
+        "version": benchmark.version,
+        "licence": benchmark.licence,
+        "source": benchmark.source,
+        "folder": str(asked.folder),
+        "samples": len(benchmark.samples),
+        "of": known.of,
+        "left_out": [{"what": each.what, "reason": each.reason} for each in benchmark.left_out],
+        "profiles": [
+            {
+                "profile": each.profile,
+                "compared": each.compared,
+                "accepted": each.run.accepted,
+                "scores": each.scores.to_pylist(),
+                "against_the_first": [
+                    {"metric": metric, "slice": part, **_change_values(change)}
+                    for (_, metric, part), change in _changes(evaluated[0], each).items()
+                ],
+            }
+            for each in evaluated
+        ],
+    }
+
+
+def drops(evaluated: "Sequence[Evaluation]") -> list[str]:
+    """Return what each profile reads significantly worse than its last accepted run."""
+    from kopub.evaluation.reading_scores import significant_drops
+
+    return [f"{each.profile}: {line}" for each in evaluated for line in significant_drops(each.scores)]
+
+
+def _changes(first: "Evaluation", other: "Evaluation") -> "Mapping[tuple[str, str, str], PairedChange]":
+    from kopub.evaluation.reading_scores import changes_between
+
+    return {} if first is other else changes_between(first.run.table, other.run.table)
+
+
+def _change_values(change: "PairedChange") -> dict[str, Any]:
+    return {
+        "samples": change.samples,
+        "previous": change.previous,
+        "value": change.value,
+        "change": change.change,
+        "low": change.low,
+        "high": change.high,
+        "worse": change.worse,
+    }
+
+
+def _skipped_lines(evaluated: "Sequence[Evaluation]") -> list[str]:
+    """Return the metrics that could not be computed of some samples, with the commonest reason."""
+    return [
+        f"{each.profile}: {row['metric']} was skipped for {counted(row['skipped'], 'sample')}: "
+        f"{visible(row['skipped_reason'] or '', _REASON)}"
+        for each in evaluated
+        for row in each.scores.to_pylist()
+        if row["slice"] == ALL and row["skipped"]
+    ]
+
+
+def _show_scores(known: "KnownAnswers", evaluated: "Sequence[Evaluation]", out: Console) -> None:
+    from kopub.evaluation.metrics import METRICS
+
+    benchmark = known.benchmark
+    rows = [{(row["metric"], row["slice"]): row for row in each.scores.to_pylist()} for each in evaluated]
+    changed = [_changes(evaluated[0], each) for each in evaluated]
+    several = len(evaluated) > 1
+    found = dict.fromkeys(name for of_profile in rows for name in of_profile)
+    # Slices are shown only for the headlines; --json has them all.
+    shown = [name for name in found if name[1] == ALL or any(each.get(name, {}).get("headline") for each in rows)]
+    kept = [each[name] for name in shown for each in rows if name in each]
+    # A column with the same value in every row would only take room.
+    has_slices = any(row["slice"] != ALL for row in kept)
+    has_counts = any(row["samples"] != len(benchmark.samples) for row in kept)
+    columns = [Column("metric"), *([Column("slice")] if has_slices else []), *([Column("profile")] if several else [])]
+    columns += right("value", "95 % interval", *(["samples"] if has_counts else []), "not read")
+    columns += right("change", "95 % interval") if several else []
+    cells: list[list[str | Text]] = []
+    for name in shown:
+        for at, (each, of_profile) in enumerate(zip(evaluated, rows, strict=True)):
+            if (row := of_profile.get(name)) is None:
+                continue
+            part = [Text(visible(name[1], _NAME))] if has_slices else []
+            profile = [visible(each.profile, _NAME)] if several else []
+            counts = [f"{row['samples']:,}"] if has_counts else []
+            change = _change_cells(changed[at].get((benchmark.name, *name))) if several else []
+            cells.append([name[0], *part, *profile, *_values(row), *counts, count(row["lost"], "red"), *change])
+    first = f"the first {len(benchmark.samples):,} of " if len(benchmark.samples) < known.of else ""
+    some = f"{first}{counted(known.of, 'sample')}"
+    print_table(out, columns, cells, f"{benchmark.name}, version {visible(benchmark.version, _NAME)}: {some}")
+    if several:
+        say(out, Text(f"change: against {visible(evaluated[0].profile, _NAME)}, paired by sample", "dim"))
+    for metric in dict.fromkeys(metric for metric, _ in shown):
+        better = "lower" if METRICS[metric].lower_is_better else "higher"
+        say(out, Text(f"{metric}: {METRICS[metric].says.removesuffix('.')}; {better} is better", "dim"))
+
+
+def _values(row: Mapping[str, Any]) -> list[str | Text]:
+    if row["value"] is None:
+        return ["skipped", ""]
+    between = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+    return [f"{row['value']:.4f}", between]
+
+
+def _change_cells(change: "PairedChange | None") -> list[str | Text]:
+    """Return cells, red where readings are significantly worse than the first profile's."""
+    if change is None:
+        return ["", ""]
+    style = "red" if change.worse else ""
+    return [Text(f"{change.change:+.4f}", style), Text(f"{change.low:+.3f} to {change.high:+.3f}", style)]
+
+
+class _Bars(Watcher):
+    """A bar for each table: the computed share of the rows to compute."""
+
+    def __init__(self, bars: Progress, profile: str) -> None:
+        self._bars = bars
+        self._profile = profile
+        self._tasks: dict[str, TaskID] = {}
+        self._rows: dict[str, int] = {}
+
+    def began(self, asset: str) -> None:
+        self._tasks[asset] = self._bars.add_task(f"{self._profile} {asset}", total=None)
+
+    def planned(self, asset: str, shard: str, rows: int) -> None:
+        self._rows[asset] = self._rows.get(asset, 0) + rows
+        self._bars.update(self._tasks[asset], total=self._rows[asset])
+
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+        self._bars.advance(self._tasks[asset])
+
+    def warned(self, asset: str, message: str) -> None:
+        say(self._bars.console, f"{asset}: {message}", "yellow")
+
+    def ended(self, asset: str) -> None:
+        rows = self._rows.get(asset, 0)
+        self._bars.update(self._tasks[asset], total=rows, completed=rows)
+
+
+@contextmanager
+def reading(settings: Settings, out: Console) -> Iterator[None]:
+    """Show the table in the making and its finished rows, until done."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = Progress(*columns, console=out, transient=True, disable=not out.is_terminal)
+    with shown as bars, watched_by(_Bars(bars, settings.profile_name)):
+        yield
+
+
+_PICTURE_BYTES = 60_000
+_PICTURE_COLUMNS = ["page_id", "page_idx", "sha256", "upright"]
+"""Columns of `raw_pages` that find a page's picture and set it upright."""
+
+
+def write_page(path: Path, known: "KnownAnswers", evaluated: "Sequence[Evaluation]", pages: int) -> None:
+    """Write the file; the worst `pages` samples have pictures. Raises `StoreError`."""
+    from kopub.evaluation.report import render
+    from kopub.evaluation.scoring import ADAPTERS
+    from kopub.files import replace_bytes
+
+    benchmark = known.benchmark
+    picture = _picture_of(evaluated[0].settings)
+    sides = [_side(benchmark.name, each, evaluated[0]) for each in evaluated]
+    page = render(benchmark, known.of, sides, ADAPTERS[benchmark.name].headline, picture, pages)
+    replace_bytes(path, page.encode("utf-8", "backslashreplace"))
+
+
+def _side(benchmark: str, evaluated: "Evaluation", first: "Evaluation") -> "Side":
+    from kopub.evaluation.reading_scores import readings, scores_of
+    from kopub.evaluation.report import Side
+
+    settings = evaluated.settings
+    found = dict(readings(settings.store, settings.corpus.manifest.keys))
+    means = [row for row in evaluated.scores.to_pylist() if row["slice"] == ALL]
+    changes = {metric: change for (_, metric, part), change in _changes(first, evaluated).items() if part == ALL}
+    return Side(evaluated.profile, found, scores_of(benchmark, evaluated.run.table)[1], means, changes)
+
+
+def _picture_of(settings: "Settings") -> "Callable[[str], EmbeddedPicture | None]":
+    """Return a sample's picture by its id; None for one that cannot be read."""
+    from kopub.store.corpus_tables import TABLES
+
+    pages = {
+        row["page_id"]: (shard, row)
+        for shard in settings.corpus.manifest.keys
+        for row in settings.store.read(TABLES.pages.name, shard, _PICTURE_COLUMNS).to_pylist()
+    }
+
+    def picture(page_id: str) -> "EmbeddedPicture | None":
+        return picture_of(settings.corpus, *pages[page_id], _PICTURE_BYTES) if page_id in pages else None
+
+    return picture
+
+
+def picture_of(corpus: Corpus, shard: str, page: Mapping[str, Any], most: int) -> EmbeddedPicture | None:
+    """Return the upright page of a row of `raw_pages` in at most `most` bytes.
+
+    None if it cannot be read or has changed.
+    """
+    from kopub.pages.drawing import preview
+
+    try:
+        with corpus.reader(shard) as source:
+            image = source.page_of(page).image
+    except (SourceError, UndecodableImage):
+        return None
+    height, width = image.shape[:2]
+    return EmbeddedPicture(preview(image, max_bytes=most), width, height)

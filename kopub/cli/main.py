@@ -1,0 +1,175 @@
+"""The `kopub` command line."""
+
+import errno
+import inspect
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from dotenv import load_dotenv
+from rich.console import Console
+
+from kopub.cli.commands import (
+    browse,
+    corrections,
+    costs,
+    diff,
+    doctor,
+    doubts,
+    evaluate,
+    export,
+    index,
+    lineage,
+    mcp,
+    plan,
+    profile,
+    profiles,
+    read,
+    release,
+    run,
+    search,
+    serve,
+    status,
+    ui,
+)
+from kopub.cli.console import say
+from kopub.cli.options import profile_option
+from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
+
+_ENV = Path(__file__).resolve().parents[2] / ".env"
+_KEEP_PAGES = ("run", "index", "evaluate")
+"""Commands that continue where they were stopped."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"kopub {version('kopub')}")
+        raise typer.Exit
+
+
+@app.callback()
+def kopub(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Turn PDFs and scans into searchable text, markdown and vectors, and release them as a dataset."""
+
+
+_MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
+    "Make",
+    "Look",
+    "Judge and compare",
+    "Export and publish",
+    "The machine",
+)
+"""The panels of `kopub --help`; panels and their commands are in the order of work."""
+
+
+def _prose(command: Callable[..., None]) -> str:
+    """Return the docstring of a command as paragraphs, because typer keeps its line ends."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
+
+
+for panel, commands in (
+    (_MAKE, (run.run, index.index, plan.plan)),
+    (_LOOK, (status.status, search.search, browse.browse, mcp.mcp, ui.ui, read.read, lineage.lineage, index.shards)),
+    (_JUDGE, (doubts.doubts, corrections.corrections, evaluate.evaluate, diff.diff, costs.costs)),
+    (_GIVE, (export.export, release.publish, release.verify)),
+    (_MACHINE, (doctor.doctor, profiles.profiles, release.pull, profile.profile)),
+):
+    for command in commands:
+        app.command(command.__name__, rich_help_panel=panel, help=_prose(command))(profile_option(command))
+app.add_typer(index.app, name="sources", rich_help_panel=_MAKE)
+app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
+
+
+def main() -> None:
+    """Run the command; an error that a person can correct is reported in one line."""
+    _open_closed_streams()
+    load_dotenv(_ENV)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal in EUC-KR or ASCII lacks some characters of pages.
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):
+                stream.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except StoppedByHand as stopped:
+        _end(visible(str(stopped)), STOPPED_BY_HAND)
+    except KopubError as error:
+        _end(f"Error: {visible(str(error))}", 1)
+    except SystemExit as ended:
+        if ended.code == STOPPED_BY_HAND:
+            _end(STOPPED if sys.argv[1:2] and sys.argv[1] in _KEEP_PAGES else "stopped", STOPPED_BY_HAND)
+        raise
+    except Exception as error:
+        # Libraries for object stores have their own errors, so the store is checked for a problem.
+        problem = _problem_with_files(error) or _problem_with_store()
+        if problem is None:
+            raise
+        _end(f"Error: {visible(problem)}", 1, error)
+
+
+def _open_closed_streams() -> None:
+    """Redirect standard streams to nowhere if they were closed at the start.
+
+    The next opened files would otherwise get their descriptors, and prints would be written into them.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def _problem_with_files(error: Exception) -> str | None:
+    """Return what to do about an unusable file or a damaged Dagster history."""
+    if isinstance(error, OSError) and not error.filename and error.errno in _NO_ROOM:
+        return f"the output or a temporary file cannot be written: {error.strerror}; free some space and run again"
+    if isinstance(error, OSError) and error.filename:
+        said = error.strerror or type(error).__name__
+        return (
+            f"{error.filename}: {said}; check the file, its permissions and the free space on its disk, and run again"
+        )
+    if "sqlalchemy" in sys.modules:
+        from sqlalchemy.exc import DatabaseError
+
+        if isinstance(error, DatabaseError):
+            home = os.environ.get("DAGSTER_HOME", ".dagster")
+            return (
+                f"Dagster's history in {home} cannot be used ({error.orig}): move that folder away and run "
+                "again; no tables or releases are in it"
+            )
+    return None
+
+
+def _problem_with_store() -> str | None:
+    from kopub.config.settings import load_settings
+    from kopub.store.faults import require_reachable
+
+    try:
+        require_reachable(load_settings().store.url)
+    except KopubError as error:
+        return str(error)
+    return None
+
+
+def _end(line: str, status: int, error: Exception | None = None) -> NoReturn:
+    say(Console(stderr=True), line)
+    raise SystemExit(status) from error

@@ -1,0 +1,198 @@
+"""Options that replace the profile or a key: `--profile`, `--ocr`, `--text-layer`."""
+
+import inspect
+import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kopub.errors import ConfigError, KopubError, counted
+from kopub.files import is_url
+
+if TYPE_CHECKING:
+    from kopub.config.environment import Location
+    from kopub.config.settings import Settings
+    from kopub.pages.manifest import Manifest
+    from kopub.store.table_source import CorpusCheck, Source
+    from kopub.store.table_store import TableStore
+
+OCR_HELP = "Read every page by OCR, even where a PDF has a text layer."
+TEXT_LAYER_HELP = "Use the text layers of PDFs where they are sound."
+_VARIABLE = "KOPUB_PROFILE"
+_HELP = "Use this profile instead of $KOPUB_PROFILE: a name that `kopub profiles` lists, CARD+READER, or a YAML file."
+
+
+_chosen: list[str] = []
+"""The name given with `--profile`, while the command runs."""
+
+
+def profile_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command, or a group's callback, with `--profile` added if it lacks it."""
+    signature = inspect.signature(command)
+    if "profile" in signature.parameters:
+        return command
+    option = typer.Option("--profile", metavar="NAME", help=_HELP, callback=_choose, is_eager=True)
+    asked = inspect.Parameter(
+        "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str, option]
+    )
+
+    @wraps(command)
+    def with_option(*arguments: Any, profile: str | None, **options: Any) -> None:
+        command(*arguments, **options)
+
+    # Typer reads a command's options from its signature.
+    vars(with_option)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), asked])
+    return with_option
+
+
+def with_profile(command: str) -> str:
+    """Return a command to type next, with this one's `--profile`."""
+    return f"{command} --profile {shlex.quote(_chosen[-1])}" if _chosen else command
+
+
+def _choose(context: typer.Context, name: str | None) -> None:
+    if name is None:
+        return
+    from kopub.config.profile_files import find_profile, named_from_anywhere
+
+    find_profile(name, "--profile ")
+    _chosen.append(name)
+    context.call_on_close(_chosen.pop)
+    # Processes that the command starts in any folder read it, too.
+    before, os.environ[_VARIABLE] = os.environ.get(_VARIABLE), named_from_anywhere(name)
+    context.call_on_close(lambda: _restore(before))
+
+
+def _restore(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(_VARIABLE, None)
+    else:
+        os.environ[_VARIABLE] = before
+
+
+def text_layer_choice(ocr: bool, text_layer: bool) -> Literal["never", "prefer"] | None:
+    """Return the `pdf.text_layer` that the options select, else None.
+
+    Raises `ConfigError` if both are given.
+    """
+    if ocr and text_layer:
+        raise ConfigError("--ocr and --text-layer cannot be combined: choose one")
+    return "never" if ocr else "prefer" if text_layer else None
+
+
+COMMAND = "kopub run"
+"""The command that makes or continues every table of the indexed corpus."""
+
+
+def open_settings() -> "Settings":
+    """Return the settings after checking that their store answers.
+
+    An object store that does not answer would look as if nothing had been made.
+    """
+    from kopub.config.settings import load_settings
+    from kopub.store.faults import require_reachable
+
+    settings = load_settings()
+    require_reachable(settings.store.url)
+    return settings
+
+
+def open_located() -> "Location":
+    """Return the home and its tables, without loading an engine or Dagster."""
+    from kopub.config.environment import locate
+    from kopub.store.faults import require_reachable
+
+    located = locate(os.environ)
+    require_reachable(located.store_url)
+    return located
+
+
+def corpus_check(manifest: "Manifest", store: "TableStore") -> "CorpusCheck":
+    """Return the check that tells tables of the indexed corpus from others."""
+    from kopub.pages.corpus import corpus_source
+    from kopub.store.table_source import CorpusCheck
+
+    def of_other_assets() -> "Source":
+        from kopub.config.settings import load_settings
+        from kopub.tables.plan import sources_of
+
+        return sources_of(load_settings().resources)
+
+    return CorpusCheck(store, corpus_source(manifest, of_other_assets))
+
+
+def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
+    """Raise `KopubError` if a table of the corpus's shards was made from another corpus."""
+    is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look()
+    for asset in assets:
+        published = settings.store.published(asset)
+        other = [key for key in settings.corpus.manifest.keys if key in published and not is_of_corpus(asset, key)]
+        if other:
+            more = f" and {len(other) - 1} more shards" if other[1:] else ""
+            raise KopubError(
+                f"{asset} of {other[0]}{more} was made from another corpus than "
+                f"{settings.corpus.manifest.location}: run `{COMMAND}`"
+            )
+
+
+def newer_lines(tables: int) -> Iterator[str]:
+    """Yield a line on the tables that a newer release of KoPub made, if any."""
+    if tables:
+        yield f"upgrade this machine: a newer release of KoPub made {counted(tables, 'table')}, which it leaves alone"
+
+
+def local_path(typed: str | Path) -> Path:
+    """Return a typed path or the default.
+
+    Raises `ConfigError` for a URL, which would become a local folder, and for an empty path.
+    """
+    if isinstance(typed, str) and is_url(typed):
+        raise ConfigError(f"{typed} is a URL: name a path on this machine")
+    if isinstance(typed, str):
+        require_named(typed)
+    return Path(typed)
+
+
+def local_file(typed: str | Path) -> Path:
+    """Return the path of a file to write.
+
+    Raises `ConfigError` for a folder too, because what would be written may take hours to make.
+    """
+    path = local_path(typed)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file")
+    return path
+
+
+def local_folder(typed: str | Path) -> Path:
+    """Return the path of a folder to write into.
+
+    Raises `ConfigError` for a file too.
+    """
+    path = local_path(typed)
+    if path.is_file():
+        raise ConfigError(f"{path} is a file: name a folder")
+    return path
+
+
+def user_name() -> str:
+    """Return the user's name.
+
+    It is a number for a user without a name, as in a container.
+    """
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"user {os.getuid()}"
+
+
+def require_named(typed: str) -> None:
+    """Raise `ConfigError` for an empty path or URL, which would mean the current folder."""
+    if not typed.strip():
+        raise ConfigError("a path is empty: name a folder or a file")

@@ -1,0 +1,220 @@
+"""The display of `kopub profile`: stages, their limits, the slowest pages and regions."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from kopub.config.settings import Settings
+from kopub.engine import Engine
+from kopub.errors import counted, visible
+from kopub.profiling.observer import Observations, SampleHome
+from kopub.profiling.report import (
+    ReportTable,
+    RunReport,
+    RunSection,
+    StageReport,
+    render,
+    report,
+    section,
+    stages_of,
+)
+from kopub.profiling.timeline import Limit, Span, limit
+from kopub.recognition.step_times import StepTime, step_times
+from kopub.store import ledger
+from kopub.store.corpus_tables import RELEASED_FILES, TABLES
+from kopub.store.table_store import ShardStore
+from kopub.tables.graph import GRAPH
+from kopub.weights.hub import managed_server
+
+_SLOWEST = 5
+
+
+@dataclass(frozen=True)
+class RunProfile:
+    """A run on some pages: its report, observations, limits and slowest work."""
+
+    pages: int
+    profile: str
+    run: RunReport
+    observed: Observations
+    limits: dict[str, Limit]
+    settings: Settings
+    steps: Sequence[StepTime]
+    slow_pages: Sequence[tuple[str, str, float]]
+    slow_regions: Sequence[tuple[str, str, float]]
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the most important facts in sentences."""
+        run = self.run
+        lines = [
+            f"{counted(self.pages, 'page')} in {run.span.seconds:.1f} s, {self.pages / run.span.seconds:.2f} pages/s; "
+            f"{run.loading:.1f} s before the first stage, {run.between + run.ending:.1f} s between and after them; "
+            f"{run.device} busy {run.busy:.0%}"
+        ]
+        for each in run.stages:
+            found = self.limits[each.stage.name]
+            if not found.name:
+                continue
+            line = f"{each.stage.name} is limited by {'the ' if found.name in _NOUNS else ''}{found.name}: {found.why}"
+            keys = ", ".join(_with_value(self.settings, each.stage.name, key) for key in found.keys)
+            lines.append(f"{line}; settings that affect it: {keys}" if keys else line)
+        if run.slowed:
+            lines.append(run.slowed)
+        if self.observed.no_gpu:
+            lines.append(f"no figures of a GPU: {self.observed.no_gpu}")
+        return lines
+
+
+_NOUNS = ("GPU", "cores", "start", "requests")
+
+
+def stages_to_run(settings: Settings) -> list[str]:
+    """Return every asset made from pages; a release of some pages is useless."""
+    return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
+
+
+def profile_run(
+    settings: Settings, home: SampleHome, began: float, ended: float, observed: Observations, steps: Path
+) -> RunProfile:
+    """Return the profile of a run in `home`.
+
+    `steps` is the file with the times of the steps of OCR.
+    """
+    with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
+        stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
+    keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}
+    run = report(Span(began, ended), stages, observed, keys)
+    store = ShardStore(url=home.environment["KOPUB_STORE__URL"])
+    return RunProfile(
+        pages=home.pages,
+        profile=settings.profile_name,
+        run=run,
+        observed=observed,
+        limits={each.stage.name: _limit(settings, each) for each in run.stages},
+        settings=settings,
+        steps=step_times(steps),
+        slow_pages=sorted(_pages(store, home.shards), key=lambda page: -page[2])[:_SLOWEST],
+        slow_regions=sorted(_regions(store, home.shards), key=lambda region: -region[2])[:_SLOWEST],
+    )
+
+
+def tables(found: RunProfile) -> list[ReportTable]:
+    """Return the stages, the slowest pages and the slowest regions, as text."""
+    head = ["stage", "wall s", "pages/s", "start s", "CPU s"]
+    head += ["requests", "tokens in", "tokens out", "limited by"]
+    stages = [ReportTable("stages", head, [_row(each, found) for each in found.run.stages])]
+    if found.observed.cards:
+        stages.append(ReportTable("GPU: mean, median, most", _GPU_HEAD, [_gpu_row(each) for each in found.run.stages]))
+    if found.steps:
+        stages.append(ReportTable("inside OCR", _STEP_HEAD, [_step_row(each) for each in found.steps]))
+    slow = [
+        ReportTable(title, ["", "of", "seconds"], [(visible(name), of, f"{seconds:.2f}") for name, of, seconds in rows])
+        for title, rows in (("slowest pages", found.slow_pages), ("slowest regions", found.slow_regions))
+        if rows
+    ]
+    return [*stages, *slow]
+
+
+def page_of(found: RunProfile) -> str:
+    """Return the HTML page."""
+    title = f"{counted(found.pages, 'page')} with profile {found.profile}"
+    shown: RunSection = section("Timeline", found.run, found.observed, tables(found), found.lines)
+    return render(title, [shown])
+
+
+_STEP_HEAD = ["step", "calls", "seconds", "share", "mean ms", "p50 ms", "p95 ms"]
+
+
+def _step_row(each: StepTime) -> list[str]:
+    milliseconds = [f"{1000 * seconds:.1f}" for seconds in (each.mean, each.p50, each.p95)]
+    return [each.step, str(each.calls), f"{each.seconds:.1f}", f"{each.share:.0%}", *milliseconds]
+
+
+_GPU_HEAD = ["stage", "busy", "memory busy", "GiB in use", "Wh"]
+
+
+def _gpu_row(each: StageReport) -> list[str]:
+    figures = each.gpu
+    if "gpu_busy" not in figures:
+        return [each.stage.name, *4 * ["-"]]
+    shares = [
+        ", ".join(f"{figures[name + which]:.0%}" for which in ("", "_median", "_max"))
+        for name in ("gpu_busy", "gpu_memory_busy")
+    ]
+    memory = ", ".join(f"{figures[f'gpu_memory_used_{which}gib']:.1f}" for which in ("", "median_", "peak_"))
+    energy = f"{figures['gpu_joules'] / 3600:.2f}" if "gpu_joules" in figures else "-"
+    return [each.stage.name, *shares, memory, energy]
+
+
+def _row(each: StageReport, found: RunProfile) -> list[str]:
+    stage = each.stage
+    cells = [
+        stage.name,
+        f"{stage.span.seconds:.1f}",
+        f"{each.rate:.2f}",
+        f"{each.split.starting:.1f}",
+        f"{each.cores * (os.cpu_count() or 1) * stage.span.seconds:.1f}",
+    ]
+    requests = each.requests or sum(
+        float(value)
+        for figures in stage.metadata.values()
+        for name, value in figures.items()
+        if name.startswith("finished_")
+    )
+    tokens_in = stage.figure("prompt_tokens") or each.prompt_tokens
+    tokens_out = stage.figure("generated_tokens") or each.generated_tokens
+    cells += [f"{count:.0f}" if count else "-" for count in (requests, tokens_in, tokens_out)]
+    return [*cells, found.limits[stage.name].name or "-"]
+
+
+def _limit(settings: Settings, each: StageReport) -> Limit:
+    section_name = GRAPH.by_name[each.stage.name].engine_section
+    engine = settings.resources.get(section_name or "")
+    has: list[str] = []
+    if isinstance(engine, Engine):
+        has = [*type(engine).model_fields]
+        server = getattr(engine, "server", None)
+        has += [f"server.{name}" for name in (type(server).model_fields if server is not None else ())]
+    span = each.stage.span
+    return limit(section_name, span.seconds, each.split, each.busy, each.cores + each.stolen, has)
+
+
+def _with_value(settings: Settings, asset: str, key: str) -> str:
+    """Return a profile's key as a person writes it, with its value."""
+    section_name = GRAPH.by_name[asset].engine_section or ""
+    value: Any = settings.resources[section_name]
+    for part in key.split("."):
+        value = getattr(value, part)
+    return f"{section_name}.{key} ({'null' if value is None else value})"
+
+
+def _server_key(settings: Settings, asset: str) -> str | None:
+    engine = settings.resources.get(GRAPH.by_name[asset].engine_section or "")
+    server = managed_server(engine) if isinstance(engine, Engine) else None
+    return None if server is None else server.key
+
+
+def _pages(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+    """Yield (page, asset, seconds) of every page that has its own cost.
+
+    Pages with a share of their shard's cost are left out.
+    """
+    for asset in GRAPH.names:
+        for shard in shards:
+            rows = ledger.read(store, asset, shard).select(["row_id", "seconds"]).to_pylist()
+            if len({row["seconds"] for row in rows}) > 1:
+                yield from ((row["row_id"], asset, row["seconds"]) for row in rows if row["seconds"] is not None)
+
+
+def _regions(store: ShardStore, shards: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+    """Yield (page and region, label, seconds) of every region that was read."""
+    for shard in shards:
+        for row in store.read(TABLES.readings.name, shard).select(["page_id", "regions"]).to_pylist():
+            for region in row["regions"] or ():
+                if region["seconds"]:
+                    yield f"{row['page_id']}, region {region['index']}", region["native_label"], region["seconds"]

@@ -1,0 +1,297 @@
+"""The display of `kopub run`: a live table, or occasional lines."""
+
+import shlex
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from kopub.cli.console import duration, plain_reason, say
+from kopub.cli.options import corpus_check, with_profile
+from kopub.cli.score_lines import score_changes, scripts_not_read
+from kopub.errors import counted, visible
+from kopub.search.scores import ScoreChange, change_lines, pages_by_state
+from kopub.states import LOST, State
+from kopub.tables.progress import Forecast, Stage, Watcher
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.tables.plan import Survey
+
+_LINE_SECONDS = 15.0
+"""Seconds between two lines if there is no live table."""
+_BAR = 20
+_REFRESH = 4.0
+"""Frames per second: a table of a dozen lines costs a millisecond."""
+
+
+class RunDisplay(Watcher):
+    """Follows a run by its forecast. A context manager; `clock` gives monotonic seconds."""
+
+    def __init__(self, forecast: Forecast, out: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._forecast, self._out, self._clock = forecast, out, clock
+        self._lock = threading.Lock()
+        self._said = clock()
+        self._is_over = False
+        self.closed: tuple[str, ...] = ()
+        """The gates that the corpus does not pass, as far as the run has judged them."""
+        self._live = (
+            Live(get_renderable=self._shown, console=out, refresh_per_second=_REFRESH) if out.is_terminal else None
+        )
+
+    def __enter__(self) -> "RunDisplay":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            # An empty table would otherwise stay on the screen.
+            self._live.transient = not self.made_anything
+            self._is_over = True
+            self._live.stop()
+
+    def began(self, asset: str) -> None:
+        with self._lock:
+            self._stage(asset).begin(self._clock())
+
+    def planned(self, asset: str, shard: str, rows: int) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.planned[shard] = rows
+
+    def computed(self, asset: str, shard: str, state: State = State.OK) -> None:
+        with self._lock:
+            self._stage(asset).count(shard, self._clock(), state)
+        self._say_now_and_then(asset)
+
+    def published(self, asset: str, shard: str) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.planned.setdefault(shard, 0)
+            stage.published.add(shard)
+
+    def judged(self, closed: Sequence[str]) -> None:
+        self.closed = tuple(closed)
+
+    @property
+    def made_anything(self) -> bool:
+        """Return whether a row was computed, or anything was measured."""
+        return any(stage.done for stage in self._forecast.stages.values())
+
+    def warned(self, asset: str, message: str) -> None:
+        say(self._out, f"{asset}: {visible(message)}", "yellow")
+
+    def ended(self, asset: str) -> None:
+        with self._lock:
+            stage = self._stage(asset)
+            stage.ended = self._clock()
+        if self._live is None and stage.done:
+            took = duration(stage.elapsed(stage.ended))
+            say(self._out, f"{asset}: {self._counts(stage)} in {took}", "red" if stage.lost else "")
+
+    def _stage(self, asset: str) -> Stage:
+        return self._forecast.stages[asset]
+
+    def _say_now_and_then(self, asset: str) -> None:
+        now = self._clock()
+        if self._live is None and now - self._said >= _LINE_SECONDS:
+            self._said = now
+            with self._lock:
+                stage = self._stage(asset)
+                left = duration(self._forecast.remaining(now))
+            if stage.shards:
+                says = f"{asset}: {self._counts(stage)}{_rate(stage, now)}; about {left} to go"
+                say(self._out, says, "red" if stage.lost else "")
+
+    def _counts(self, stage: Stage) -> str:
+        if not stage.shards:
+            return "measured"
+        lost = "".join(f", {stage.ends[state]:,} {state}" for state in LOST if stage.ends[state])
+        return f"{stage.done - stage.lost:,} of {stage.rows:,} rows made{lost}"
+
+    def _shown(self) -> Group:
+        now = self._clock()
+        with self._lock:
+            table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+            table.add_column("asset", no_wrap=True)
+            for column in ("shards", "rows", "lost", "rows/s", "time"):
+                table.add_column(column, justify="right", no_wrap=True)
+            table.add_column("")
+            for stage in self._forecast.stages.values():
+                if stage.rows or not stage.shards:
+                    table.add_row(*self._row(stage, now))
+            share, left = self._forecast.share(now), self._forecast.remaining(now)
+        if self._is_over and not round(left):
+            return Group(table)
+        return Group(table, Text(f"{share:.0%}, about {duration(left)} to go"))
+
+    def _row(self, stage: Stage, now: float) -> tuple[str | Text | ProgressBar, ...]:
+        shards = f"{len(stage.published)}/{stage.shards}" if stage.shards else ""
+        rows = f"{stage.done - stage.lost:,}/{stage.rows:,}" if stage.shards else ""
+        if stage.began is None:
+            return stage.asset, shards, rows, "", "", "", ""
+        rate = stage.rate(now) if stage.shards else None
+        return (
+            stage.asset,
+            shards,
+            rows,
+            Text(f"{stage.lost:,}", "bold red") if stage.lost else "",
+            "" if rate is None else f"{rate:,.1f}",
+            duration(stage.elapsed(now)),
+            "done" if stage.ended is not None else _bar(stage),
+        )
+
+
+def _bar(stage: Stage) -> ProgressBar:
+    return ProgressBar(total=max(stage.rows, 1), completed=stage.done, width=_BAR)
+
+
+def _rate(stage: Stage, now: float) -> str:
+    rate = stage.rate(now)
+    return "" if rate is None else f", {rate:,.1f} rows/s"
+
+
+NOT_WHOLE = 3
+"""Exit status of a finished run with lost pages, pages read in part, worse scores or a closed gate."""
+_NAMED = 3
+"""Most lost pages named with their reasons; `kopub status` lists more."""
+_LOST = (*LOST, State.PARTIAL)
+_BAD = "red"
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """The corpus at the end of a run.
+
+    `states` counts each page once, by its worst state over the tables. `lost` has the reasons for the first pages that
+    are lost or read in part. `closed` are the gates that the release does not pass.
+    """
+
+    states: Mapping[str, int]
+    unfinished: int
+    doubtful: int
+    lost: Sequence[str]
+    left_out: int
+    left_out_at: str
+    reading: Sequence[ScoreChange]
+    finding: Sequence[ScoreChange]
+    closed: Sequence[str]
+    is_overridden: bool
+    """True if somebody gave a reason to continue with worse scores."""
+    looks: Sequence[str]
+    """A line for each source of which only the first pages were requested."""
+    scripts: Sequence[str]
+    """A line for each script of pages that the profile does not expect."""
+
+    @classmethod
+    def of(cls, settings: "Settings", scan: "Survey", closed: Sequence[str]) -> "RunEnd":
+        """Return the facts from the tables of the indexed corpus.
+
+        `scan` has the standing of the tables. Raises `StoreError`.
+        """
+        from kopub.api.corpus import Corpus
+        from kopub.api.sources.home import HomeSource
+        from kopub.pages.index_writer import LEFT_OUT
+
+        manifest, place = settings.corpus.manifest, settings.corpus.place
+        corpus = Corpus(HomeSource(place, settings.store))
+        columns = (corpus.catalogue[name].to_pylist() for name in ("page_id", "shard", "state"))
+        behind, states, lost = _behind(scan), Counter[str](), list[tuple[int, str]]()
+        for page_id, shard, state in zip(*columns, strict=True):
+            if state in _LOST:
+                lost.append((_LOST.index(state), page_id))
+            if state in _LOST or shard not in behind:
+                states[state] += 1
+        first = [corpus.page(page_id) for _, page_id in sorted(lost, key=lambda each: each[0])[:_NAMED]]
+        is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
+        reading, finding = score_changes(settings, is_of_corpus)
+        return cls(
+            states=states,
+            unfinished=settings.corpus.manifest.rows - states.total(),
+            doubtful=len(corpus.pages.doubtful),
+            lost=[visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}") for page in first],
+            left_out=len(place.read(LEFT_OUT).splitlines()) if place.has(LEFT_OUT) else 0,
+            left_out_at=place.location(LEFT_OUT),
+            reading=reading,
+            finding=finding,
+            closed=closed,
+            is_overridden=bool(settings.gates.override.strip()),
+            scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
+            looks=[
+                f"a first look: {counted(each.left, 'page')} left; "
+                f"{with_profile(f'kopub run {shlex.quote(manifest.location_of(each))}')} makes them"
+                for each in manifest.sources
+                if each.left
+            ],
+        )
+
+    @property
+    def status(self) -> int:
+        """The exit status of the run.
+
+        It is 0 if every page read is whole, nothing got worse and no gate is closed.
+        """
+        lost = any(self.states.get(state) for state in _LOST)
+        worse = self._is_worse and not self.is_overridden
+        return NOT_WHOLE if lost or worse or self.closed else 0
+
+    @property
+    def _is_worse(self) -> bool:
+        return any(change.verdict == "worse" for change in (*self.reading, *self.finding))
+
+    @property
+    def pages(self) -> str:
+        """`57 pages: 54 ok, 1 partial, 2 quarantined; 3 need review`."""
+        return pages_by_state(self.states, self.unfinished, self.doubtful)
+
+    def tell(self, out: Console, anew: bool) -> None:
+        """Print the last lines of a run, or one if it made nothing `anew`."""
+        if not anew:
+            worse = ["reading or finding got worse"] if self._is_worse else []
+            gates = [f"{counted(len(self.closed), 'gate')} closed"] if self.closed else []
+            more = "".join(f"; {each}" for each in (*worse, *gates))
+            see = "; see kopub status" if self.status else ""
+            return say(out, f"nothing to compute; {self.pages}{more}{see}", _BAD if self.status else "")
+        say(out, self.pages, _BAD if self.status else "green")
+        for line, style in self._lines():
+            say(out, line, style)
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines after the count of pages: each finding with its remedy."""
+        for line in self.lost:
+            yield f"- {line}", _BAD
+        count = sum(self.states.get(state, 0) for state in _LOST)
+        if count:
+            again = (
+                f"; {with_profile('kopub run')} tries the failed ones again" if self.states.get(State.FAILED) else ""
+            )
+            yield f"kopub status lists {'it' if count == 1 else f'all {count:,}'}{again}", ""
+        if self.doubtful:
+            yield "need review: kopub doubts lists them, worst first", "yellow"
+        yield from ((line, "yellow") for line in self.scripts)
+        if self.left_out:
+            yield f"{counted(self.left_out, 'file')} left out: {self.left_out_at} says why", "yellow"
+        yield from ((line, _BAD if "(worse)" in line else "") for line in change_lines(self.reading, self.finding))
+        if self._is_worse:
+            yield "worse than the run before: kopub diff shows the pages that changed", ""
+        yield from ((visible(f"gate closed: {line}"), _BAD) for line in self.closed)
+        yield from ((line, "") for line in self.looks)
+        todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished else []
+        yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""
+
+
+def _behind(scan: "Survey") -> set[str]:
+    """Return the shards of which a table of pages is missing or stale."""
+    from kopub.store.corpus_tables import TABLES
+
+    standings = [scan.standings[table.name] for table in TABLES.of_pages if table.name in scan.standings]
+    return {shard for each in standings for shard, how in each.items() if not how.stands}

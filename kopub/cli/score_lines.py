@@ -1,0 +1,160 @@
+"""Formats scores, and scripts that are not read, as lines and JSON values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kopub.errors import counted
+from kopub.search.scores import stored_scores
+from kopub.store.corpus_tables import OCR_SCORES, SCORES, TABLES
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.search.scores import ScoreChange
+    from kopub.store.table_source import IsOfCorpus
+
+_SHOWN = {"ndcg@10": "nDCG@10", "recall@1": "recall@1", "recall@5": "recall@5"}
+"""Metrics of retrieval shown on a terminal, with their readable names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """A table of scores, and whether it belongs to the present rows."""
+
+    table: pa.Table
+    is_current: bool
+
+
+def score_changes(
+    settings: "Settings", is_of_corpus: "IsOfCorpus"
+) -> "tuple[Sequence[ScoreChange], Sequence[ScoreChange]]":
+    """Return the changes of the headline scores since the previous run.
+
+    Empty if they do not belong to the present tables.
+    """
+    from kopub.evaluation import reading_scores as reading
+    from kopub.search import metrics as finding
+
+    read, found = _reading_scores(settings, is_of_corpus), _retrieval_scores(settings, is_of_corpus)
+    return (
+        reading.headline_changes(read.table) if read and read.is_current else [],
+        finding.headline_changes(found.table) if found and found.is_current else [],
+    )
+
+
+def retrieval_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+    """Return lines on how well queries find pages, and what got worse.
+
+    Scores of tables that belong to another corpus, or were replaced since, are not shown.
+    """
+    scores = _retrieval_scores(settings, is_of_corpus)
+    if scores is None:
+        return [], []
+    if not scores.is_current:
+        return ["finding  not measured on the tables as they are now: kopub run measures it"], []
+    from kopub.search.metrics import headline, significant_drops
+
+    lines = [
+        f"finding  by {retriever}: {', '.join(f'{name} {means[metric]:.3f}' for metric, name in _SHOWN.items())}"
+        for retriever, means in headline(scores.table).items()
+    ]
+    return lines, significant_drops(scores.table)
+
+
+def reading_lines(settings: "Settings", is_of_corpus: "IsOfCorpus") -> tuple[list[str], list[str]]:
+    """Return lines on how well known pages are read, and what got worse."""
+    scores = _reading_scores(settings, is_of_corpus)
+    if scores is None:
+        return [], []
+    if not scores.is_current:
+        return ["reading  not measured on the tables as they are now: kopub run measures it"], []
+    from kopub.evaluation.reading_scores import headline, significant_drops
+
+    lines = [
+        f"reading  {row['benchmark']}: {row['metric']} {row['value']:.3f} over {row['samples']:,} samples"
+        + (f", {row['lost']:,} of them not read" if row["lost"] else "")
+        for row in headline(scores.table)
+    ]
+    return lines, significant_drops(scores.table)
+
+
+def _retrieval_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
+    if (scores := stored_scores(settings.store, SCORES)) is None:
+        return None
+    from kopub.search.metrics import HISTORY
+
+    return _Scores(scores, HISTORY.is_of_tables_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
+
+
+def _reading_scores(settings: "Settings", is_of_corpus: "IsOfCorpus") -> _Scores | None:
+    if (scores := stored_scores(settings.store, OCR_SCORES)) is None:
+        return None
+    from kopub.corrections.gold import has_known_answers
+    from kopub.evaluation.reading_scores import are_of_readings_now
+
+    if not has_known_answers(settings.corpus, settings.store):
+        return None
+    return _Scores(scores, are_of_readings_now(settings.store, settings.corpus.manifest.keys, is_of_corpus))
+
+
+def retrieval_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
+    """Return the means by retriever and metric, and the drops; None if unmeasured."""
+    scores = _retrieval_scores(settings, is_of_corpus)
+    if scores is None:
+        return None
+    from kopub.search.metrics import headline, significant_drops
+
+    means, drops = headline(scores.table), significant_drops(scores.table)
+    return {"current": scores.is_current, "means": means, "drops": drops}
+
+
+def reading_values(settings: "Settings", is_of_corpus: "IsOfCorpus") -> dict[str, Any] | None:
+    """Return the main scores of the benchmarks, and the drops; None if unmeasured."""
+    scores = _reading_scores(settings, is_of_corpus)
+    if scores is None:
+        return None
+    from kopub.evaluation.reading_scores import headline, significant_drops
+
+    columns = ("benchmark", "metric", "value", "samples", "lost")
+    means = [{column: row[column] for column in columns} for row in headline(scores.table)]
+    return {"current": scores.is_current, "means": means, "drops": significant_drops(scores.table)}
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptNotRead:
+    """A script of the corpus that the profile does not read.
+
+    `do` says what to add.
+    """
+
+    script: str
+    pages: int
+    do: str
+
+    @property
+    def says(self) -> str:
+        return f"{counted(self.pages, 'page')} mainly in {self.script}, which the profile does not read"
+
+    @property
+    def line(self) -> str:
+        return f"{self.says}: {self.do}"
+
+
+def scripts_not_read(settings: "Settings", is_of_corpus: "IsOfCorpus", on_objects: bool = False) -> list[ScriptNotRead]:
+    """Return the scripts that the profile does not read, most pages first.
+
+    On object storage each table costs two requests, so it is read there only with `on_objects`.
+    """
+    from kopub.texts.text_quality import unexpected_scripts
+
+    if not settings.store.local and not on_objects:
+        return []
+    name, recognition = TABLES.texts.name, settings.recognition
+    shards = [key for key in settings.corpus.manifest.keys if settings.store.has(name, key) and is_of_corpus(name, key)]
+    tables = (settings.store.read(name, key, ["script"]) for key in shards)
+    # A table from an older release has no script.
+    named = [script for table in tables if table.num_columns for script in table["script"].to_pylist()]
+    counts = unexpected_scripts(named, recognition.expected_scripts)
+    return [ScriptNotRead(script, pages, recognition.remedy(script)) for script, pages in counts.most_common()]

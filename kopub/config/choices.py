@@ -1,0 +1,336 @@
+"""The profile sections without an engine.
+
+Search, PDFs, figures, gates, corpus, upgrades, reading room.
+"""
+
+from datetime import datetime, time
+from typing import Any, Literal
+from urllib.parse import quote, urlencode, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from kopub.config.places import placed, store_url
+from kopub.engine import ProfileOnly, Resource
+from kopub.figures.figure import SMALLEST
+from kopub.pages.corpus import UPRIGHT, UPRIGHT_FIELD
+from kopub.pages.places import CACHE_GB
+from kopub.search.options import FLOOR, Mode
+
+
+class Search(BaseModel):
+    """The defaults of `kopub search`, of the pages of a browser and of the package."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Mode = Field(
+        default=Mode.AUTO,
+        description="How pages are ranked; auto is the best by retrieval_scores on the current tables, or fusion if "
+        "nothing was measured.",
+    )
+    notes: bool = Field(
+        default=False,
+        description="Search the words of the notes on figures and tables too (descriptions, keywords, data). "
+        "Generated text then affects what is found; `retrieval_scores` measures without it.",
+    )
+    floor: float = Field(
+        default=FLOOR,
+        ge=0,
+        le=1,
+        description="BM25 score of the best page, as a share of the highest possible for the question, below which "
+        "nothing counts as matching well.",
+    )
+
+
+class Pdf(Resource):
+    """The reading of PDF pages.
+
+    Pages that come from images have no text layer, and nothing here concerns them.
+    """
+
+    text_layer: Literal["never", "check", "prefer"] = Field(
+        default="prefer",
+        description="prefer takes the text of text regions from a sound layer, as long as some lines of the page read "
+        "the same; tables, formulas and what the layer does not hold are read. check reads everything, and compares it "
+        "with the layers: `kopub doubts` lists the pages that differ, as it does with prefer. never reads everything "
+        "and looks at no layer, as `kopub run --ocr` does.",
+    )
+
+    @property
+    def is_compared(self) -> bool:
+        """Return whether a text layer is compared with the reading."""
+        return self.text_layer != "never"
+
+    @property
+    def is_preferred(self) -> bool:
+        """Return whether a text layer is taken instead of the reading."""
+        return self.text_layer == "prefer"
+
+
+class Figures(Resource):
+    """The figures of a page that count, and their notes and vectors.
+
+    The section `notes` says the rest.
+    """
+
+    vectors: bool = Field(default=False, description="Make a vector for each figure, from its picture and caption.")
+    embed_notes: bool = Field(
+        default=False,
+        description="Add the notes on a page's figures to the text from which its text vector is made. Generated text "
+        "then affects what is found; `retrieval_scores` compares with the previous run, by type of query.",
+    )
+    tables: bool = Field(
+        default=False,
+        description="Make notes on tables as on images and charts, from a picture of the table, its caption and the "
+        "text around it: a summary in words, and keywords.",
+    )
+    smallest: float = Field(
+        default=SMALLEST, ge=0, le=1, description="Least share of the page that an image or chart must cover to count."
+    )
+    most_pixels: int = Field(
+        default=786_432,
+        ge=4096,
+        description="Most pixels of a figure as a model sees it; at 32 by 32 per token, 768 tokens.",
+    )
+
+
+class Documents(Resource):
+    """The profile section of what is made of whole documents, besides their pages."""
+
+    chunks: bool = Field(
+        default=False,
+        description="Cut every document into pieces that fit a model; a release then has a config of them.",
+    )
+    chunk_tokens: int = Field(default=512, ge=16, description="Most tokens of a chunk; a token is four bytes.")
+
+
+class Gates(Resource):
+    """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
+
+    The limits of a release only close the way to the Hub: a folder with a lost page is still made, and says so, because
+    the makers of the corpus need it to see what was lost.
+    """
+
+    max_empty_jump: float = Field(
+        default=0.25,
+        ge=0,
+        le=1,
+        description="Increase in the share of a shard's pages without regions that stops a run.",
+    )
+    expected_empty: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="Share of pages without regions that a first build may have: covers, blank versos.",
+    )
+    max_lost_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        # Each question has one page that answers it, so a lost share costs as much recall; 0.01 is less than 600
+        # questions can tell from chance (a standard error of 0.015).
+        description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
+    )
+    max_lost_regions_share: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Share of the regions that were to be read and could not be, over the release, above which it is "
+        "not pushed.",
+    )
+    max_doubtful_share: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        # Scanned tables, forms and drawings are doubted even if read correctly, so a normal corpus has some.
+        description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
+    )
+    self_test_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to run an engine that failed its self-test (`kopub doctor`); the card states it.",
+    )
+    benchmarks: ProfileOnly[dict[str, str]] = Field(
+        default={},
+        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
+        "upgrade that reads them worse is not made at night, and its readings are not pushed.",
+    )
+    benchmark_samples: int = Field(
+        default=200,
+        ge=0,
+        description="Samples of each of these benchmarks that are read, the first by the hash of their ids; 0 is all.",
+    )
+    cdm: ProfileOnly[list[str]] = Field(
+        default=[],
+        description="Command that scores formulas by CDM in evaluations (docs/scorers.md); without it, the metric is "
+        "skipped.",
+    )
+    override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push, and to upgrade at night, although limits are exceeded or retrieval or reading got "
+        "worse; the card states it.",
+    )
+    license_override: str = Field(
+        default="",
+        max_length=200,
+        description="Reason to push although a licence of the sources is unknown or forbids it; the card states it.",
+    )
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _place(cls, folders: dict[str, str]) -> dict[str, str]:
+        """Return the folders as absolute paths.
+
+        A relative folder lies below the checkout, like all folders of a profile.
+        """
+        return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}
+
+
+class CorpusIndex(BaseModel):
+    """The shared index of the corpus, and a node's cache of fetched files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(
+        default="",
+        description="Folder or fsspec URL (s3://bucket/corpus) of the index, for nodes that share it; `$KOPUB_HOME` "
+        "when left out.",
+    )
+    cache_gb: float = Field(
+        default=CACHE_GB,
+        gt=0,
+        allow_inf_nan=False,
+        description="Gigabytes of files of object storage that a node keeps in `$KOPUB_HOME/sources`; the least "
+        "recently used are removed first.",
+    )
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
+
+    @field_validator("url")
+    @classmethod
+    def _placed(cls, url: str) -> str:
+        """Return the index as an absolute path or a URL that a package opens."""
+        return store_url(url).rstrip("/") if url else url
+
+
+_HOUR, _DAY = 60, 24 * 60
+"""Minutes."""
+
+
+class Upgrades(BaseModel):
+    """The hours of the night in which stale shards may be started."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = Field(default=False, description="Whether they are on when first loaded; the UI can switch them.")
+    start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
+    end: time = Field(default=time(6), description="End of the night, HH:MM; what runs by then goes on.")
+    timezone: str = Field(default="Asia/Seoul", description="IANA time zone of `start` and `end`.")
+    fresh_within_days: float | None = Field(
+        default=None,
+        # Dagster takes no less than a minute.
+        ge=0.001,
+        le=36_500,
+        description="Age at which the UI shows the release and the scores as overdue; null: never.",
+    )
+
+    @field_validator("start", "end", mode="before")
+    @classmethod
+    def _minutes(cls, value: Any) -> Any:
+        """Return the time of day that YAML may have read as a number.
+
+        YAML 1.1 reads an unquoted 22:00 as a number in base 60.
+        """
+        if not isinstance(value, int):
+            return value
+        if not 0 <= value < _DAY:
+            # As a number, it would be taken for seconds since midnight.
+            raise ValueError("it is no time of day; write HH:MM, without seconds")
+        return time(*divmod(value, _HOUR))
+
+    @field_validator("timezone")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):  # a region such as Asia is a folder
+            raise ValueError(f"{name!r} is no time zone; it is one like Asia/Seoul") from None
+        return name
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> "Upgrades":
+        if self.start == self.end:
+            raise ValueError("start: it is the same as end, so there is no night")
+        return self
+
+    def __str__(self) -> str:
+        return f"from {self.start:%H:%M} to {self.end:%H:%M} {self.timezone}"
+
+    @property
+    def cron(self) -> str:
+        """The cron schedule for the beginning of every night."""
+        return f"{self.start.minute} {self.start.hour} * * *"
+
+    def is_night(self, now: datetime) -> bool:
+        """Return whether work may be started at `now`, which knows its time zone."""
+        local = now.astimezone(ZoneInfo(self.timezone)).time()
+        # This is by wall clock, since a night that begins in the evening ends on the next day.
+        since_start, length = (_minutes_of(moment) - _minutes_of(self.start) for moment in (local, self.end))
+        return since_start % _DAY < length % _DAY
+
+
+def _minutes_of(moment: time) -> int:
+    return moment.hour * _HOUR + moment.minute
+
+
+LOCAL = "http://127.0.0.1:3030"
+"""The default address of `kopub browse`, beside the UI's port 3000."""
+DAGSTER = "http://127.0.0.1:3000"
+"""The address at which `make ui` serves."""
+
+
+class ReadingRoom(BaseModel):
+    """The address of `kopub browse`, and that of Dagster's UI.
+
+    Dagster's UI links to the first.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str | None = Field(
+        default=LOCAL,
+        description="Address at which browsers find the reading room; null leaves the links out. `kopub browse` "
+        "listens on its port.",
+    )
+
+    dagster_url: str | None = Field(
+        default=DAGSTER,
+        description="Address of Dagster's UI, to which the reading room links runs; null leaves the links out.",
+    )
+
+    @field_validator("url", "dagster_url")
+    @classmethod
+    def _is_address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"{url!r} is no address such as {LOCAL}")
+        # Reading the port of an address raises for an invalid one.
+        parts.port  # noqa: B018
+        return url.rstrip("/")
+
+    @property
+    def port(self) -> int:
+        """The port of an address on this machine, or else the usual one."""
+        parts = urlsplit(self.url or LOCAL)
+        local = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        return (local and parts.port) or urlsplit(LOCAL).port or 0
+
+    def of_run(self, run_id: str) -> str | None:
+        """Return the address of a run in Dagster's UI."""
+        return None if self.dagster_url is None else f"{self.dagster_url}/runs/{quote(run_id, safe='')}"
+
+    def of_shard(self, shard: str) -> str | None:
+        """Return the address of a shard's documents."""
+        return None if self.url is None else f"{self.url}/documents?{urlencode({'shard': shard})}"

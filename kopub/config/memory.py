@@ -1,0 +1,193 @@
+"""Computes the memory of a card that the parts of a profile take."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kopub.config.profile_files import Card
+from kopub.engine import Engine
+from kopub.errors import ConfigError
+from kopub.vllm.served_engine import ModelMemory, ServedEngine
+from kopub.vllm.server import VLLMServer
+from kopub.vllm.server_fields import ALL_GPUS
+from kopub.weights.hub import managed_server
+
+_SHARE = 0.92
+"""vLLM's own `gpu_memory_utilization`."""
+_CONTEXT = 500_000_000
+"""The CUDA context of a server's process, its kernels and its graphs."""
+_KEPT = {"fp8": 0.62, "bitsandbytes": 0.42, "awq": 0.42, "gptq": 0.42}
+"""Share of the weights' size after quantization, which spares embeddings and encoders. vLLM reports 1.34 GB for
+GLM-OCR's 2.2 in FP8; the others are estimated from it."""
+_CUDA = re.compile(r"cuda(?::(\d+))?")
+"""The name of one GPU in the `device` of an engine."""
+_UNITS = {"": 1, "k": 10**3, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30, "t": 10**12, "T": 2**40}
+"""The units of vLLM's own arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory:
+    """The bytes of a card that one server takes, estimated."""
+
+    weights: int
+    cache: int
+    activations: int
+    cache_is_fixed: bool
+    """True if the profile sets its size; otherwise it is the rest of the server's share."""
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.activations + _CONTEXT
+
+    def __str__(self) -> str:
+        parts = {"weights": self.weights, "cache": self.cache, "activations": self.activations, "CUDA": _CONTEXT}
+        return ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts.items())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDemand:
+    """The memory of one GPU that one part of a profile takes."""
+
+    who: str
+    gpu: int
+    share: float = 0.0
+    bytes: int = 0
+    shares_gpu: bool = True
+    """False for a server that stops the others while it runs."""
+    server: ServerMemory | None = None
+    """The parts of a server's memory, if those of its model are known."""
+
+    def of(self, total: int) -> int:
+        """Return the bytes that it takes on a GPU with `total` bytes.
+
+        A server's share must be free, and the server may take more.
+        """
+        return max(int(self.share * total), self.least) + self.bytes
+
+    @property
+    def least(self) -> int:
+        """The bytes without which a server cannot work."""
+        return self.server.total if self.server else 0
+
+    def exceeds_share(self, total: int) -> bool:
+        """Return whether a server's share of `total` has no room for one request's cache."""
+        return self.server is not None and not self.server.cache_is_fixed and self.least > self.share * total
+
+    def __str__(self) -> str:
+        if self.server is None:
+            return f"{self.who} {self.bytes / 1e9:.1f}"
+        return f"{self.who} {self.server.total / 1e9:.1f} ({self.server})"
+
+
+def memory_demands(engines: Mapping[str, Engine], count: int) -> list[MemoryDemand]:
+    """Return the demands of servers and engines on each of the `count` GPUs of torch.
+
+    Sections with equal servers share one.
+    """
+    asks: list[MemoryDemand] = []
+    shared: dict[str, list[str]] = defaultdict(list)
+    models: dict[str, tuple[VLLMServer, ModelMemory | None]] = {}
+    for section, engine in engines.items():
+        if (server := managed_server(engine)) is not None:
+            key = server.model_dump_json()
+            shared[key].append(section)
+            models[key] = server, engine.memory if isinstance(engine, ServedEngine) else None
+        if engine.gpu_memory:
+            asks += [MemoryDemand(section, gpu, bytes=engine.gpu_memory) for gpu in _gpus_of(engine, count)]
+    servers = (_of_server(" and ".join(shared[key]), *of, count) for key, of in models.items())
+    return [*asks, *(ask for of_one in servers for ask in of_one)]
+
+
+def _gpus_of(engine: Engine, count: int) -> list[int]:
+    """Return torch's indexes of the GPUs that hold an engine's own model."""
+    device = str(getattr(engine, "device", ""))
+    if device.strip() == ALL_GPUS:
+        return list(range(count))
+    found = (_CUDA.fullmatch(name.strip()) for name in device.split(","))
+    # Torch reports a name that it does not know when the model is loaded.
+    return sorted({int(each[1] or 0) for each in found if each}) or [0]
+
+
+def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDemand]:
+    """Return the simultaneous demands on a GPU of `total` bytes when it is fullest."""
+    alone: dict[str, list[MemoryDemand]] = defaultdict(list)
+    for ask in asks:
+        if not ask.shares_gpu:
+            alone[ask.who].append(ask)
+    sharing = [ask for ask in asks if ask.shares_gpu]
+    servers = [ask for ask in sharing if ask.share]
+    engines = [ask for ask in sharing if not ask.share]
+    choices = [servers, *alone.values()]
+    return [*max(choices, key=lambda some: sum(ask.of(total) for ask in some)), *engines]
+
+
+def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
+    """Return in words how much of its card each part of a profile takes.
+
+    It is that of the fullest card, and empty if no part takes any.
+    """
+    total = int(card.memory_gb * 1e9)
+
+    def most_of(asks: Sequence[MemoryDemand]) -> int:
+        return sum(ask.of(total) for ask in demands_at_once(asks, total))
+
+    by_gpu = _by_gpu(ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes)
+    if not by_gpu:
+        return ""
+    asks = max(by_gpu.values(), key=most_of)
+    parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
+    return f"at most {most_of(asks) / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}"
+
+
+def _by_gpu(asks: Iterable[MemoryDemand]) -> dict[int, list[MemoryDemand]]:
+    found: dict[int, list[MemoryDemand]] = defaultdict(list)
+    for ask in asks:
+        found[ask.gpu].append(ask)
+    return found
+
+
+def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
+    """Raise `ConfigError` with the sums if a profile can never work on its card."""
+    total = int(card.memory_gb * 2**30)
+    for asks in _by_gpu(memory_demands(engines, 1)).values():
+        cramped = [ask for ask in asks if ask.exceeds_share(total)]
+        together = cramped or demands_at_once(asks, total)
+        need = sum(ask.least + ask.bytes for ask in together)
+        if cramped or need > total:
+            sums = "; ".join(str(ask) for ask in together if ask.server or ask.bytes)
+            raise ConfigError(
+                f"it does not fit on {card.gpu}, {card.memory_gb:g} GB: {need / 1e9:.1f} GB are needed ({sums}); "
+                "choose another reader or card (`kopub profiles`), or 8-bit weights (`server.quantization: fp8`), "
+                "which nobody has tried"
+            )
+
+
+def _of_server(sections: str, server: VLLMServer, model: ModelMemory | None, count: int) -> Iterator[MemoryDemand]:
+    share = server.gpu_memory_utilization or _SHARE
+    gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
+    width = server.tensor_parallel
+    groups = [gpus[start : start + width] for start in range(0, len(gpus) - width + 1, width)]
+    parts = model and _parts(server, model)
+    # A CPU build has no GPU; groups are assigned to replicas in turn.
+    for replica in range((server.replicas or server.replicas_per_gpu * len(groups)) if groups else 0):
+        for gpu in groups[replica % len(groups)]:
+            yield MemoryDemand(f"{sections} server", gpu, share, shares_gpu=server.share_gpu, server=parts)
+
+
+def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
+    """Return a server's parts; its cache holds at least one longest request."""
+    files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
+    weights = sum(file.stat().st_size for file in files) or model.weights
+    kept = _KEPT.get(server.quantization or "", 1.0)
+    a_token = model.cached_token / (2 if (server.kv_cache_dtype or "").startswith("fp8") else 1)
+    fixed = server.kv_cache_memory
+    cache = _bytes(fixed) if fixed else int(a_token * server.max_model_len / server.tensor_parallel)
+    activations = server.max_num_batched_tokens * model.step_token + model.picture
+    return ServerMemory(int(weights * kept / server.tensor_parallel), cache, activations, bool(fixed))
+
+
+def _bytes(size: str) -> int:
+    """Return the bytes of a size as vLLM reads it, 0 if it refuses."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)(?:i?B)?", size.strip())
+    return int(float(found[1]) * _UNITS[found[2]]) if found else 0

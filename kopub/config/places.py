@@ -1,0 +1,80 @@
+"""The places of profiles, pins, homes and tables."""
+
+import re
+from pathlib import Path
+
+from kopub.errors import did_you_mean, first_line
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).resolve().parents[1] / "data"
+"""The files that come with the package: profiles, samples, and the settings of a Dagster home."""
+PROFILES = DATA / "profiles"
+PINS = PROFILES / "models.yaml"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]+:")
+"""At least two characters before the colon, since a single one is a Windows drive."""
+_URL = re.compile(_SCHEME.pattern + "/")
+_WITHOUT_PATH = frozenset({"memory"})
+"""Protocols whose URLs need not name a bucket or folder."""
+
+
+def placed(folder: str | Path) -> Path:
+    """Return `folder` as an absolute path, wherever a command starts.
+
+    A relative folder lies below the checkout, or below the current folder if KoPub is installed. Raises `ValueError`
+    for a URL, a file, or text that cannot be a path.
+    """
+    if _URL.match(str(folder)):
+        raise ValueError(f"{str(folder)!r} is a URL, and must be a folder of this machine")
+    try:
+        path = _base() / Path(folder).expanduser()
+        is_other = path.exists() and not path.is_dir()
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else first_line(error)
+        raise ValueError(f"{str(folder)!r:.200} is no folder: {reason}") from None
+    if is_other:
+        raise ValueError(f"{str(folder)!r} is a file, and must be a folder")
+    return path
+
+
+def store_url(url: str) -> str:
+    """Return the folder or fsspec URL of the tables, a folder as an absolute path.
+
+    Raises `ValueError` for a URL that no installed package can open. Connects to nothing.
+    """
+    if not url.strip() or not url.isprintable():
+        raise ValueError(f"{url!r} is neither a folder nor a URL such as s3://bucket/prefix")
+    if "://" not in url and "::" not in url:
+        if _SCHEME.match(url):
+            scheme, _, path = url.partition(":")
+            raise ValueError(f"{url!r} is malformed: write {scheme}://{path.lstrip('/')}, or the path of a folder")
+        return str(placed(url))
+    links = [_protocol_and_path(link, url) for link in url.split("::")]
+    if len(links) == 1 and links[0][0] in ("file", "local"):
+        return str(placed(links[0][1]))
+    return url
+
+
+def _base() -> Path:
+    return ROOT if (ROOT / "pyproject.toml").exists() else Path.cwd()
+
+
+def _protocol_and_path(link: str, url: str) -> tuple[str, str]:
+    """Return protocol and path of one link of a URL like `simplecache::s3://bucket`.
+
+    An installed package must be able to open it.
+    """
+    import fsspec
+
+    protocol, slashes, path = link.partition("://")
+    known = fsspec.available_protocols()
+    if protocol not in known:
+        guess = did_you_mean(protocol, known, in_brackets=True)
+        raise ValueError(f"{url!r} has the unknown protocol {protocol!r}{guess}")
+    if slashes and protocol not in _WITHOUT_PATH and not path.strip("/"):
+        raise ValueError(f"{url!r} names no bucket or folder")
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise ValueError(f"{url!r} needs a package that is missing: {first_line(error)}") from None
+    return protocol, path

@@ -1,0 +1,405 @@
+"""Checks a profile against the fields of its engines, and makes their resources.
+
+Finds the engines by their entry points, makes a pydantic section of each engine's fields, and fills in pins and places.
+"""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic_core import PydanticCustomError
+
+from kopub.config.choices import CorpusIndex, Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from kopub.config.environment import Override, overrides_of, put
+from kopub.config.places import PINS, placed, store_url
+from kopub.config.profile_files import Pins, checked_pins
+from kopub.config.wording import alternatives, first_problem
+from kopub.embedding.base import Embedder
+from kopub.engine import Engine, Resource
+from kopub.errors import ConfigError, did_you_mean, first_line, near_names
+from kopub.figures.figure import FigureNoter
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.recognition.base import Recognizer
+from kopub.release.hub import HubTarget
+from kopub.release.local import LocalRelease
+from kopub.reranking.base import Reranker
+from kopub.store.table_store import ShardStore
+from kopub.vllm.server import VLLMServer
+
+SERVER = "server"
+"""Key of the section of a model server within the section of its engine."""
+
+
+class Section(BaseModel):
+    """The keys of a section.
+
+    Values have the declared types; texts are converted if a number is declared.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, protected_namespaces=()
+    )
+
+    resource: ClassVar[type[Any]]
+    """The class that the section configures."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        types = alternatives(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and not {bool, Any} & set(types) and {int, float} & set(types):
+            raise PydanticCustomError("number_type", "a truth value is no number")
+        return value
+
+
+@cache
+def section_of(resource: type[Resource]) -> type[Section]:
+    """Return the section whose keys are the fields of `resource`."""
+    return _model(resource, {})
+
+
+@cache
+def engine_section(name: str, engine: type[Engine]) -> type[Section]:
+    """Return the section of the engine that entry points call `name`."""
+    keys: dict[str, Any] = {"engine": (Literal[name], Field(description="Name of the engine."))}
+    if takes_pin(engine):
+        keys["model"] = (str | None, Field(default=None, description="Pin of `models.yaml` that the weights are."))
+    return _model(engine, keys)
+
+
+def takes_pin(engine: type[Engine]) -> bool:
+    """Return whether `model` can name a pin.
+
+    The engine has a model server, or fields for a repository and its commit.
+    """
+    return _nested_resource(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
+
+
+def make(section: Section, where: str) -> Any:
+    """Return the resource of the section at `where`.
+
+    Raises `ConfigError`.
+    """
+    resource = section.resource
+    values = {}
+    for name in resource.model_fields:
+        if name in section.model_fields_set:
+            value = getattr(section, name)
+            values[name] = make(value, f"{where}.{name}") if isinstance(value, Section) else value
+    try:
+        return resource(**values)
+    except ValidationError as error:
+        raise ConfigError(first_problem(error, type(section), where)) from None
+
+
+def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
+    fields = dict(keys)
+    for name, declared in resource.model_fields.items():
+        nested = _nested_resource(resource, name)
+        field = copy(declared)
+        fields[name] = (section_of(nested) if nested else declared.annotation, field)
+    section = create_model(f"{resource.__name__}Section", __base__=Section, __doc__=resource.__doc__, **fields)
+    section.resource = resource
+    return section
+
+
+def _nested_resource(resource: type[Resource], name: str) -> type[Resource] | None:
+    """Return the resource that a field holds, if it holds one."""
+    if name not in resource.model_fields:
+        return None
+    for option in alternatives(resource.model_fields[name].annotation):
+        for each in (option, *get_args(option)):
+            if isinstance(each, type) and issubclass(each, Resource):
+                return each
+    return None
+
+
+OTHERS: Mapping[str, type[BaseModel]] = {
+    "figures": section_of(Figures),
+    "documents": section_of(Documents),
+    "corpus": CorpusIndex,
+    "store": section_of(ShardStore),
+    "release": section_of(LocalRelease),
+    "hub": section_of(HubTarget),
+    "pdf": section_of(Pdf),
+    "gates": section_of(Gates),
+    "upgrades": Upgrades,
+    "search": Search,
+    "reading_room": ReadingRoom,
+}
+"""The sections that do not choose an engine."""
+
+_SHAPES = ("pdf",)
+"""Sections that decide the contents of tables, so that a plan can be made for another value."""
+
+PLACES: Mapping[tuple[str, str], tuple[str, Callable[[str], str | Path]]] = {
+    ("store", "url"): ("store", store_url),
+    ("release", "folder"): ("release", store_url),
+    ("release", "made_in"): ("release", placed),
+}
+"""Keys that name a place: the default folder in the home, and the function that makes a path absolute."""
+
+_CHOICES = ("engine", "model")
+"""Keys of every section that choose the engine and its weights."""
+_AS_WRITTEN = dict[str, dict[str, Any]]
+"""The type of the engines' sections before their engines are known."""
+
+
+class _Profile(BaseModel):
+    """The keys of every profile.
+
+    The sections are added when the engines are known.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    shards_per_run: int | None = Field(
+        default=None, ge=1, description="Shards in one run of a backfill; null puts a contiguous range into one run."
+    )
+
+
+PROTOCOLS: Mapping[str, type[Engine]] = {
+    "layout": LayoutDetector,
+    "recognition": Recognizer,
+    "embedding": Embedder,
+    "notes": FigureNoter,
+    "reranking": Reranker,
+}
+"""The protocol of each section's engines. The entry point group of a section is `kopub.<section>`."""
+
+LEFT_OUT: Mapping[str, str] = {"notes": "none", "reranking": "none"}
+"""The engine of a section that a profile leaves out; the other sections are required."""
+SECTIONS = (*PROTOCOLS, *OTHERS)
+VALUES = tuple(_Profile.model_fields)
+"""Keys of a profile that are not sections."""
+
+
+def checked_profile(
+    written: Mapping[Any, Any],
+    home: Path,
+    pins: Pins,
+    name: str,
+    overrides: Sequence[Override],
+    changes: Mapping[str, str] | None,
+) -> Any:
+    """Return the profile `written`, with a validated section under each name.
+
+    `overrides` come from the environment and `changes` from `--set`, which is applied last. Raises `ConfigError`.
+    """
+    changed, changed_pins = overrides_of(changes or {}, (*PROTOCOLS, *_SHAPES), pins)
+    overrides = [*sorted(overrides, key=lambda override: len(override.path)), *changed]
+    values: dict[Any, Any] = {section: {} for section in OTHERS}
+    values |= {key: {} if value is None else deepcopy(value) for key, value in written.items()}
+    for section, engine in LEFT_OUT.items():
+        values.setdefault(section, {"engine": engine})
+
+    of_choice = [each for each in overrides if each.path[0] in PROTOCOLS and _chooses(each.path)]
+    for override in of_choice:
+        put(override, values, _AS_WRITTEN)
+    with named(name):
+        engines = _engines(values)
+    model = profile_model(engines)
+    for override in overrides:
+        if override not in of_choice:
+            put(override, values, model)
+    pins = _with_changes(pins, changed_pins, [values[section].get("model") for section in PROTOCOLS])
+    with named(name):
+        for section, (_, engine) in engines.items():
+            _fill_in_pin(section, values[section], engine, pins)
+            _fill_in_reuse(section, values[section], engine, home)
+            _fill_in_home(section, values[section], engine, home, values["corpus"])
+        for place in PLACES:
+            _fill_in_place(values, place, home)
+        try:
+            return model.model_validate(values)
+        except ValidationError as error:
+            sources = {override.path: override.source for override in overrides}
+            raise ConfigError(first_problem(error, model, sources=sources)) from None
+
+
+def profile_model(engines: Mapping[str, tuple[str, type[Engine]]]) -> type[BaseModel]:
+    """Return the schema of a profile with these engines.
+
+    `engines` has the name and class of each engine by section.
+    """
+    sections: dict[str, Any] = {
+        **{section: (engine_section(*engine), Field()) for section, engine in engines.items()},
+        **{section: (model, Field()) for section, model in OTHERS.items()},
+    }
+    return create_model("Profile", __base__=_Profile, **sections)
+
+
+@contextmanager
+def named(profile: str) -> Iterator[None]:
+    """Prefix the errors of a profile with its name."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"profile {profile}: {error}") from None
+
+
+def _chooses(path: Sequence[str]) -> bool:
+    return len(path) == 1 or path[1] in _CHOICES
+
+
+def _engines(values: Mapping[Any, Any]) -> dict[str, tuple[str, type[Engine]]]:
+    """Return the names and classes of a profile's engines by section."""
+    found = find_engines()
+    engines = {}
+    for section in PROTOCOLS:
+        if section not in values:
+            near = near_names(section, (str(key) for key in values if key not in SECTIONS))
+            instead = f" in place of {near[0]!r}" if near else ""
+            raise ConfigError(
+                f"there is no section {section!r}: write {section}: {{engine: NAME}}{instead}, "
+                f"with one of {', '.join(found[section])}"
+            )
+        if not isinstance(values[section], dict):
+            raise ConfigError(f"{section} is {values[section]!r:.60}, and must be a mapping, as {{engine: NAME}}")
+        name = values[section].get("engine")
+        engines[section] = (name, load_engine(section, name, found))
+    return engines
+
+
+def _with_changes(pins: Pins, changes: Iterable[Override], used: Sequence[Any]) -> Pins:
+    for change in changes:
+        pin = change.path[0]
+        if pin not in used:
+            raise ConfigError(f"{change.source}: no engine of this profile uses the pin {pin}")
+        written = {name: each.model_dump() for name, each in pins.items()}
+        put(change, written, Pins)
+        pins = checked_pins(written, change.source)
+    return pins
+
+
+def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pins: Pins) -> None:
+    """Fill in the repository and commit of the pin that `model` names."""
+    if not takes_pin(engine):
+        return
+    served = SERVER in engine.model_fields
+    if served and values.get(SERVER) is None:
+        values[SERVER] = {}
+    target, key = (values[SERVER], "model") if served else (values, "repo")
+    if not isinstance(target, dict):
+        return
+    name = values.get("model")
+    if name is None and key not in target:
+        other = f"{section}.{SERVER}.{key}" if served else f"{section}.{key}"
+        raise ConfigError(f"{section} names no model: set {section}.model to one of {', '.join(pins)}, or {other}")
+    if name is None:
+        return
+    if not isinstance(name, str) or name not in pins:
+        guess = did_you_mean(str(name), pins, in_brackets=True)
+        raise ConfigError(
+            f"{section}.model is {name!r}, which {PINS.name} does not pin{guess}; it pins {', '.join(pins)}"
+        )
+    target.setdefault(key, pins[name].repo)
+    target.setdefault("revision", pins[name].revision)
+
+
+def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:
+    """Give an engine that keeps answers its folder below the home."""
+    if "reuse_folder" in engine.model_fields:
+        values.setdefault("reuse_folder", str(home / "reuse" / section))
+        if isinstance(folder := values["reuse_folder"], str) and folder:
+            values["reuse_folder"] = _resolve(f"{section}.reuse_folder", folder, placed)
+
+
+def _fill_in_home(section: str, values: dict[str, Any], engine: type[Engine], home: Path, corpus: Any) -> None:
+    """Fill in the home and the shared index for an engine that reads the corpus."""
+    if "index" in engine.model_fields and isinstance(corpus, dict):
+        values.setdefault("index", corpus.get("url") or "")
+    if "home" in engine.model_fields and isinstance(folder := values.setdefault("home", str(home)), str):
+        values["home"] = _resolve(f"{section}.home", folder, placed)
+
+
+def _fill_in_place(values: dict[str, Any], place: tuple[str, str], home: Path) -> None:
+    """Fill in the absolute path of a key that names a place."""
+    section, key = place
+    default, resolve = PLACES[place]
+    if isinstance(values[section], dict):
+        given = values[section].setdefault(key, str(home / default))
+        if isinstance(given, str):
+            values[section][key] = _resolve(f"{section}.{key}", given, resolve)
+
+
+def _resolve(where: str, place: str, resolve: Callable[[str], str | Path]) -> str:
+    try:
+        return str(resolve(place))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+_PROJECT = "kopub"
+
+EntryPoints = dict[str, list[EntryPoint]]
+
+
+def find_engines() -> dict[str, EntryPoints]:
+    """Return the entry points of each section by name.
+
+    Imports no engine.
+    """
+    installed = entry_points()
+    found: dict[str, EntryPoints] = {}
+    for section in PROTOCOLS:
+        by_name: EntryPoints = defaultdict(list)
+        for point in installed.select(group=f"{_PROJECT}.{section}"):
+            by_name[point.name].append(point)
+        found[section] = dict(sorted(by_name.items()))
+    return found
+
+
+def load_engine(section: str, name: object, found: Mapping[str, EntryPoints]) -> type[Engine]:
+    """Return the engine called `name`.
+
+    Imports only the module of this engine. Raises `ConfigError`.
+    """
+    points = found[section].get(name) if isinstance(name, str) else None
+    if points is None:
+        raise ConfigError(_no_such_engine(section, name, found[section]))
+    if len(points) > 1:
+        packages = " and ".join(sorted(_package(point) for point in points))
+        raise ConfigError(f"{section}.engine {name!r} is in two packages, {packages}: uninstall one of them")
+    (point,) = points
+    where = f"{section}.engine {name!r} of {_package(point)} ({point.value}) cannot be used"
+    try:
+        engine = point.load()
+    except Exception as error:  # a third party's module may raise anything
+        raise ConfigError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
+    if problem := _problem_with(engine, PROTOCOLS[section]):
+        raise ConfigError(f"{where}: {problem}")
+    return engine
+
+
+def _no_such_engine(section: str, name: object, found: EntryPoints) -> str:
+    if not any(_package(point) == _PROJECT for points in found.values() for point in points):
+        return "the engines of KoPub are not installed: run `pip install -e .` in its checkout again"
+    if name is None:
+        return f"{section} names no engine: set {section}.engine to one of {', '.join(found)}"
+    guess = did_you_mean(name, found, in_brackets=True) if isinstance(name, str) else ""
+    return f"{section}.engine is {name!r}{guess}; choose one of {', '.join(found)}"
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "a package without a name"
+
+
+def _problem_with(engine: object, protocol: type[Engine]) -> str:
+    if not (isinstance(engine, type) and issubclass(engine, protocol)):
+        return f"it is no subclass of {protocol.__module__}.{protocol.__qualname__}"
+    if inspect.isabstract(engine):
+        return f"it does not define {', '.join(sorted(engine.__abstractmethods__))}"
+    if not isinstance(getattr(engine, "code_version", None), CodeVersion):
+        return "it declares no code_version"
+    if reserved := sorted(engine.model_fields.keys() & _CHOICES):
+        return f"it has a field {reserved[0]!r}, which is a key of every profile section"
+    return ""

@@ -1,0 +1,375 @@
+"""Applies corrections to pages, and reads the tables as corrected."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kopub.corrections.log import Action, Correction, CorrectionLog, PageCorrections
+from kopub.errors import MissingTable
+from kopub.fingerprints import fingerprint
+from kopub.layout.regions import DEFAULT_TASKS, READ_TASKS, Task
+from kopub.recognition.regions import KINDS, Crop, TextOrigin, crop_index, crop_path, page_state, region_texts
+from kopub.states import MADE, State
+from kopub.store.corpus_tables import TABLES
+from kopub.store.schemas import OCR_RESULTS
+from kopub.store.table_store import TableStore
+from kopub.texts.markdown import page_markdown, page_text
+
+_AGREES = 0.5
+"""Least intersection over union of two boxes that count as one region."""
+_LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
+_PICTURES = "crop_images"
+Row = Mapping[str, Any]
+_End = tuple[str, str | None]
+"""State and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectedPage:
+    """A page's corrected rows, and the corrections without effect.
+
+    The rows are those of layout and readings; a correction has no effect if no region matches it any more.
+    """
+
+    layout: Row
+    reading: Row
+    unplaced: tuple[Correction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PageStanding:
+    """A page that somebody corrected: its shard, corrections and their effect.
+
+    The effect is None if the page is not read.
+    """
+
+    page_id: str
+    shard: str | None
+    done: PageCorrections
+    page: CorrectedPage | None
+
+    @property
+    def unplaced(self) -> tuple[Correction, ...]:
+        """The lasting corrections without effect.
+
+        No region matches them, or the page is gone.
+        """
+        return self.done.changes if self.page is None else self.page.unplaced
+
+    @property
+    def differs(self) -> bool:
+        """True if the page was checked but has changed since."""
+        checked = self.done.checked
+        return checked is not None and (self.page is None or truth_of(self.page) != checked.after)
+
+
+class CorrectedTables:
+    """The tables of a store as people corrected them.
+
+    The store itself keeps the engines' results. Only layouts and readings are corrected here, since everything else is
+    made from them. A page that nobody corrected is the same to the byte. With `changes`, the tables are read as these
+    left them, whatever people corrected since.
+    """
+
+    def __init__(self, store: TableStore, changes: Mapping[str, tuple[Correction, ...]] | None = None) -> None:
+        self._store = store
+        self._log = CorrectionLog(store)
+        self._changes = changes
+
+    def has(self, asset: str, shard: str) -> bool:
+        return self._store.has(asset, shard)
+
+    def metadata(self, asset: str, shard: str) -> dict[str, str]:
+        return self._store.metadata(asset, shard)
+
+    def published(self, asset: str) -> dict[str, str]:
+        """Return an asset's published shards, each with a mark of its file and corrections."""
+        published = self._store.published(asset)
+        marks = self._log.marks(published) if asset in (_LAYOUTS, _READINGS) else {}
+        return {key: fingerprint([stamp, marks[key]]) if key in marks else stamp for key, stamp in published.items()}
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the table, or only `columns` of it. Raises `StoreError`."""
+        table = self._store.read(asset, shard, columns)
+        if asset not in (_LAYOUTS, _READINGS):
+            return table
+        changed = self.changes() if self._changes is None else self._changes
+        if not changed:
+            return table
+        ids = table["page_id"] if "page_id" in table.column_names else self._store.read(asset, shard, ["page_id"])[0]
+        places = {at: page_id for at, page_id in enumerate(ids.to_pylist()) if page_id in changed}
+        with_pictures = "crop_images" in table.column_names
+        parts, done = [], 0
+        for at, page in self._pages(shard, places, with_pictures):
+            corrected = correct_page(*page, changed[places[at]])
+            row = corrected.layout if asset == _LAYOUTS else corrected.reading
+            given = {name: row[name] for name in table.column_names}
+            parts += [table.slice(done, at - done), pa.Table.from_pylist([given], table.schema)]
+            done = at + 1
+        return pa.concat_tables([*parts, table.slice(done)]) if parts else table
+
+    def changes(self) -> dict[str, tuple[Correction, ...]]:
+        """Return the changes to each corrected page that were not undone."""
+        return {page_id: done.changes for page_id, done in self._log.by_page().items() if done.changes}
+
+    def pages(self, shard: str, page_ids: Collection[str]) -> dict[str, tuple[Row, Row]]:
+        """Return the engines' layout and reading rows of pages, without unread ones."""
+        if not (page_ids and self.has(_LAYOUTS, shard) and self.has(_READINGS, shard)):
+            return {}
+        places = dict(enumerate(self._store.read(_READINGS, shard, ["page_id"])[0].to_pylist()))
+        wanted = {at: page_id for at, page_id in places.items() if page_id in page_ids}
+        return {page[0]["page_id"]: page for _, page in self._pages(shard, wanted, False)}
+
+    def standings(self, shards: Sequence[str]) -> list[PageStanding]:
+        """Return every page that somebody corrected, with the effects, by id."""
+        done = self._log.by_page()
+        hints = {page_id: each.every[-1].shard for page_id, each in done.items()}
+        found: dict[str, tuple[str, tuple[Row, Row]]] = {}
+        # A page is looked up in the shard where it was corrected, and in all shards if it is no longer there.
+        for shard in shards:
+            wanted = {page_id for page_id, hint in hints.items() if hint == shard}
+            found |= {page_id: (shard, page) for page_id, page in self.pages(shard, wanted).items()}
+        for shard in shards if hints.keys() - found.keys() else ():
+            moved = self.pages(shard, hints.keys() - found.keys())
+            found |= {page_id: (shard, page) for page_id, page in moved.items()}
+        standings = []
+        for page_id in sorted(done):
+            shard, page = found.get(page_id, (None, None))
+            corrected = None if page is None else correct_page(*page, done[page_id].changes)
+            standings.append(PageStanding(page_id, shard, done[page_id], corrected))
+        return standings
+
+    def _pages(
+        self, shard: str, places: Mapping[int, str], with_pictures: bool
+    ) -> Iterator[tuple[int, tuple[Row, Row]]]:
+        """Yield the place of each page, and its rows of layout and readings."""
+        if not places:
+            return
+        columns = None if with_pictures else [name for name in OCR_RESULTS.names if name != _PICTURES]
+        try:
+            found = {
+                name: self._rows(name, shard, places.values(), columns if name == _READINGS else None)
+                for name in (_LAYOUTS, _READINGS)
+            }
+        except MissingTable:
+            return
+        for at, page_id in places.items():
+            if page_id in found[_LAYOUTS] and page_id in found[_READINGS]:
+                yield at, (found[_LAYOUTS][page_id], {_PICTURES: None, **found[_READINGS][page_id]})
+
+    def _rows(self, asset: str, shard: str, page_ids: Iterable[str], columns: list[str] | None) -> dict[str, Row]:
+        table, wanted = self._store.read(asset, shard, columns), set(page_ids)
+        places = [at for at, page_id in enumerate(table["page_id"].to_pylist()) if page_id in wanted]
+        return {row["page_id"]: row for at in places for row in table.slice(at, 1).to_pylist()}
+
+
+def correct_page(layout: Row, reading: Row, changes: Sequence[Correction]) -> CorrectedPage:
+    """Return a page's rows after the corrections that find their region, oldest first.
+
+    A text, a strike and an addition need a region of their kind whose box matches; a label and a place in the order
+    need only the box.
+    """
+    if not changes:
+        return CorrectedPage(layout, reading)
+    page = _PageEditor(layout, reading)
+    unplaced = tuple(change for change in changes if not page.apply(change))
+    if len(unplaced) == len(changes):
+        return CorrectedPage(layout, reading, unplaced)
+    return CorrectedPage(*page.rows(), unplaced)
+
+
+def truth_of(page: CorrectedPage) -> str:
+    """Return JSON of a page's ordered regions and text, as a checker sees them."""
+    placed = {region["index"]: region for region in page.layout["regions"] or ()}
+    regions = [
+        {
+            "label": region["native_label"],
+            "kind": region["label"],
+            "bbox_2d": list(placed[region["index"]]["bbox_2d"]),
+            "content": region["content"] or "",
+        }
+        for region in sorted(page.reading["regions"] or (), key=lambda region: region["index"])
+        if region["index"] in placed
+    ]
+    said = {"regions": regions, "markdown": page.reading["markdown"] or "", "text": _text(page.reading)}
+    return json.dumps(said, ensure_ascii=False)
+
+
+def _text(reading: Row) -> str:
+    return page_text(region_texts(reading["regions"]))
+
+
+@dataclass(slots=True)
+class _Region:
+    """A region of a page under correction: its rows and its crop."""
+
+    layout: dict[str, Any]
+    reading: dict[str, Any] | None
+    crop: tuple[dict[str, Any], bytes | None] | None = None
+
+    @property
+    def kind(self) -> str:
+        return KINDS[Task(self.layout["task"])]
+
+
+class _PageEditor:
+    """An editor that applies corrections to a page's regions, in reading order."""
+
+    def __init__(self, layout: Row, reading: Row) -> None:
+        self._layout, self._reading = layout, reading
+        read = {region["index"]: dict(region) for region in reading["regions"] or ()}
+        listed, held = reading["image_crops"] or (), reading["crop_images"] or ()
+        # A caller that needs no pictures has not read them.
+        held = held or [None] * len(listed)
+        crops = {crop_index(crop["path"]): (crop, data) for crop, data in zip(listed, held, strict=True)}
+        self._regions = [
+            _Region(dict(region), read.get(region["index"]), crops.get(region["index"]))
+            for region in sorted(layout["regions"] or (), key=lambda region: region["index"])
+        ]
+        self._is_ordered_anew = False
+
+    def apply(self, change: Correction) -> bool:
+        """Apply a correction, and return whether it found its region."""
+        assert change.bbox_2d is not None, "a change is of a region"
+        by_box = change.action in (Action.LABEL, Action.ORDER)
+        region = self._find(change.bbox_2d, None if by_box else change.kind)
+        if region is None and change.action is Action.ADD:
+            self._add(change)
+            return True
+        if region is None:
+            return False
+        if change.action in (Action.TEXT, Action.ADD):
+            self._say(region, change.after)
+        elif change.action is Action.LABEL:
+            task = DEFAULT_TASKS[change.after]
+            region.layout |= {"label": change.after, "task": task.value}
+            if region.reading is not None:
+                region.reading |= {"native_label": change.after, "label": KINDS[task]}
+        elif change.action is Action.STRIKE:
+            self._regions.remove(region)
+            self._is_ordered_anew = True
+        else:
+            return self._move(region, change.after)
+        return True
+
+    def rows(self) -> tuple[Row, Row]:
+        """Return the page's rows of layout and readings as they are now."""
+        if self._is_ordered_anew:
+            self._number()
+        crops = [region.crop for region in self._regions if region.crop is not None]
+        readings = [region.reading for region in self._regions if region.reading is not None]
+        texts = region_texts(readings)
+        laid_out, ended = self._ends(readings)
+        layout = {
+            **self._layout,
+            "regions": [region.layout for region in self._regions],
+            "state": str(laid_out[0]),
+            "reason": laid_out[1],
+        }
+        pictures = [Crop(crop["path"], tuple(crop["bbox"]), crop["label"], b"") for crop, _ in crops]
+        reading = {
+            **self._reading,
+            "regions": readings,
+            "markdown": page_markdown(texts, pictures),
+            "image_crops": [crop for crop, _ in crops],
+            "crop_images": [data for _, data in crops],
+            "state": str(ended[0]),
+            "reason": ended[1],
+        }
+        return layout, reading
+
+    def _ends(self, readings: Sequence[Row]) -> tuple[_End, _End]:
+        """Return state and reason of layout and reading, from the present regions."""
+        laid_out, ended = ((row["state"], row["reason"]) for row in (self._layout, self._reading))
+        if not self._regions:
+            return (State.BLANK, None), (State.BLANK, None)
+        if laid_out[0] not in MADE:
+            laid_out = State.OK, None
+        before = self._reading["regions"] or ()
+        if not readings or (before and not any(region["state"] == State.FAILED for region in before)):
+            return laid_out, ended
+        unread = any(region.reading is None and region.layout["task"] in READ_TASKS for region in self._regions)
+        state, reason = page_state(region_texts(readings))
+        if state is State.OK and unread:
+            return laid_out, (State.PARTIAL, ended[1])
+        return laid_out, laid_out if state is State.OK else (state, reason)
+
+    def _find(self, box: Sequence[int], kind: str | None) -> _Region | None:
+        """Return the region whose box matches best, of `kind` if one is given."""
+        near = [
+            (share, -at, region)
+            for at, region in enumerate(self._regions)
+            if (kind is None or region.kind == kind) and (share := _overlap(region.layout["bbox_2d"], box)) >= _AGREES
+        ]
+        return max(near, key=lambda each: each[:2])[2] if near else None
+
+    def _add(self, change: Correction) -> None:
+        """Insert a region after the last one that stands above it in its column."""
+        assert change.bbox is not None
+        assert change.bbox_2d is not None
+        assert change.label is not None
+        left, top, right, bottom = change.bbox_2d
+        at = 0
+        for position, region in enumerate(self._regions):
+            x1, y1, x2, y2 = region.layout["bbox_2d"]
+            if (y1 + y2) < (top + bottom) and x1 < right and left < x2:
+                at = position + 1
+        placed = {"label": change.label, "task": DEFAULT_TASKS[change.label].value, "score": 1.0, "index": -1}
+        boxes = {"bbox": list(change.bbox), "bbox_2d": list(change.bbox_2d), "polygon": None, "text": None}
+        region = _Region(placed | boxes, None)
+        self._say(region, change.after)
+        self._regions.insert(at, region)
+        self._is_ordered_anew = True
+
+    def _say(self, region: _Region, text: str) -> None:
+        """Give a region the text that a person found on it."""
+        made = region.reading or {
+            "index": region.layout["index"],
+            "native_label": region.layout["label"],
+            "bbox_2d": region.layout["bbox_2d"],
+            "attempts": 0,
+            "seconds": 0.0,
+            "scale": None,
+        }
+        region.reading = made | {
+            "label": region.kind,
+            "content": text,
+            "state": str(State.OK if text.strip() else State.BLANK),
+            "reason": None,
+            "finish_reason": "stop",
+            "origin": TextOrigin.PERSON.value,
+        }
+
+    def _move(self, region: _Region, anchor: str) -> bool:
+        """Put a region after the one at `anchor`, or first; return whether that exists."""
+        follows = self._find(json.loads(anchor), None) if anchor else None
+        if follows is region or (follows is None and anchor):
+            return False
+        self._regions.remove(region)
+        self._regions.insert(self._regions.index(follows) + 1 if follows else 0, region)
+        self._is_ordered_anew = True
+        return True
+
+    def _number(self) -> None:
+        """Number the regions in order, and their pictures with them."""
+        for index, region in enumerate(self._regions):
+            region.layout["index"] = index
+            if region.reading is not None:
+                region.reading["index"] = index
+            if region.crop is not None:
+                crop, data = region.crop
+                region.crop = {**crop, "path": crop_path(self._layout["page_id"], index)}, data
+
+
+def _overlap(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the intersection of two boxes over their union."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    both = width * height
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    return both / (sum(areas) - both)

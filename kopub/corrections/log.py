@@ -1,0 +1,272 @@
+"""The corrections of a corpus: an append-only log in its store."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from time import monotonic
+from typing import Any, Self
+from uuid import uuid4
+
+import pyarrow as pa
+
+from kopub.errors import KopubError, StoreError, did_you_mean
+from kopub.fingerprints import fingerprint
+from kopub.layout.regions import LABELS, PICTURES
+from kopub.store.corpus_tables import TABLES
+from kopub.store.schemas import CORRECTIONS
+from kopub.store.table_store import TableStore
+
+_FOLDER = ".corrections"
+_PAGES = TABLES.pages.name
+_MOST_PARTS = 64
+"""Most files of the log before they are merged: each costs every new process a read."""
+_BUCKET_DIGITS = 2
+"""Hex digits in the name of a page's lock: people who correct different pages seldom wait for each other."""
+_LOOK_AGAIN = 2.0
+"""Seconds for which a listing of object storage counts as current: planning lists once for each table and shard."""
+LONGEST = 200_000
+"""Most characters of a text that a person may enter."""
+
+
+class Action(StrEnum):
+    """The effect of a correction on its region, or on its page."""
+
+    TEXT = "text"
+    LABEL = "label"
+    ORDER = "order"
+    """The region is read after the one whose box is in `after`, or first if that is empty."""
+    ADD = "add"
+    STRIKE = "strike"
+    CHECKED = "checked"
+    """The page is right as it is; `after` has its content at that time as JSON."""
+    UNDO = "undo"
+    """The correction whose id is in `after` has no effect any more; undoing an undo restores the effect."""
+
+
+class CorrectedMeanwhile(KopubError):
+    """The page was corrected since the person saw it; nothing was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A row of the log.
+
+    `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a grid of 0 to 1000. They, `label`
+    and `kind` are those of the region as the person saw it; none is set if the correction concerns the whole page.
+    `shard` is the page's shard at that time.
+    """
+
+    page_id: str
+    shard: str
+    action: Action
+    author: str
+    bbox: tuple[float, ...] | None = None
+    bbox_2d: tuple[int, ...] | None = None
+    label: str | None = None
+    kind: str | None = None
+    before: str = ""
+    after: str = ""
+    reason: str = ""
+    id: str = ""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        boxes = {name: None if row[name] is None else tuple(row[name]) for name in ("bbox", "bbox_2d")}
+        return cls(**{**row, **boxes, "action": Action(row["action"])})
+
+    def check(self) -> None:
+        """Raise `KopubError` for a correction that no page can hold."""
+        if self.action in (Action.LABEL, Action.ADD):
+            label = self.after if self.action is Action.LABEL else self.label
+            if label not in LABELS:
+                raise KopubError(f"{label!r} is no label{did_you_mean(str(label), LABELS)}")
+            if label in PICTURES:
+                raise KopubError(f"a person cannot make a region a picture ({label}): strike it out instead")
+        if self.bbox_2d is not None and not (0 <= self.bbox_2d[0] < self.bbox_2d[2] <= 1000):
+            raise KopubError("the box has no width, or leaves the page")
+        if self.bbox_2d is not None and not (0 <= self.bbox_2d[1] < self.bbox_2d[3] <= 1000):
+            raise KopubError("the box has no height, or leaves the page")
+        if not self.author.strip():
+            raise KopubError("a correction needs the name of its author")
+        try:
+            "".join((self.after, self.reason, self.author)).encode()
+        except UnicodeEncodeError:
+            raise KopubError("a correction, its author or its reason is not valid Unicode") from None
+        if self.action is not Action.CHECKED and max(map(len, (self.after, self.reason, self.author))) > LONGEST:
+            raise KopubError(f"a correction has at most {LONGEST:,} characters")
+
+
+@dataclass(frozen=True, slots=True)
+class PageCorrections:
+    """All corrections that people made to a page, oldest first."""
+
+    every: tuple[Correction, ...] = ()
+
+    @property
+    def seen(self) -> str:
+        """The mark of these corrections; the next one carries it to say what was seen."""
+        return fingerprint([each.id for each in self.every])
+
+    @property
+    def lasting(self) -> tuple[Correction, ...]:
+        """The corrections that nobody has undone, without the undo entries."""
+        undone: set[str] = set()
+        for each in reversed(self.every):
+            if each.action is Action.UNDO and each.id not in undone:
+                undone.add(each.after)
+        return tuple(each for each in self.every if each.action is not Action.UNDO and each.id not in undone)
+
+    @property
+    def changes(self) -> tuple[Correction, ...]:
+        """The lasting corrections that change the page's content."""
+        return tuple(each for each in self.lasting if each.action is not Action.CHECKED)
+
+    @property
+    def checked(self) -> Correction | None:
+        """The last mark that the page is right, unless it was corrected afterwards."""
+        last = self.lasting[-1:]
+        return last[0] if last and last[0].action is Action.CHECKED else None
+
+
+class CorrectionLog:
+    """The log of a store's corrections.
+
+    Threads and processes may add to it at once, and be killed at any moment. Every method raises `StoreError` if the
+    log cannot be read or written.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._parts = store.parts(_FOLDER, saves_work=False)
+
+    def by_page(self) -> dict[str, PageCorrections]:
+        """Return the corrections of each page that has any."""
+        pages: dict[str, list[Correction]] = defaultdict(list)
+        for each in self._every():
+            pages[each.page_id].append(each)
+        return {page_id: PageCorrections(tuple(done)) for page_id, done in pages.items()}
+
+    def page(self, page_id: str) -> PageCorrections:
+        return PageCorrections(tuple(each for each in self._every() if each.page_id == page_id))
+
+    def shard_settings(self, shard: str) -> dict[str, str]:
+        """Return the inputs of a shard's tables besides their parents.
+
+        Empty if nothing is corrected.
+        """
+        found = self.marks([shard]).get(shard)
+        return {} if found is None else {"corrections.of_pages": found}
+
+    def marks(self, shards: Iterable[str], checked: bool = False) -> dict[str, str]:
+        """Return a mark of the corrections of each shard, without the shards that have none.
+
+        With `checked`, pages marked as checked count too.
+        """
+        by_page = self.by_page()
+        changed = {
+            page_id: [each.id for each in (done.lasting if checked else done.changes)]
+            for page_id, done in by_page.items()
+        }
+        changed = {page_id: ids for page_id, ids in changed.items() if ids}
+        found: dict[str, str] = {}
+        published = self._listed(_PAGES, lambda: self._store.published(_PAGES)) if changed else {}
+        for shard in shards:
+            if shard in published:
+                here = changed.keys() & self._page_ids(shard, published[shard])
+                ids = sorted(each for page_id in here for each in changed[page_id])
+                if ids:
+                    found[shard] = f"{len(ids)} ({fingerprint(ids)})"
+        return found
+
+    def lasting(self, page_ids: Iterable[str]) -> pa.Table:
+        """Return the corrections of the pages that nobody has undone.
+
+        They are in the order of the ids, and the oldest of a page first.
+        """
+        by_page = self.by_page()
+        return _table([each for page_id in page_ids if page_id in by_page for each in by_page[page_id].lasting])
+
+    def add(self, correction: Correction, seen: str | None = None) -> Correction:
+        """Add a correction to a page, and return it with id and time.
+
+        `seen` is the mark that the person saw. Raises `CorrectedMeanwhile` if the page has another mark by now, and
+        `KopubError` for a correction that no page can hold.
+        """
+        correction.check()
+        with self._store.exclusive(_FOLDER, fingerprint(correction.page_id)[:_BUCKET_DIGITS]):
+            _forget_listing(self._store.url)
+            known = self.page(correction.page_id)
+            if seen is not None and seen != known.seen:
+                if not known.every:
+                    raise KopubError(f"{correction.page_id} has no corrections any more: load the page again")
+                last = known.every[-1]
+                raise CorrectedMeanwhile(f"{last.author} has corrected {last.page_id} meanwhile ({last.action})")
+            if correction.action is Action.UNDO and correction.after not in {each.id for each in known.every}:
+                raise KopubError(f"{correction.page_id} has no correction {correction.after!r} to undo")
+            # A clock that was set back must not change the order.
+            last_at = max((each.at + timedelta(microseconds=1) for each in known.every), default=correction.at)
+            made = replace(correction, id=correction.id or uuid4().hex, at=max(datetime.now(UTC), last_at))
+            self._parts.append(_table([made]), made.id[:8])
+        names = self._parts.seen()
+        if len(names) > _MOST_PARTS:
+            # A correction in two files counts once, so a kill or a second writer does no harm here.
+            self._parts.append(_table(self._every(names)), "merged")
+            self._parts.remove(names)
+        _forget_listing(self._store.url)
+        return made
+
+    def _page_ids(self, shard: str, stamp: str) -> frozenset[str]:
+        """Return the pages of a shard whose file has the mark `stamp`."""
+        known = _page_ids.get((self._store.url, shard))
+        if known is None or known[0] != stamp:
+            ids = self._store.read(_PAGES, shard, ["page_id"])["page_id"].to_pylist()
+            known = _page_ids[self._store.url, shard] = stamp, frozenset(ids)
+        return known[1]
+
+    def _names(self) -> Sequence[str]:
+        return self._listed(_FOLDER, lambda: tuple(self._parts.names()))
+
+    def _listed(self, what: str, look: Callable[[], Any]) -> Any:
+        """Return what `look` finds, or what it found a moment ago on object storage."""
+        known = _listings.get((self._store.url, what))
+        if known is None or self._store.local or monotonic() - known[0] > _LOOK_AGAIN:
+            known = _listings[self._store.url, what] = monotonic(), look()
+        return known[1]
+
+    def _every(self, names: Sequence[str] | None = None) -> list[Correction]:
+        """Return the corrections of all files or the named ones, each once, oldest first."""
+        wanted = self._names() if names is None else names
+        before = _read.get(self._store.url, {})
+        known = {name: before[name] for name in wanted if name in before}
+        while lacking := [name for name in wanted if name not in known]:
+            for name in lacking:
+                if (part := self._parts.read_one(name)) is not None:
+                    known[name] = tuple(Correction.of_row(row) for row in part.to_pylist())
+            if gone := set(lacking) - known.keys():
+                # Another process has just merged them.
+                _forget_listing(self._store.url)
+                listed, wanted = wanted, self._names()
+                if gone & set(wanted) and tuple(listed) == wanted:
+                    raise StoreError(f"{self._store.location(_FOLDER)}/{min(gone)} cannot be opened")
+        _read[self._store.url] = known
+        found = {each.id: each for name in wanted for each in known[name]}
+        return sorted(found.values(), key=lambda each: (each.at, each.id))
+
+
+_read: dict[str, dict[str, tuple[Correction, ...]]] = {}
+"""The files that this process has read, by URL of the store and name; they never change."""
+_listings: dict[tuple[str, str], tuple[float, Any]] = {}
+_page_ids: dict[tuple[str, str], tuple[str, frozenset[str]]] = {}
+"""The pages of a shard and the mark of their file, by URL of the store and shard."""
+
+
+def _forget_listing(url: str) -> None:
+    _listings.pop((url, _FOLDER), None)
+
+
+def _table(corrections: Sequence[Correction]) -> pa.Table:
+    assert CORRECTIONS.names == [field.name for field in fields(Correction)]
+    return pa.Table.from_pylist([asdict(each) for each in corrections], CORRECTIONS)

@@ -1,0 +1,311 @@
+"""The comparison of a shard before and after an upgrade: states, regions, texts, vectors."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
+
+from kopub.recognition.regions import RegionRecord, join_regions
+from kopub.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
+from kopub.store.rows import region_ids, vector_matrix, with_vector
+
+SAME = 0.5
+"""Least overlap of two boxes of the same region: the usual threshold in detection (PASCAL VOC)."""
+UNMOVED = 0.9
+"""Least overlap at which a box has not moved; a line of 40 pixels may be off by two."""
+
+
+def iou(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    """Return the intersection over union, (old, new), of boxes (x1, y1, x2, y2).
+
+    It is 0 if neither has an area.
+    """
+    a, b = (np.asarray(boxes, np.float64).reshape(-1, 4) for boxes in (old, new))
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    shared = np.prod(np.clip(high - low, 0, None), axis=2)
+    areas = [np.prod(np.clip(boxes[:, 2:] - boxes[:, :2], 0, None), axis=1) for boxes in (a, b)]
+    union = areas[0][:, None] + areas[1][None, :] - shared
+    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+
+
+def match(old: Sequence[Sequence[float]], new: Sequence[Sequence[float]]) -> list[tuple[int, int, float]]:
+    """Return (old, new, IoU) of the boxes of the same region, in the old order.
+
+    This is the assignment with the largest total IoU (Kuhn and Munkres, in SciPy), without pairs below `SAME`.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    overlap = iou(old, new)
+    # A pair below `SAME` must not prevent pairs that would count.
+    rows, columns = linear_sum_assignment(np.where(overlap >= SAME, overlap, 0.0), maximize=True)
+    pairs = ((int(row), int(column), float(overlap[row, column])) for row, column in zip(rows, columns, strict=True))
+    return [pair for pair in pairs if pair[2] >= SAME]
+
+
+NUMBER = 10
+"""The weight of a changed number, in letters: a reader notices a misspelt word, but not a wrong sum."""
+
+_PIECE = 10_000
+"""Most characters compared at once, as the time grows with the square; in pieces, a million take a second."""
+_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The edits that turn the old text into the new one.
+
+    `lost`, `changed` and `added` count characters: the deletions, substitutions and insertions of a shortest edit
+    script (Levenshtein 1966), with each run of white space as one blank. `numbers` counts the numbers that only one
+    text has, on the side with more of them.
+    """
+
+    lost: int = 0
+    changed: int = 0
+    added: int = 0
+    numbers: int = 0
+
+    @property
+    def score(self) -> int:
+        """The number of characters lost, changed or added, plus `NUMBER` for every number."""
+        return self.lost + self.changed + self.added + NUMBER * self.numbers
+
+
+def damage(old: str, new: str) -> Damage:
+    """Return the damage between two texts.
+
+    Texts over 10,000 characters are compared in pieces from the same relative places, which gives an upper bound.
+    """
+    old, new = (" ".join(text.split()) for text in (old, new))
+    if old == new:
+        return Damage()
+    pieces = -(-max(len(old), len(new)) // _PIECE)
+    lost = changed = added = 0
+    for at in range(pieces):
+        before, after = (text[len(text) * at // pieces : len(text) * (at + 1) // pieces] for text in (old, new))
+        kinds = Counter(edit.tag for edit in Levenshtein.editops(before, after))
+        lost, changed, added = lost + kinds["delete"], changed + kinds["replace"], added + kinds["insert"]
+    had, has = (Counter(_NUMBER.findall(text)) for text in (old, new))
+    return Damage(lost, changed, added, max((had - has).total(), (has - had).total()))
+
+
+@dataclass(frozen=True, slots=True)
+class CosineChange:
+    """The cosines of old and new vectors: count, mean, and the lowest by id.
+
+    `lowest` are (cosine, id) pairs, lowest first. `problem` says why there are no cosines.
+    """
+
+    compared: int = 0
+    mean: float | None = None
+    lowest: Sequence[tuple[float, str]] = ()
+    problem: str | None = None
+
+
+def cosine_change(old: pa.Table, new: pa.Table, id_column: str, most: int) -> CosineChange:
+    """Return the cosines of the rows that have a vector in both tables.
+
+    At most `most` of the lowest are listed, by id.
+    """
+    dims = [table.schema.field("vector").type.list_size for table in (old, new)]
+    if dims[0] != dims[1]:
+        return CosineChange(problem=f"vectors of {dims[0]} and of {dims[1]} dimensions cannot be compared")
+    before, after = (_by_id(table, id_column) for table in (old, new))
+    ids = [row_id for row_id in before if row_id in after]
+    if not ids:
+        return CosineChange(problem="no row has a vector in both")
+    a, b = (np.stack([side[row_id] for row_id in ids]).astype(np.float32) for side in (before, after))
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosines = np.divide(np.sum(a * b, axis=1), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    order = np.argsort(cosines, kind="stable")[:most]
+    lowest = [(round(float(cosines[at]), 6), ids[at]) for at in order]
+    return CosineChange(len(ids), round(float(cosines.mean()), 6), lowest)
+
+
+def _by_id(table: pa.Table, id_column: str) -> dict[str, np.ndarray]:
+    there = table.filter(table["vector"].is_valid())
+    return dict(zip(there[id_column].to_pylist(), vector_matrix(there["vector"]), strict=True))
+
+
+_LAYOUTS, _READINGS = TABLES.regions.name, TABLES.readings.name
+VECTORS = {
+    **{table.name: table.key for table in (VECTOR_TABLES["text"], VECTOR_TABLES["image"], TABLES.query_vectors)},
+    FIGURE_VECTORS.name: "region_id",
+}
+"""The tables of vectors, each with the column that identifies a row; in the last, a row is a figure."""
+_LOWEST = 50
+"""Most cosines that are listed, the lowest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionChange:
+    """A region that changed.
+
+    `kinds` are some of added, removed, moved, relabelled and text. `old` is None if added, `new` if removed.
+    """
+
+    kinds: tuple[str, ...]
+    iou: float
+    old: RegionRecord | None
+    new: RegionRecord | None
+    damage: Damage
+
+
+@dataclass(frozen=True, slots=True)
+class PageDiff:
+    """The changes of a page.
+
+    `states` are (old, new) by asset, if they differ. `damage` is that of the page's whole text in reading order, which
+    stays the same if a region is cut in two; if both sides read the same, that of the parsed texts, which hold what
+    people corrected. `texts` are the two texts that it compares, and `old` and `new` all regions of the page.
+    """
+
+    page_id: str
+    states: Mapping[str, tuple[str | None, str | None]]
+    damage: Damage
+    texts: tuple[str, str]
+    old: tuple[RegionRecord, ...]
+    new: tuple[RegionRecord, ...]
+    changes: tuple[RegionChange, ...]
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The sort key of a page: changed states first, then damage, then changed regions."""
+        return bool(self.states), self.damage.score, len(self.changes)
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return Counter(kind for change in self.changes for kind in change.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardDiff:
+    """The changes of a shard: its changed pages, worst first, and counts over all."""
+
+    pages: int
+    changed: tuple[PageDiff, ...]
+    labels: Mapping[str, tuple[int, int]]
+    vectors: Mapping[str, CosineChange] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> Counter[str]:
+        return sum((page.kinds for page in self.changed), Counter())
+
+    @property
+    def damage(self) -> Damage:
+        each = [page.damage for page in self.changed]
+        return Damage(*(sum(getattr(one, name) for one in each) for name in ("lost", "changed", "added", "numbers")))
+
+
+@dataclass(frozen=True, slots=True)
+class PageSide:
+    """One side of a page.
+
+    It has the page's states by table, its regions as read, and its parsed text.
+    """
+
+    states: Mapping[str, str]
+    regions: tuple[RegionRecord, ...]
+    text: str | None = None
+
+
+def compare(old: Mapping[str, pa.Table], new: Mapping[str, pa.Table]) -> ShardDiff:
+    """Return the differences between two versions of a shard's tables, given by asset.
+
+    The tables are raw_pages, layout_regions, ocr_results, and the others if they exist. Pages are matched by id, and
+    regions by their boxes. Raises `StoreError` if the readings of a side do not belong to its layout.
+    """
+    before, after = pages_of(old), pages_of(new)
+    ids = dict.fromkeys([*after, *before])
+    nothing = PageSide({}, ())
+    pages = (_page(page_id, before.get(page_id, nothing), after.get(page_id, nothing)) for page_id in ids)
+    other = [page for page in pages if page.states or page.changes or page.damage.score]
+    counts = [Counter(region.label for page in side.values() for region in page.regions) for side in (before, after)]
+    labels = {label: (counts[0][label], counts[1][label]) for label in sorted(counts[0] | counts[1])}
+    vectors = {
+        asset: _vector_change(asset, old[asset], new[asset]) for asset in VECTORS if asset in old and asset in new
+    }
+    return ShardDiff(len(ids), tuple(sorted(other, key=lambda page: page.rank, reverse=True)), labels, vectors)
+
+
+def pages_of(tables: Mapping[str, pa.Table]) -> dict[str, PageSide]:
+    """Return the pages of a shard by id, in order."""
+    states: dict[str, dict[str, str]] = {}
+    for asset, table in tables.items():
+        if "page_id" in table.column_names:
+            for page_id, state in zip(table["page_id"].to_pylist(), table["state"].to_pylist(), strict=True):
+                states.setdefault(page_id, {})[asset] = state
+    readings = _by_page(tables, _READINGS, "regions")
+    layouts = _by_page(tables, _LAYOUTS, "regions")
+    texts = _by_page(tables, TABLES.texts.name, "text")
+    return {
+        page_id: PageSide(
+            ended, tuple(join_regions(page_id, layouts.get(page_id), readings.get(page_id))), texts.get(page_id)
+        )
+        for page_id, ended in states.items()
+    }
+
+
+def _by_page(tables: Mapping[str, pa.Table], asset: str, column: str) -> dict[str, Any]:
+    """Return the values of a column by page; empty if there is no such table."""
+    if asset not in tables:
+        return {}
+    table = tables[asset]
+    return dict(zip(table["page_id"].to_pylist(), table[column].to_pylist(), strict=True))
+
+
+def _page(page_id: str, old: PageSide, new: PageSide) -> PageDiff:
+    ends = {asset: (old.states.get(asset), new.states.get(asset)) for asset in {**old.states, **new.states}}
+    before, after = ("\n".join(region.content or "" for region in page.regions) for page in (old, new))
+    harm = damage(before, after)
+    if not harm.score and old.text is not None and new.text is not None:
+        before, after = old.text, new.text
+        harm = damage(before, after)
+    return PageDiff(
+        page_id=page_id,
+        states={asset: ended for asset, ended in ends.items() if ended[0] != ended[1]},
+        damage=harm,
+        texts=(before, after),
+        old=old.regions,
+        new=new.regions,
+        changes=tuple(sorted(_changes(old, new), key=lambda change: change.damage.score, reverse=True)),
+    )
+
+
+def _changes(old: PageSide, new: PageSide) -> Iterator[RegionChange]:
+    pairs = match([region.bbox for region in old.regions], [region.bbox for region in new.regions])
+    for at, to, overlap in pairs:
+        before, after = old.regions[at], new.regions[to]
+        harm = damage(before.content or "", after.content or "")
+        found = {
+            "relabelled": before.label != after.label,
+            "moved": overlap < UNMOVED,
+            "text": harm.score > 0 or before.state != after.state,
+        }
+        if any(found.values()):
+            kinds = tuple(kind for kind, holds in found.items() if holds)
+            yield RegionChange(kinds, round(overlap, 3), before, after, harm)
+    gone = set(range(len(old.regions))) - {at for at, _, _ in pairs}
+    come = set(range(len(new.regions))) - {to for _, to, _ in pairs}
+    for at in sorted(gone):
+        yield RegionChange(("removed",), 0.0, old.regions[at], None, damage(old.regions[at].content or "", ""))
+    for to in sorted(come):
+        yield RegionChange(("added",), 0.0, None, new.regions[to], damage("", new.regions[to].content or ""))
+
+
+def _vector_change(asset: str, old: pa.Table, new: pa.Table) -> CosineChange:
+    if asset == FIGURE_VECTORS.name:
+        old, new = _figures(old), _figures(new)
+    return cosine_change(old, new, VECTORS[asset], _LOWEST)
+
+
+def _figures(table: pa.Table) -> pa.Table:
+    """Return the figures that have a vector, by the ids of their regions."""
+    found = with_vector(table)
+    return found.append_column("region_id", pa.array(region_ids(found), pa.string()))

@@ -1,0 +1,175 @@
+"""The rendering of a comparison as one HTML file without script or network."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rapidfuzz.distance import Levenshtein, Prefix
+
+from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
+from kopub.errors import visible
+from kopub.recognition.regions import RegionRecord
+
+_TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_STYLE = Path(__file__).with_name("style.css")
+_LISTED = 200
+"""Most pages, or changes of a page, that are listed: nobody reads further, and the file stays small."""
+_NAME, _LINE = 80, 200
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedPicture:
+    """The picture of a page: a data URI, and its size in the boxes' pixels."""
+
+    uri: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A table of the shard that was recomputed: both recipes, and their differences."""
+
+    asset: str
+    old: str
+    new: str
+    differences: Sequence[str]
+
+
+def render(
+    shard: str,
+    names: tuple[str, str],
+    diff: ShardDiff,
+    upgrades: Sequence[Upgrade],
+    picture: Callable[[str], EmbeddedPicture | None],
+    most: int,
+) -> str:
+    """Return the page.
+
+    The worst `most` pages have pictures with both layouts; all text from the corpus is escaped. `picture` is called
+    only for these pages, and may return None.
+    """
+    return rendered(
+        _TEMPLATE,
+        shard=shard,
+        names=names,
+        diff=diff,
+        upgrades=upgrades,
+        ended=[page for page in diff.changed if page.states],
+        listed=diff.changed[:_LISTED],
+        worst=[compared_page(page, picture(page.page_id)) for page in diff.changed[:most]],
+    )
+
+
+def rendered(template: Path, **values: Any) -> str:
+    """Render a template as a self-contained page in the common style, with values escaped."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"shown": partial(visible, most=_NAME), "line": partial(visible, most=_LINE)}
+    style = Markup(_STYLE.read_text("utf-8"))
+    return environment.from_string(template.read_text("utf-8")).render(style=style, **values)
+
+
+def compared_page(page: PageDiff, picture: EmbeddedPicture | None = None) -> Mapping[str, Any]:
+    """Return a page as values for a template.
+
+    The boxes of both sides are in pixels, and the changes contain texts with marked differences. If no region changed
+    but the text did, as a person corrected it, the only change is that of the whole page.
+    """
+    changes = [_change(change) for change in page.changes[:_LISTED]]
+    if not changes and page.damage.score:
+        whole = RegionChange(("text",), 0.0, None, None, page.damage)
+        changes = [{"change": whole, "texts": mark_differences(*page.texts), "labels": ["page"]}]
+    return {
+        "diff": page,
+        "picture": picture,
+        "sides": [_boxes(page.old, page.changes, "old"), _boxes(page.new, page.changes, "new")],
+        "changes": changes,
+    }
+
+
+def _boxes(regions: Sequence[RegionRecord], changes: Sequence[RegionChange], side: str) -> list[Mapping[str, Any]]:
+    """Return boxes in SVG's terms, changed ones last so that they are drawn on top."""
+    kinds = {getattr(change, side).index: change.kinds[-1] for change in changes if getattr(change, side)}
+    boxes = [
+        {
+            "x": region.bbox[0],
+            "y": region.bbox[1],
+            "width": max(0.0, region.bbox[2] - region.bbox[0]),
+            "height": max(0.0, region.bbox[3] - region.bbox[1]),
+            "index": region.index,
+            "label": region.label,
+            "kind": kinds.get(region.index, "same"),
+            "text": visible(region.content or "", _NAME),
+        }
+        for region in regions
+    ]
+    return sorted(boxes, key=lambda box: box["kind"] != "same")
+
+
+def _change(change: RegionChange) -> Mapping[str, Any]:
+    old, new = ((side.content or "") if side else "" for side in (change.old, change.new))
+    texts = mark_differences(old, new) if old != new else ([(visible(old, _NAME), False)] if old else [], [])
+    labels = [f"{side.index} {side.label}" for side in (change.old, change.new) if side is not None]
+    return {"change": change, "texts": texts, "labels": labels}
+
+
+Marked = list[tuple[str, bool]]
+"""A text in pieces, each with True if the other text does not have it."""
+
+_SHOWN = 400
+"""Most characters shown of a text, so that the page of a whole shard can still be opened."""
+_BEFORE = 40
+"""Characters shown before the first difference, to help find the place."""
+_ISLAND = 2
+"""Most equal characters between two differences that count as chance."""
+
+
+def mark_differences(old: str, new: str, most: int = _SHOWN) -> tuple[Marked, Marked]:
+    """Return `most` characters of both texts, with their differences marked.
+
+    The excerpts begin shortly before the first difference.
+    """
+    old, new = (" ".join(text.split()) for text in (old, new))
+    start = max(0, Prefix.similarity(old, new) - _BEFORE)
+    a, b = (visible(text[start : start + most]) for text in (old, new))
+    sides: tuple[Marked, Marked] = ([], [])
+    for code in Levenshtein.opcodes(a, b):
+        other = code.tag != "equal"
+        _add(sides[0], a[code.src_start : code.src_end], other)
+        _add(sides[1], b[code.dest_start : code.dest_end], other)
+    return tuple(  # pyright: ignore[reportReturnType]
+        _whole(_join_marks(side), start > 0, len(text) > start + most)
+        for side, text in zip(sides, (old, new), strict=True)
+    )
+
+
+def _add(side: Marked, text: str, other: bool) -> None:
+    if text:
+        side.append((text, other))
+
+
+def _join_marks(side: Marked) -> Marked:
+    """Return a side in which small unmarked gaps are marked too.
+
+    A word with three marked letters is harder to read than a wholly marked one.
+    """
+    joined: Marked = []
+    for at, (text, other) in enumerate(side):
+        island = not other and len(text) <= _ISLAND and 0 < at < len(side) - 1
+        kind = other or island
+        if joined and joined[-1][1] == kind:
+            joined[-1] = joined[-1][0] + text, kind
+        else:
+            joined.append((text, kind))
+    return joined
+
+
+def _whole(side: Marked, cut_before: bool, cut_after: bool) -> Marked:
+    before: Sequence[tuple[str, bool]] = [("…", False)] if cut_before else []
+    after: Sequence[tuple[str, bool]] = [("…", False)] if cut_after else []
+    return [*before, *side, *after]

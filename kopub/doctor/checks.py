@@ -1,0 +1,320 @@
+"""The checks of a machine and its GPUs, and their findings."""
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from kopub.config.memory import MemoryDemand, demands_at_once
+from kopub.config.profile_files import Card, Profile, find_profile, known_profiles
+from kopub.engine import INSTALL, Engine
+from kopub.errors import ConfigError
+from kopub.gpu import GpuCard, largest_card
+from kopub.pages.documents import conversion
+from kopub.store.faults import require_reachable
+from kopub.weights.hub import managed_server, server_of
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """A run works, with the disadvantage that the finding names."""
+    PROBLEM = "problem"
+    """A run would fail, or produce rubbish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of an examination.
+
+    `check` names what was checked, `says` tells what was found and what it means, `do` what to do about it.
+    """
+
+    check: str
+    level: Level
+    says: str
+    do: str = ""
+
+
+def ok(check: str, says: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(check, Level.OK, says)
+
+
+def warning(check: str, says: str, do: str) -> Finding:
+    """Return a finding that a run can work with."""
+    return Finding(check, Level.WARNING, says, do)
+
+
+def problem(check: str, says: str, do: str) -> Finding:
+    """Return a finding that a run cannot work with."""
+    return Finding(check, Level.PROBLEM, says, do)
+
+
+def is_well(findings: Iterable[Finding]) -> bool:
+    """Return whether no finding is a problem."""
+    return all(finding.level is not Level.PROBLEM for finding in findings)
+
+
+_OLDEST, _TOO_NEW = (3, 11), (3, 15)
+_TABLE_BYTES_A_PAGE = 200_000
+"""Bytes of tables, journal and release for a page with two vectors of 2048 numbers, text and a few crops."""
+_OPEN_FILES = 256
+"""Open files of a shard, of libraries and of Dagster; each request in flight needs a connection as well."""
+_SHARED_MEMORY = 4 * 2**30
+"""Bytes of shared memory, where pixels of 128 pages of 22 MB, or of a thousand regions, wait for the engine."""
+
+
+def check_python() -> Finding:
+    """Check that the Python version is supported, and name it and the platform."""
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if _OLDEST <= sys.version_info[:2] < _TOO_NEW:
+        return ok("python", found)
+    return problem("python", f"{found} is not supported", "make setup PYTHON=python3.12, with Python 3.11 to 3.14")
+
+
+def check_home(folder: Path) -> Finding:
+    """Check that KOPUB_HOME can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".doctor-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        return problem("home", f"{folder} cannot be written ({error.strerror})", "set KOPUB_HOME to a folder that can")
+    return ok("home", f"{folder} can be written")
+
+
+def check_store(url: str) -> Finding:
+    """Check that the store answers."""
+    try:
+        require_reachable(url)
+    except ConfigError as error:
+        said, _, do = str(error).rpartition(": ")
+        return problem("store", said, do)
+    return ok("store", f"{url} answers")
+
+
+def check_office_files() -> Finding:
+    """Check that HWP and office files can be converted here, including their Hangul."""
+    if not conversion.has_korean_font():
+        says = "there is no Korean font: Hangul of HWP and office files would be lost, and reported page by page"
+        return warning("office files", says, conversion.KOREAN_FONTS)
+    lacking = conversion.all_lacking()
+    if not lacking:
+        return ok("office files", "a Korean font and the converter of each format are here")
+    said = [line.partition(": ") for line in lacking]
+    return warning("office files", "; ".join(says for says, _, _ in said), "; ".join(do for _, _, do in said))
+
+
+def check_room_for_tables(folder: Path, pages: int, free: Callable[[Path], int]) -> Finding:
+    """Check that the disk has room for the tables of the pages.
+
+    `free` returns the free bytes on the disk of a folder.
+    """
+    wanted, there = pages * _TABLE_BYTES_A_PAGE, free(folder)
+    says = f"{there / 1e9:.0f} GB free for tables; {pages:,} pages take about {max(wanted / 1e9, 0.1):.1f} GB"
+    if there > wanted:
+        return ok("disk", says)
+    return problem("disk", says, f"free some space where {folder} lies, or set KOPUB_HOME to another disk")
+
+
+def check_open_files(limit: int, requests: int) -> Finding:
+    """Check that a process may open enough files for its `requests` in flight."""
+    wanted = _OPEN_FILES + requests
+    if limit >= wanted:
+        return ok("open files", f"a process may open {limit:,}")
+    return problem(
+        "open files", f"a process may open {limit:,}, and needs {wanted:,}", f"ulimit -n {2 * wanted}, before the run"
+    )
+
+
+def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
+    """Check that pixels fit in the shared memory between vLLM's processes."""
+    try:
+        size = shutil.disk_usage(folder).free
+    except OSError:
+        return problem(
+            "shared memory", f"there is no {folder}", "mount a tmpfs there, or drop torch_shm of extra_flags"
+        )
+    says = f"{size / 1e9:.1f} GB free in {folder}"
+    if size >= _SHARED_MEMORY:
+        return ok("shared memory", says)
+    do = f"give the container --shm-size {_SHARED_MEMORY // 2**30}g, or drop --mm-tensor-ipc torch_shm of extra_flags"
+    return problem("shared memory", f"{says}; the server hands pixels over there", do)
+
+
+def open_file_limit() -> int:
+    """Return the number of files that this process, and each that it starts, may open."""
+    try:
+        import resource
+    except ImportError:
+        return sys.maxsize
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+_COMPILERS = ("gcc", "clang")
+
+
+def check_compiler() -> Finding:
+    """Check for the C compiler that Triton would use: $CC, or one on the path."""
+    asked = os.environ.get("CC")
+    found = next(filter(None, map(shutil.which, (asked,) if asked else _COMPILERS)), None)
+    if found:
+        return ok("compiler", found)
+    looked = f"CC is {asked}, which is not there" if asked else f"there is no {' and no '.join(_COMPILERS)}"
+    return problem("compiler", f"{looked}: Triton cannot build its kernels", "apt-get install gcc libc6-dev")
+
+
+def check_headers(folder: str | None = None) -> Finding:
+    """Check that Python.h of this interpreter exists."""
+    path = Path(folder or sysconfig.get_paths()["include"]) / "Python.h"
+    if path.is_file():
+        return ok("Python.h", str(path))
+    version = sysconfig.get_python_version()
+    do = f"apt-get install python{version}-dev, or use a Python that includes its headers (uv, conda)"
+    return problem("Python.h", f"there is no {path}: Triton cannot build its kernels", do)
+
+
+_PROBE = Path(__file__).with_name("gpu_probe.py")
+_SECONDS = 120.0
+_OLDEST_DRIVER = {"13": 580, "12": 525}
+"""The oldest Linux driver for each major release of CUDA, from NVIDIA's compatibility table."""
+_ROOM = 0.9
+"""Least share of a card's advertised memory that a driver reports."""
+_NAMESAKE = 1.5
+"""From this factor of memory on, a card with the name of a profile's card is another one, like a 16 GB RTX 4060 Ti."""
+_KOREAN = "paddleocr_vl"
+"""The reader for Korean: docs/decisions/07-reader-for-korean.md."""
+
+
+def ask_torch() -> dict[str, Any]:
+    """Return what torch sees of GPUs; see `gpu_probe.probe`."""
+    command = [sys.executable, str(_PROBE)]
+    # Without this, torch could import the modules beside the script instead of its own.
+    alone = {**os.environ, "PYTHONSAFEPATH": "1"}
+    try:
+        done = subprocess.run(command, env=alone, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return {"problem": f"torch did not answer for {_SECONDS:.0f} s: see nvidia-smi"}
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip().rpartition("\n")[2] or "no message"
+        return {"problem": f"torch ended with status {done.returncode}: {said}"}
+
+
+def check_gpus(seen: Mapping[str, Any]) -> Finding:
+    """Check the GPUs; without any, give torch's reason and the driver that is needed."""
+    release = seen.get("driver")
+    if "problem" not in seen and seen.get("gpus"):
+        names = ", ".join(f"{gpu['name']} ({gpu['total'] / 1e9:.0f} GB)" for gpu in seen["gpus"])
+        return ok("gpu", f"{names}; torch {seen['torch']}, driver {release or 'unknown'}")
+    reason = seen.get("problem") or "torch finds no device"
+    cuda = seen.get("cuda")
+    if "torch" not in seen:
+        return problem("gpu", reason, INSTALL)
+    if not cuda:
+        do = f"{INSTALL}; or use the cpu profile"
+        return problem("gpu", f"torch {seen['torch']} is built without CUDA: {reason}", do)
+    oldest = _OLDEST_DRIVER.get(cuda.partition(".")[0])
+    needed = f"a driver of {oldest} or newer" if oldest else "a newer driver"
+    running = f", the driver is {release}" if release else ""
+    says = f"torch {seen['torch']} is built for CUDA {cuda}{running}: {reason}"
+    old = "too old" in reason or (release and oldest and int(release.partition(".")[0]) < oldest)
+    do = f"install {needed}" if old else f"check nvidia-smi: CUDA {cuda} needs {needed}; or use the cpu profile"
+    return problem("gpu", says, do)
+
+
+def need_gpus(engines: Mapping[str, Engine]) -> bool:
+    """Return whether an engine or its managed server uses a local GPU."""
+    servers = map(managed_server, engines.values())
+    of_servers = any(server is not None and server.gpus for server in servers)
+    return of_servers or any(engine.gpu_memory for engine in engines.values())
+
+
+def find_idle_card(engines: Mapping[str, Engine]) -> Finding | None:
+    """Return a warning about the largest card, with fitting profiles, if no engine uses one."""
+    if any(server_of(engine) is not None or engine.gpu_memory for engine in engines.values()):
+        return None
+    card = largest_card()
+    return card and warning("gpu", f"{card} is not used by this profile", advise(card))
+
+
+def advise(card: GpuCard) -> str:
+    """Return advice on the profiles that fit a card."""
+    fitting = fitting_profiles(card.model, card.memory)
+    if not fitting:
+        return "no profile is for so little memory (docs/gpu.md)"
+    own = next((each.name for each in fitting if not _reads_korean(each)), fitting[0].name)
+    korean = next((each.name for each in fitting if _reads_korean(each)), f"{own}+{_KOREAN}")
+    return f"--profile {korean} reads Korean with it, --profile {own} the rest (docs/gpu.md)"
+
+
+def fitting_profiles(model: str, memory: int) -> list[Profile]:
+    """Return the profiles for a card, else for the largest card with no more memory.
+
+    `model` is the driver's name for the card.
+    """
+
+    def holds(card: Card) -> bool:
+        return memory >= _ROOM * card.memory_gb * 2**30
+
+    def is_named(card: Card) -> bool:
+        return bool(re.search(rf"\b{re.escape(card.gpu)}\b", model)) and memory < _NAMESAKE * card.memory_gb * 2**30
+
+    profiles = [(each, each.card) for each in map(find_profile, known_profiles()) if each.card and holds(each.card)]
+    own = [each for each, card in profiles if is_named(card)]
+    most = max((card.memory_gb for _, card in profiles), default=0.0)
+    gpu = next((card.gpu for _, card in profiles if card.memory_gb == most), "")
+    return own or [each for each, card in profiles if card.gpu == gpu]
+
+
+def _reads_korean(profile: Profile) -> bool:
+    return profile.sections["recognition"]["engine"] == _KOREAN
+
+
+def check_memory(
+    asks: Sequence[MemoryDemand], gpus: Sequence[Mapping[str, Any]], warm: Sequence[str] = ()
+) -> Iterator[Finding]:
+    """Check the memory of each GPU that the profile asks for.
+
+    Servers that share a GPU run side by side; others run one at a time, beside the engines. `warm` names servers that
+    are already running: their memory is the profile's own, so the free memory means nothing.
+    """
+    by_gpu: dict[int, list[MemoryDemand]] = defaultdict(list)
+    for ask in asks:
+        by_gpu[ask.gpu].append(ask)
+    for index, wanted in sorted(by_gpu.items()):
+        check = f"memory of GPU {index}"
+        if index >= len(gpus):
+            do = "change the server's `gpus`, CUDA_VISIBLE_DEVICES, or the profile"
+            yield problem(check, f"the profile asks for GPU {index}, and torch sees {len(gpus)}", do)
+            continue
+        free, total = gpus[index]["free"], gpus[index]["total"]
+        at_once = demands_at_once(wanted, total)
+        need = sum(ask.of(total) for ask in at_once)
+        parts = ", ".join(f"{ask.who} {ask.of(total) / 1e9:.1f}" for ask in at_once)
+        says = f"{free / 1e9:.1f} of {total / 1e9:.1f} GB are free, and {need / 1e9:.1f} asked for ({parts})"
+        if need > total:
+            do = "lower gpu_memory_utilization or layout.batch_size, or choose the profile of a smaller card"
+            yield problem(check, f"{says}: it can never fit", do)
+        elif need <= free:
+            yield ok(check, says)
+        elif warm:
+            yield warning(check, f"{says}; {', '.join(warm)} runs there", "`kopub serve stop`, to see what is free")
+        else:
+            yield problem(
+                check, says, "stop other programs there (nvidia-smi), or choose the profile of a smaller card"
+            )

@@ -1,0 +1,246 @@
+"""Documents as DoclingDocuments, which docling, LangChain, LlamaIndex and Haystack read."""
+
+import json
+from collections.abc import Sequence
+from mimetypes import guess_type
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from kopub.documents.headings import is_named
+from kopub.documents.tables import TableGrid, captions_of, grid_of, is_table, tables_and_text
+from kopub.figures.figure import FigureNote
+from kopub.states import LOST
+from kopub.texts.markdown import defuse
+
+if TYPE_CHECKING:
+    from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
+
+
+# docling-core exports its types from this package without listing them.
+# pyright: reportPrivateImportUsage=false
+
+
+_LABELS = {
+    "reference_content": "reference",
+    "footnote": "footnote",
+    "vision_footnote": "footnote",
+    "header": "page_header",
+    "header_image": "page_header",
+    "footer": "page_footer",
+    "footer_image": "page_footer",
+    "number": "page_footer",
+}
+"""docling's label for each layout label; any other text is `text`."""
+_DPI = 72
+"""docling requires a value, and the page's own is not known."""
+
+
+def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
+    """Return the blocks as the JSON of a DoclingDocument.
+
+    Every item has the page and box of its region, in pixels from the upper left corner of the upright page; an item
+    that spans pages has the places of all its parts. A table is one item per page. A model's note on a picture or
+    table is in its `meta`. A link in a text leads to the web, or its bracket is escaped. Running heads, feet and page
+    numbers are in the layer `furniture`, and the layer `notes` says what could not be read. The hash of the origin is
+    that of the pages' images.
+    """
+    made = _Builder(document).build(blocks)
+    return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
+
+
+class _Builder:
+    """A builder that adds a document's blocks to a DoclingDocument one by one."""
+
+    def __init__(self, document: Document) -> None:
+        from docling_core.types.doc import DoclingDocument, DocumentOrigin, ImageRef, Size
+
+        self._document = document
+        suffix = PurePosixPath(document.doc_id).suffix.lower()
+        origin = DocumentOrigin(
+            mimetype="application/pdf" if suffix == ".pdf" else "image/png",
+            binary_hash=document.fingerprint,
+            filename=document.name + (suffix if suffix == ".pdf" else ""),
+        )
+        self._made: DoclingDocument = DoclingDocument(name=document.name, origin=origin)
+        for page in document.pages:
+            size = Size(width=page.width, height=page.height)
+            image = None
+            if page.image is not None:
+                mimetype = guess_type(page.image.path)[0] or "image/png"
+                image = ImageRef(mimetype=mimetype, dpi=_DPI, size=size, uri=Path(page.image.path))
+            self._made.add_page(page.number, size, image)
+        self._list: ListGroup | None = None
+        self._is_titled = False
+
+    def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
+        captions = captions_of(blocks)
+        linked = set(captions.values())
+        first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
+        self._is_titled = first is not None and is_named(blocks, first)
+        for at, block in enumerate(blocks):
+            if block.kind is not BlockKind.ITEM:
+                self._list = None
+            if at in linked:
+                continue
+            floating = self._add(block)
+            if at in captions:
+                self._caption(floating[0], blocks[captions[at]])
+        for page in self._document.pages:
+            if page.state in LOST:
+                whole = self._place(page.number, (0, 0, page.width, page.height), (0, 0))
+                self._lost(f"Page {page.number} could not be read ({page.state}): {page.reason}", whole)
+        return self._made
+
+    def _add(self, block: DocumentBlock) -> "list[FloatingItem]":
+        """Add a block, and return the items that a caption may belong to."""
+        from docling_core.types.doc import ContentLayer, DocItemLabel
+
+        made, text, prov = self._made, defuse(block.text), self._provs(block)
+        match block.kind:
+            case BlockKind.TITLE if block.level == 1 and self._is_titled:
+                item = made.add_title(text, prov=prov[0])
+            case BlockKind.TITLE:
+                item = made.add_heading(text, level=max(1, block.level - self._is_titled), prov=prov[0])
+            case BlockKind.ITEM:
+                self._list = self._list or made.add_list_group()
+                item = made.add_list_item(text, prov=prov[0], parent=self._list)
+            case BlockKind.CODE:
+                item = made.add_code(text, prov=prov[0])
+            case BlockKind.FORMULA:
+                item = made.add_formula(text, prov=prov[0])
+            case BlockKind.PICTURE if block.picture is not None:
+                return [self._picture(block, prov[0])]
+            case BlockKind.TABLE:
+                return [self._table(part) for part in block.parts]
+            case BlockKind.LOST:
+                region = block.parts[0].region
+                self._lost(f"Region {region.index} ({region.label}) could not be read: {region.reason}", prov[0])
+                return []
+            case BlockKind.FURNITURE:
+                label = DocItemLabel(_LABELS.get(block.label, "page_header"))
+                item = made.add_text(label, text, prov=prov[0], content_layer=ContentLayer.FURNITURE)
+            case BlockKind.CAPTION:
+                item = made.add_text(DocItemLabel.CAPTION, text, prov=prov[0])
+            case _:
+                item = made.add_text(DocItemLabel(_LABELS.get(block.label, "text")), text, prov=prov[0])
+        item.prov.extend(prov[1:])
+        if block.number is not None:
+            made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
+        return []
+
+    def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
+        from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
+
+        picture = block.picture
+        assert picture is not None
+        size = Size(width=picture.width, height=picture.height)
+        image = ImageRef(mimetype="image/jpeg", dpi=_DPI, size=size, uri=Path(picture.path))
+        item = self._made.add_picture(image=image, prov=prov)
+        if block.label == "chart":
+            item.label = DocItemLabel.CHART
+        if note := block.parts[0].note:
+            item.meta = PictureMeta(**_meta(note, of_picture=True))
+        return item
+
+    def _table(self, part: BlockPart) -> "FloatingItem":
+        from docling_core.types.doc import DocItemLabel, FloatingMeta
+
+        grid = grid_of(part.text)
+        item = self._made.add_table(_table_data(grid), prov=self._prov(part, 0))
+        if part.note:
+            item.meta = FloatingMeta(**_meta(part.note, of_picture=False))
+        if grid.caption:
+            caption = self._made.add_text(
+                DocItemLabel.CAPTION, defuse(grid.caption), prov=self._prov(part, 0), parent=item
+            )
+            item.captions.append(caption.get_ref())
+        return item
+
+    def _caption(self, item: "FloatingItem", block: DocumentBlock) -> None:
+        from docling_core.types.doc import DocItemLabel
+
+        caption = self._made.add_text(DocItemLabel.CAPTION, defuse(block.text), prov=self._provs(block)[0], parent=item)
+        item.captions.append(caption.get_ref())
+
+    def _lost(self, says: str, prov: "ProvenanceItem") -> None:
+        from docling_core.types.doc import ContentLayer, DocItemLabel
+
+        self._made.add_text(DocItemLabel.TEXT, says, prov=prov, content_layer=ContentLayer.NOTES)
+
+    def _provs(self, block: DocumentBlock) -> "list[ProvenanceItem]":
+        """Return each part's place on its page and its span of the block's text."""
+        provs, begin = [], 0
+        for part in block.parts:
+            begin += len(part.joint)
+            provs.append(self._prov(part, begin))
+            begin += len(part.text)
+        return provs
+
+    def _prov(self, part: BlockPart, begin: int) -> "ProvenanceItem":
+        return self._place(part.page, part.region.bbox, (begin, begin + len(part.text)))
+
+    @staticmethod
+    def _place(page: int, box: Sequence[float], characters: tuple[int, int]) -> "ProvenanceItem":
+        from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
+
+        left, top, right, bottom = box
+        bbox = BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT)
+        return ProvenanceItem(page_no=page, bbox=bbox, charspan=characters)
+
+
+def _meta(note: FigureNote, of_picture: bool) -> dict[str, Any]:
+    """Return the fields of docling's `meta` for a note.
+
+    Only pictures have the fields kind, data and molecule.
+    """
+    from docling_core.types.doc import (
+        DescriptionMetaField,
+        KeywordsMetaField,
+        MoleculeMetaField,
+        PictureClassificationMetaField,
+        PictureClassificationPrediction,
+        TabularChartMetaField,
+    )
+
+    fields: dict[str, Any] = {}
+    if note.description:
+        fields["description"] = DescriptionMetaField(text=defuse(note.description))
+    if note.keywords:
+        fields["keywords"] = KeywordsMetaField(values=[defuse(word) for word in dict.fromkeys(note.keywords)])
+    if not of_picture:
+        return fields
+    if note.kind:
+        kinds = [PictureClassificationPrediction(class_name=note.kind)]
+        fields["classification"] = PictureClassificationMetaField(predictions=kinds)
+    if note.smiles:
+        fields["molecule"] = MoleculeMetaField(smi=note.smiles)
+    data = next(filter(is_table, tables_and_text(note.data_html or "")), None)
+    if data:
+        fields["tabular_chart"] = TabularChartMetaField(chart_data=_table_data(grid_of(data)))
+    return fields
+
+
+def _table_data(grid: TableGrid) -> "TableData":
+    from docling_core.types.doc import TableCell, TableData
+
+    # A heading in the first row is that of its column even beside cells that are none.
+    head = max(1, grid.heading_rows)
+    return TableData(
+        num_rows=grid.rows,
+        num_cols=grid.columns,
+        table_cells=[
+            TableCell(
+                text=defuse(cell.text),
+                row_span=cell.rows,
+                col_span=cell.columns,
+                start_row_offset_idx=cell.row,
+                end_row_offset_idx=cell.row + cell.rows,
+                start_col_offset_idx=cell.column,
+                end_col_offset_idx=cell.column + cell.columns,
+                column_header=cell.heading and cell.row < head,
+                row_header=cell.heading and cell.row >= head,
+            )
+            for cell in grid.cells
+        ],
+    )

@@ -1,0 +1,289 @@
+"""Exports documents as files of a folder, which the next export replaces.
+
+The files are written one by one; an export of another kind replaces none of them.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from kopub.corrections.corrected import CorrectedTables
+from kopub.documents.chunks import chunk_document
+from kopub.documents.docling import document_json
+from kopub.documents.document import Document, DocumentBlock
+from kopub.documents.markdown import MarkdownOptions, document_markdown
+from kopub.documents.stream import PICTURES, DocumentStream, Notes
+from kopub.documents.structure import DocumentStructure, structure_document
+from kopub.documents.tables import document_tables
+from kopub.errors import StoreError
+from kopub.figures.figure import FigureNote
+from kopub.files import cannot_write, replace_bytes
+from kopub.pages.documents.folder import EXPORTED_DOCUMENTS
+from kopub.release.base import OpenImages, TableReader
+from kopub.states import State
+from kopub.store.corpus_tables import FIGURE_NOTES, TABLES
+from kopub.store.table_store import TableStore
+
+_TEMPORARY = ".kopub-documents.tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class _FileFormat:
+    """The suffix of a document's file and the function that makes its content.
+
+    `files` go into a folder beside it whose suffix is `folder`. A format that `shows_pictures` refers to the files of
+    the document's pictures.
+    """
+
+    suffix: str
+    content: Callable[[Document, Sequence[DocumentBlock], MarkdownOptions], str]
+    shows_pictures: bool = False
+    folder: str = ""
+    files: Callable[[Document, Sequence[DocumentBlock]], Iterator[tuple[str, bytes]]] = lambda document, blocks: iter(
+        ()
+    )
+
+
+def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+    return "".join(_json_line(asdict(chunk)) for chunk in chunk_document(document, blocks))
+
+
+def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
+    """Return a JSON line for each table, which names the files with its rows."""
+    return "".join(
+        _json_line({
+            **{key: value for key, value in asdict(table).items() if key != "rows"},
+            "n_rows": len(table.rows),
+            "files": [f"{document.name}{_TABLE_FILES}/{table.number}{suffix}" for suffix in (".csv", ".parquet")],
+        })
+        for table in document_tables(document, blocks)
+    )  # fmt: skip
+
+
+def _table_files(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
+    for table in document_tables(document, blocks):
+        yield f"{table.number}.csv", table.to_csv().encode("utf-8", "backslashreplace")
+        yield f"{table.number}.parquet", table.to_parquet()
+
+
+def _json_line(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+_TABLE_FILES = ".tables"
+"""The suffix of the folder with the data of a document's tables."""
+FORMATS = {
+    "markdown": _FileFormat(".md", document_markdown, shows_pictures=True),
+    "docling": _FileFormat(".json", lambda document, blocks, _: document_json(document, blocks), shows_pictures=True),
+    "chunks": _FileFormat(".chunks.jsonl", _chunk_lines),
+    "tables": _FileFormat(".tables.jsonl", _table_lines, folder=_TABLE_FILES, files=_table_files),
+}
+
+
+@dataclass
+class DocumentExport:
+    """Counts of an export: pages by state, regions by outcome, each counted once."""
+
+    documents: int = 0
+    pages: Counter[str] = field(default_factory=Counter)
+    pictures: int = 0
+    page_images: int = 0
+    regions: Counter[str] = field(default_factory=Counter)
+    joined: int = 0
+    tied: int = 0
+
+    def add(self, document: Document, of: DocumentStructure, with_pictures: bool) -> None:
+        self.documents += 1
+        self.pages.update(page.state.value for page in document.pages)
+        self.pictures += sum(len(page.pictures) for page in document.pages) if with_pictures else 0
+        self.page_images += sum(page.image is not None for page in document.pages)
+        self.regions.update(placed=of.placed, furniture=of.furniture, empty=of.empty, lost=of.lost)
+        self.joined += of.joined
+        self.tied += of.tied
+
+
+def write_documents(
+    reader: TableReader,
+    shards: Sequence[str],
+    out: Path,
+    formats: Sequence[str],
+    notes: Notes | None = None,
+    images: OpenImages | None = None,
+    markdown: MarkdownOptions | None = None,
+    keep_others: bool = False,
+) -> DocumentExport:
+    """Write every document of `shards` into `out`, in each format.
+
+    `formats` are keys of `FORMATS`. Each file is written whole or not at all, and left alone if it has not changed.
+    Files of an earlier export in these formats that this one does not write are removed when it is complete, unless
+    `keep_others` is set. `notes` are a model's notes on pictures and tables; with `images`, the pictures of whole
+    pages are written too. Raises `StoreError` if `out` holds anything other than exports of documents; nothing is
+    written anywhere else.
+    """
+    stream = DocumentStream(reader, shards, notes, images)
+    with_pictures = images is not None or any(FORMATS[name].shows_pictures for name in formats)
+    try:
+        return _ExportFolder(out).write(stream, formats, markdown or MarkdownOptions(), keep_others, with_pictures)
+    except OSError as error:
+        raise StoreError(cannot_write(out, error)) from error
+
+
+def require_own_folder(out: Path) -> None:
+    """Raise `StoreError` when `out` holds anything else than exports of documents."""
+    if out.exists() and not out.is_dir():
+        raise StoreError(f"{out} is a file; name a new or empty folder to export into")
+    if out.is_dir() and any(out.iterdir()) and not (out / EXPORTED_DOCUMENTS).is_file():
+        raise StoreError(f"{out} holds files that no export of documents wrote; name a new or empty folder")
+
+
+_NOTE_FIELDS = ("kind", "description", "data_html", "smiles", "language")
+
+
+def sound_notes(tables: TableStore | CorrectedTables, shards: Sequence[str]) -> Notes:
+    """Return a function from a page's id and a region to its note, or None.
+
+    The region is one of `tables`: a note stays with its box, whose index may have changed since. It holds 40 MB for
+    40,781 pages with one and a half notes each, of 200 characters. Raises `StoreError`.
+    """
+    known: dict[tuple[str, int], FigureNote] = {}
+    for shard in shards:
+        if not tables.has(FIGURE_NOTES.name, shard):
+            continue
+        rows = tables.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
+        noted = {row["page_id"]: row["notes"] for row in rows if row["notes"]}
+        boxes = _boxes(tables, shard, noted)
+        for page_id, notes in noted.items():
+            for note in notes:
+                index = _index_now(note, boxes.get(page_id, {}))
+                if note["state"] == State.OK and index is not None:
+                    said = {name: note[name] for name in _NOTE_FIELDS if note[name] is not None}
+                    keywords = tuple(note["keywords"] or ())
+                    known[page_id, index] = FigureNote(f"{page_id}/{index}", State.OK, keywords=keywords, **said)
+    return lambda page_id, index: known.get((page_id, index))
+
+
+def _boxes(
+    tables: TableStore | CorrectedTables, shard: str, page_ids: Collection[str]
+) -> dict[str, dict[int, Sequence[int]]]:
+    """Return the boxes of the regions of pages by index."""
+    if not page_ids or not tables.has(TABLES.readings.name, shard):
+        return {}
+    read = tables.read(TABLES.readings.name, shard, ["page_id", "regions"])
+    read = read.filter(pc.field("page_id").isin(list(page_ids)))
+    return {
+        row["page_id"]: {region["index"]: region["bbox_2d"] for region in row["regions"] or ()}
+        for row in read.to_pylist()
+    }
+
+
+def _index_now(note: Mapping[str, Any], boxes: Mapping[int, Sequence[int]]) -> int | None:
+    """Return the index of the region with a note's box, None without one."""
+    if boxes.get(note["index"]) == note["bbox_2d"]:
+        return note["index"]
+    return next((index for index, box in boxes.items() if box == note["bbox_2d"]), None)
+
+
+class _ExportFolder:
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def write(
+        self,
+        stream: DocumentStream,
+        formats: Sequence[str],
+        markdown: MarkdownOptions,
+        keep_others: bool,
+        with_pictures: bool,
+    ) -> DocumentExport:
+        earlier = self._claim()
+        names = {name: [document.name for document in stream.documents] for name in formats}
+        if keep_others:
+            names = {name: sorted({*listed, *earlier.get(name, ())}) for name, listed in names.items()}
+        files = {**earlier, **names}
+        either = {name: sorted({*earlier.get(name, ()), *listed}) for name, listed in files.items()}
+        self._mark({"complete": False, "documents": either})
+        done = DocumentExport()
+        shown = {name for form, listed in files.items() if FORMATS[form].shows_pictures for name in listed}
+        for document in stream.read(self._replace if with_pictures else None):
+            of = structure_document(document)
+            for name in formats:
+                form = FORMATS[name]
+                content = form.content(document, of.blocks, markdown)
+                beside = {
+                    f"{document.name}{form.folder}/{file}": data for file, data in form.files(document, of.blocks)
+                }
+                for path, data in beside.items():
+                    self._replace(path, data)
+                if form.folder:
+                    self._keep_files(document.name + form.folder, set(beside))
+                self._replace(document.name + form.suffix, content.encode("utf-8", "backslashreplace"))
+            if with_pictures:
+                whole = {page.image.path for page in document.pages if page.image is not None}
+                parts = {picture.path for page in document.pages for picture in page.pictures.values()}
+                self._keep_files(document.name + PICTURES, whole | parts)
+            elif document.name not in shown:
+                self._keep_files(document.name + PICTURES, set())
+            done.add(document, of, with_pictures)
+        for name in formats:
+            for gone in set(earlier.get(name, ())) - set(names[name]):
+                (self._out / f"{gone}{FORMATS[name].suffix}").unlink(missing_ok=True)
+                if FORMATS[name].folder:
+                    self._keep_files(gone + FORMATS[name].folder, set())
+        for gone in {name for listed in earlier.values() for name in listed} - {
+            name for listed in files.values() for name in listed
+        }:
+            self._keep_files(gone + PICTURES, set())
+        self._mark({"complete": True, "documents": files})
+        return done
+
+    def _claim(self) -> dict[str, list[str]]:
+        """Return the document names that an earlier export wrote, by format.
+
+        Creates the folder if it is missing.
+        """
+        out, marker = self._out, self._out / EXPORTED_DOCUMENTS
+        require_own_folder(out)
+        out.mkdir(parents=True, exist_ok=True)
+        if not marker.is_file():
+            return {}
+        try:
+            listed = json.loads(marker.read_text("utf-8"))["documents"]
+            names = {
+                name: [file for file in listed[name] if Path(file).name == file] for name in FORMATS if name in listed
+            }
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{marker} cannot be read: delete the folder and export again") from None
+        return names
+
+    def _mark(self, says: dict[str, Any]) -> None:
+        replace_bytes(self._out / EXPORTED_DOCUMENTS, (json.dumps(says, ensure_ascii=False, indent=1) + "\n").encode())
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """Write a file, unless it already has this content."""
+        path = self._out / name
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+            return
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.parent / _TEMPORARY
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+
+    def _keep_files(self, name: str, paths: set[str]) -> None:
+        """Remove the files of a document's folder that are not among `paths`.
+
+        A folder that becomes empty is removed too.
+        """
+        folder = self._out / name
+        if not folder.is_dir():
+            return
+        for file in folder.iterdir():
+            if f"{name}/{file.name}" not in paths:
+                file.unlink()
+        if not paths:
+            folder.rmdir()

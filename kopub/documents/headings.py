@@ -1,0 +1,236 @@
+"""Finds the titles of a document with their levels, and its running heads and feet."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+from kopub.documents.document import BlockKind, DocumentBlock, DocumentPage
+from kopub.documents.joins import one_line
+from kopub.recognition.regions import RegionRecord
+
+_DEEPEST = 6
+"""The deepest level of a heading in markdown."""
+_NUMERAL = r"[0-9IVXⅠ-ⅿ一二三四五六七八九十]+"
+
+
+class _Rank(IntEnum):
+    """Kinds of title numbers from the uppermost down, as Korean documents nest them."""
+
+    PART = 0
+    CHAPTER = 1
+    SECTION = 2
+    ARTICLE = 3
+    ROMAN = 4
+    DECIMAL = 5
+    """`1.`; `1.1` and deeper numbers rank between it and the next kind."""
+    LETTER = 20
+    BRACKET = 21
+    LETTER_BRACKET = 22
+    BRACKETS = 23
+    LETTER_BRACKETS = 24
+    CIRCLE = 25
+    LETTER_CIRCLE = 26
+
+
+_LETTERS = "가나다라마바사아자차카타파하"
+_NUMBERS: tuple[tuple[_Rank, re.Pattern[str]], ...] = tuple(
+    (rank, re.compile(pattern, re.IGNORECASE))
+    for rank, pattern in (
+        (_Rank.PART, rf"제\s?{_NUMERAL}\s?[편부](?=\s|$)|part\s+{_NUMERAL}\b"),
+        (_Rank.CHAPTER, rf"제\s?{_NUMERAL}\s?장|[0-9]+\s?장(?=[.\s]|$)|chapter\s+{_NUMERAL}\b"),
+        (_Rank.CHAPTER, r"(?:부록|별첨|appendix)\s?[0-9A-ZⅠ-Ⅻ]?(?=[.:\s]|$)"),
+        (_Rank.SECTION, rf"제\s?{_NUMERAL}\s?절"),
+        (_Rank.ARTICLE, rf"제\s?{_NUMERAL}\s?[조관항](?=[\s(의]|$)"),
+        (_Rank.ROMAN, r"[Ⅰ-Ⅻ]+(?=[.\s]|$)|[IVX]+\.(?=\s)"),
+        (_Rank.BRACKET, r"[0-9]{1,2}\)"),
+        (_Rank.LETTER_BRACKET, rf"[{_LETTERS}]\)"),
+        (_Rank.BRACKETS, r"\([0-9]{1,2}\)|[⑴-⒇]"),
+        (_Rank.LETTER_BRACKETS, rf"\([{_LETTERS}]\)|[㈎-㈛]"),
+        (_Rank.CIRCLE, r"[①-⑳]"),
+        (_Rank.LETTER_CIRCLE, r"[㉮-㉻ⓐ-ⓩ]"),
+        (_Rank.LETTER, rf"[{_LETTERS}]\.(?=\s)"),
+    )
+)
+_DECIMAL = re.compile(r"([0-9]{1,3}|[A-Z](?=\.[0-9]))((?:\.[0-9]{1,3})*)(?:\.(?=[^\s\d])|\.?(?=\s|$))")
+_MOST_DOTS = 8
+_ALONE = re.compile(
+    r"제\S{1,3}[장편부절]|[0-9]{1,2}장|(?:부록|별첨)\S?|(?:chapter|part|appendix)\S{1,4}", re.IGNORECASE
+)
+
+
+def with_levels(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
+    """Return the blocks, each title with its level.
+
+    The first title is the document's own, at level 1, if it has no number and stands on the first page. Each kind of
+    number that the document uses is a level, in the usual order. A title without a number is one level below the
+    numbered one before it; a title that layout calls a document's title begins a chapter.
+    """
+    titles = [block for block in blocks if block.kind is BlockKind.TITLE]
+    ranks = _ranks([block.text for block in titles])
+    used = sorted({rank for rank in ranks if rank is not None})
+    named = bool(titles) and is_named(blocks, titles[0])
+    top = 2 if named or not used or used[0] > _Rank.CHAPTER else 1
+    levels = {rank: top + at for at, rank in enumerate(used)}
+    last, leveled, ranked = None, [], iter(ranks)
+    for block in blocks:
+        if block.kind is not BlockKind.TITLE:
+            leveled.append(block)
+            continue
+        rank = next(ranked)
+        if rank is not None:
+            level = last = levels[rank]
+        elif block.label == "doc_title":
+            level, last = (1 if named and block is titles[0] else top), None
+        else:
+            level = max(2, top) if last is None else last + 1
+        leveled.append(replace(block, level=min(level, _DEEPEST)))
+    return leveled
+
+
+def _ranks(titles: Sequence[str]) -> list[int | None]:
+    """Return the rank of each title by its number.
+
+    If the document has numbers like `1.1` but no `1` above any of them, its single numbers were misread.
+    """
+    ranks = [rank_of(title) for title in titles]
+    decimals = [
+        (found[1], rank > _Rank.DECIMAL)
+        for title, rank in zip(titles, ranks, strict=True)
+        if rank is not None and _Rank.DECIMAL <= rank < _Rank.LETTER and (found := _DECIMAL.match(title.lstrip()))
+    ]
+    lower = {number for number, is_lower in decimals if is_lower}
+    if lower and not any(number in lower for number, is_lower in decimals if not is_lower):
+        return [_Rank.DECIMAL + 1 if rank == _Rank.DECIMAL else rank for rank in ranks]
+    return ranks
+
+
+def is_named(blocks: Sequence[DocumentBlock], title: DocumentBlock) -> bool:
+    """Return whether `title`, the first one, is the title of the document."""
+    return title.label == "doc_title" and title.page == blocks[0].page and rank_of(title.text) is None
+
+
+def rank_of(title: str) -> int | None:
+    """Return the rank of a title's number, smaller for upper levels; None without one."""
+    title = title.lstrip()
+    for rank, pattern in _NUMBERS:
+        if pattern.match(title):
+            return rank
+    found = _DECIMAL.match(title)
+    return None if found is None else _Rank.DECIMAL + min(found[2].count("."), _MOST_DOTS)
+
+
+def is_number_alone(title: str) -> bool:
+    """Return whether a title is a number alone: `제 2 장`, `부록 B`, `Chapter 3`.
+
+    It then belongs to the title that follows. The part between 제 and 장 is often misread, so any short word will do.
+    """
+    return _ALONE.fullmatch("".join(one_line(title).split())) is not None
+
+
+_FURNITURE_LABELS = frozenset({"header", "footer", "number", "header_image", "footer_image"})
+_MISLABELLED = frozenset({"text", "paragraph_title", "aside_text"})
+_PAGE_NUMBER = re.compile(
+    r"[\W_]*+(?:page|p\.)?[\W_]*+(?:[0-9]{1,4}|[ivxlcdm]{1,8})(?:[\W_]*+[0-9]{1,4})?\s*+(?:쪽|페이지)?[\W_]*",
+    re.IGNORECASE,
+)
+_NEAR = 10
+"""Heads on different pages are at one height if they differ by no more, in parts of 1,000 of the page."""
+_SAME_LEVEL = 4
+"""The same for lines that layout did not take for heads."""
+_SHARE = 0.1
+"""Least share of a document's pages that have a head at one height or with one text; at least two pages."""
+_EDGE = 150
+"""A head that layout took for text is at most this far from the edge of its page, in parts of 1,000."""
+
+Place = tuple[int, int]
+"""Number of a page and index of a region."""
+
+
+def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
+    """Return the running heads, feet and page numbers of a document.
+
+    A page number is a region that layout labels as one and that looks like one. A head or foot repeats: others stand
+    at its height, or have the same text apart from numbers. In a document of one page, layout is believed. The
+    outermost line of a page that layout took for text is a head too if heads of other pages stand at its height, or
+    if other such lines at its height are only numbers or repeat one text.
+    """
+    labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
+    enough = max(2, _SHARE * len(pages))
+    heights, said = _heights(labelled), _texts_by_page(labelled)
+    heads = [
+        (page, region)
+        for page, region in labelled
+        if len(pages) == 1
+        or (region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or ""))
+        or len(heights.near(region, _NEAR)) >= enough
+        or len(said[_without_digits(region)]) >= enough
+    ]
+    found = {(page.number, region.index) for page, region in heads}
+    edges = [(page, region) for page in pages for region in _edges(page, found)]
+    repeated = _texts_by_page(edges)
+    heads += [
+        (page, region)
+        for page, region in edges
+        if _PAGE_NUMBER.fullmatch(region.content or "") or len(repeated[_without_digits(region)]) > 1
+    ]
+    sure = _heights(heads)
+    return found | {
+        (page.number, region.index)
+        for page, region in edges
+        if len(sure.near(region, _SAME_LEVEL)) >= enough
+        and region.bbox_2d[3] - region.bbox_2d[1] <= sure.tallest + _SAME_LEVEL
+    }
+
+
+class _Heights:
+    """The pages that have a head at each height."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, set[int]] = defaultdict(set)
+        self.tallest = 0
+
+    def near(self, region: RegionRecord, reach: int) -> set[int]:
+        middle = _middle(region)
+        return set().union(*(self.pages.get(middle + off, ()) for off in range(-reach, reach + 1)))
+
+
+def _heights(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> _Heights:
+    heights = _Heights()
+    for page, region in regions:
+        heights.pages[_middle(region)].add(page.number)
+        heights.tallest = max(heights.tallest, region.bbox_2d[3] - region.bbox_2d[1])
+    return heights
+
+
+def _texts_by_page(regions: Iterable[tuple[DocumentPage, RegionRecord]]) -> dict[str, set[int]]:
+    said: dict[str, set[int]] = defaultdict(set)
+    for page, region in regions:
+        said[_without_digits(region)].add(page.number)
+    said.pop("", None)
+    return said
+
+
+def _edges(page: DocumentPage, found: set[Place]) -> list[RegionRecord]:
+    """Return the uppermost and lowest lines of text at the edges of a page."""
+    lines = [region for region in page.regions if (page.number, region.index) not in found]
+    if not lines:
+        return []
+    upper = min(lines, key=lambda region: region.bbox_2d[1])
+    lower = max(lines, key=lambda region: region.bbox_2d[3])
+    return [
+        region
+        for region in (upper, lower)
+        if region.label in _MISLABELLED
+        and "\n" not in (region.content or "").strip()
+        and (region.bbox_2d[3] < _EDGE or region.bbox_2d[1] > 1000 - _EDGE)
+    ]
+
+
+def _middle(region: RegionRecord) -> int:
+    return (region.bbox_2d[1] + region.bbox_2d[3]) // 2
+
+
+def _without_digits(region: RegionRecord) -> str:
+    return re.sub(r"[\d\W_]+", "", region.content or "")

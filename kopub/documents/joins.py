@@ -1,0 +1,394 @@
+"""Joins lines, and paragraphs and tables that are broken across pages."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
+from kopub.documents.tables import TableGrid, grid_of, is_table, tables_and_text
+from kopub.recognition.content import content_parts
+from kopub.recognition.regions import RegionRecord
+from kopub.search.words import korean_analyser
+
+ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
+"""The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
+NUMBERED = re.compile(r"\s*(?:\(?(?:\d{1,3}|[가나다라마바사아자차카타파하A-Za-z])[.)]|[①-⑳ⓐ-ⓩ㉮-㉻])\s*(?=\S)")
+"""The number of a list entry: 1. 가. 1) (1) ①."""
+ENDED = re.compile(r"[.?!:;。…][\"'”’」』)\]]*$")
+"""The end of a sentence."""
+_LEADER = re.compile(r"(?:[.·…‥]\s?){4,}\s*\S{0,6}$")
+"""The end of a line in a table of contents."""
+_COMMAND = re.compile(r"\s*[$#>%]\s")
+_FULL = 0.78
+"""Share of the longest line from which a line counts as full: on a shorter one, even the longest word would fit."""
+_SHORT = 30
+"""Text whose lines all have fewer columns is not running text."""
+_PITCH = 2.6
+"""Printed lines are less than this far apart, in heights of type; a whole paragraph on one line seems far higher."""
+_CONTEXT = 12
+"""Characters on each side that are used to tell whether a word continues."""
+_DOUBT = 2.0
+"""If the log-likelihoods of the two readings differ by less, the two words alone cannot decide."""
+_KNOWN = 1 << 16
+"""Pairs of words whose joint is cached, some 20 MB: a document repeats its words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph, a list entry without its `bullet`, or code.
+
+    Its line breaks belong to the content.
+    """
+
+    text: str
+    bullet: str = ""
+    is_code: bool = False
+    language: str = ""
+
+
+def paragraphs(content: str, width: float = 0, height: float = 0) -> list[Paragraph]:
+    """Return the content of a region as running text.
+
+    `width` and `height` are those of the region in pixels: line breaks that cannot be those of the print were set by
+    the reader and are kept. A line that is not continued ends a paragraph if it ends a sentence.
+    """
+    printed = are_print_lines([line for line in content.split("\n") if line.strip()], width, height)
+    found: list[Paragraph] = []
+    for passage in content_parts(content):
+        if passage.is_code:
+            found.append(Paragraph(passage.text, is_code=True, language=passage.language))
+            continue
+        lines = _unwrap(passage.text) if printed else [line.strip() for line in passage.text.split("\n")]
+        found += _group_lines(lines)
+    return found
+
+
+def one_line(content: str) -> str:
+    """Return a title or caption in one line."""
+    lines = [" ".join(line.split()) for line in content.split("\n") if line.strip()]
+    text = lines[0] if lines else ""
+    for line in lines[1:]:
+        text = glue_lines(text, line)
+    return text
+
+
+def glue_lines(left: str, right: str) -> str:
+    """Join two lines of one paragraph, and mend a broken word."""
+    if is_broken_word(left, right):
+        return left[:-1] + right
+    return left + joint(left, right) + right
+
+
+def joint(left: str, right: str) -> str:
+    """Return the joint of two lines: a blank, or nothing inside a word.
+
+    Korean is broken between any two syllables, without a hyphen, so only the words themselves can tell.
+    """
+    if not left or not right or left[-1].isspace() or right[0].isspace() or is_broken_word(left, right):
+        return ""
+    if left[-1] in "-/" and left[-2:-1].strip():
+        return ""
+    if not _is_hangul(left[-1]) and not _is_hangul(right[0]):
+        return "" if _is_cjk(left[-1]) and _is_cjk(right[0]) else " "
+    if not (left[-1].isalnum() and right[0].isalnum()):
+        return " " if _opens_or_closes(left[-1], right[0]) else ""
+    first, _, more = right.partition(" ")
+    # A single syllable may be a particle of the previous word or a word itself; only the next word can tell.
+    begin = first if first[1:] else f"{first} {more.partition(' ')[0]}"
+    gain = _gain_of_blank(left.rpartition(" ")[2][-_CONTEXT:], begin[:_CONTEXT].strip())
+    if 0 < abs(gain) < _DOUBT:
+        gain = _gain_of_blank(left[-_CONTEXT:].strip(), right[:_CONTEXT].strip())
+    return " " if gain >= 0 else ""
+
+
+@lru_cache(_KNOWN)
+def _gain_of_blank(left: str, right: str) -> float:
+    """Return the log-likelihood gained by a blank between the words."""
+    # The likelihood of an unknown word follows its length; a model of its syllables finds up to 1 % fewer joints.
+    analyse = partial(korean_analyser().analyze, oov_handling="rule")
+    ((_, apart),), ((_, together),) = analyse(f"{left} {right}"), analyse(f"{left}{right}")
+    return apart - together
+
+
+def columns(line: str) -> int:
+    """Return the width of a line in columns of half a syllable."""
+    return sum(map(_WIDTHS.__getitem__, line.strip()))
+
+
+class _Widths(dict[str, int]):
+    """The columns of each character met so far."""
+
+    def __missing__(self, char: str) -> int:
+        self[char] = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        return self[char]
+
+
+_WIDTHS = _Widths()
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line looks like a terminal command, which no other line continues."""
+    return _COMMAND.match(line) is not None
+
+
+def are_print_lines(lines: list[str], width: float, height: float) -> bool:
+    """Return whether the line breaks are those of the print."""
+    longest = max(map(columns, lines), default=0)
+    if len(lines) < 2 or longest < _SHORT:
+        return False
+    if not width or not height:
+        return True
+    return (height / len(lines)) / (2 * width / longest) < _PITCH
+
+
+def _unwrap(text: str) -> list[str]:
+    lines = [line.strip() for line in text.split("\n")]
+    longest = max(map(columns, lines))
+    paragraphs: list[str] = []
+    goes_on = False
+    for line in lines:
+        if goes_on and line and not _begins_entry(paragraphs[-1], line) and not is_command(line):
+            paragraphs[-1] = glue_lines(paragraphs[-1], line)
+        else:
+            paragraphs.append(line)
+        goes_on = columns(line) >= _FULL * longest and not is_command(line) and not _LEADER.search(line)
+    return paragraphs
+
+
+def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
+    """Group lines into paragraphs.
+
+    A list entry is a paragraph, and so are the lines up to the end of a sentence or a gap.
+    """
+    found: list[Paragraph] = []
+    loose: list[str] = []
+
+    def end() -> None:
+        if loose:
+            found.append(Paragraph("\n".join(loose)))
+            loose.clear()
+
+    for line in lines:
+        bullet = ITEM.match(line)
+        if bullet:
+            end()
+            found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
+        elif line:
+            loose.append(line)
+        if not line or ENDED.search(line):
+            end()
+    end()
+    return found
+
+
+def _begins_entry(before: str, line: str) -> bool:
+    """Return whether a line begins a list entry.
+
+    `다.` may also be the end of a sentence whose last word was broken.
+    """
+    return bool(ITEM.match(line) or (NUMBERED.match(line) and ENDED.search(before)))
+
+
+def is_broken_word(left: str, right: str) -> bool:
+    """Return whether a word of Latin letters is hyphenated at the end of the line."""
+    return bool(re.search(r"[a-z]{2}-$", left) and re.match(r"[a-z]{2}", right))
+
+
+def _opens_or_closes(left: str, right: str) -> bool:
+    """Return whether a blank belongs between two characters of which one is no letter."""
+    return unicodedata.category(left) not in ("Ps", "Pi") and unicodedata.category(right) not in ("Pe", "Pf", "Po")
+
+
+def _is_hangul(char: str) -> bool:
+    return "가" <= char <= "힣"
+
+
+def _is_cjk(char: str) -> bool:
+    return unicodedata.east_asian_width(char) == "W"
+
+
+_RUNNING = frozenset({"text", "content", "abstract", "reference_content"})
+_FULL_LINE = 0.9
+"""Share of the longest line from which a paragraph's last line is full, so that the paragraph may continue."""
+_LONG = 40
+"""Columns from which a paragraph that the reader gave as one line may continue."""
+_ALIKE = 25
+"""Most that the left edges or widths of a paragraph's parts may differ, in parts of 1,000 of the page."""
+_FOOT, _HEAD = 80, 60
+"""Most space below the first part and above the second, in parts of 1,000."""
+_SAME_EDGES = 15
+"""Most that the edges of a table's parts, or within one column, may differ, in parts of 1,000."""
+_NEXT_LINE = 15
+"""Most space between the lines of a paragraph, in parts of 1,000 of the page."""
+_SENTENCE_END = re.compile(r"(?:[다요죠까음함됨임것]|있음|없음|바람)$")
+"""Endings of sentences and of keyword notes, which need no full stop."""
+_GOES_ON = re.compile(r"[가-힣A-Za-z,]$")
+_BEGINS = re.compile(r"[가-힣a-z(“‘]")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintExtent:
+    """The printed extent of most pages, without heads and feet, in parts of 1,000."""
+
+    top: int
+    bottom: int
+
+
+def extent_of(blocks: Sequence[DocumentBlock]) -> PrintExtent:
+    """Return the extent of a document's pages without outliers.
+
+    A tenth of the pages is left out at each end.
+    """
+    tops: dict[int, int] = {}
+    bottoms: dict[int, int] = {}
+    for block in blocks:
+        if block.kind in (BlockKind.FURNITURE, BlockKind.LOST):
+            continue
+        for part in block.parts:
+            box = part.region.bbox_2d
+            tops[part.page] = min(box[1], tops.get(part.page, box[1]))
+            bottoms[part.page] = max(box[3], bottoms.get(part.page, box[3]))
+    if not tops:
+        return PrintExtent(0, 1000)
+    tenth = len(tops) // 10
+    return PrintExtent(sorted(tops.values())[tenth], sorted(bottoms.values())[-1 - tenth])
+
+
+def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[DocumentBlock]:
+    """Join each paragraph and table that surely continues, and return the blocks.
+
+    It may continue on the next page, or below the place that layout took for its end. `whole` are the pages of which
+    every region was read; only they are joined. Blocks between the parts (heads, feet and notes; within a page,
+    pictures) are moved after the region of the second part, so that regions stay whole.
+    """
+    extent = extent_of(blocks)
+    done: list[DocumentBlock] = []
+    between: list[DocumentBlock] = []
+    region: BlockPart | None = None
+    for block in blocks:
+        if region is not None and (block.page, block.parts[0].region.index) != (region.page, region.region.index):
+            done += between
+            between, region = [], None
+        at = _may_go_on(done, block)
+        if at is not None and done[at].last_page in whole and block.page in whole:
+            one = _as_one(done[at], block, replace(extent, bottom=_foot(done[at + 1 :], extent)))
+            if one is not None:
+                between = done[at + 1 :]
+                done[at:] = [one]
+                region = block.parts[0]
+                continue
+        done.append(block)
+    return done + between
+
+
+def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | None:
+    """Return the position of the block that this one may continue.
+
+    That is the last one, apart from blocks that may stand between.
+    """
+    if block.kind not in (BlockKind.TEXT, BlockKind.TABLE):
+        return None
+    for at in range(len(done) - 1, -1, -1):
+        before = done[at]
+        between_pages = before.kind is BlockKind.FURNITURE or (
+            before.kind is BlockKind.FOOTNOTE and before.page < block.page
+        )
+        if between_pages or (before.kind is BlockKind.PICTURE and before.page == block.page):
+            continue
+        return at if before.last_page in (block.page, block.page - 1) else None
+    return None
+
+
+def _foot(between: Sequence[DocumentBlock], extent: PrintExtent) -> int:
+    """Return where the print of the page ends above its notes."""
+    notes = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.FOOTNOTE]
+    return min([extent.bottom, *notes])
+
+
+def _as_one(first: DocumentBlock, second: DocumentBlock, extent: PrintExtent) -> DocumentBlock | None:
+    """Return the two blocks as one, or None if that is not certain."""
+    above, below = first.parts[-1].region, second.parts[0].region
+    if first.last_page == second.page:
+        near = above is not below and _is_below(above, below)
+    else:
+        near = extent.bottom - above.bbox_2d[3] <= _FOOT and below.bbox_2d[1] - extent.top <= _HEAD
+    if not near:
+        return None
+    if first.kind is second.kind is BlockKind.TABLE:
+        return _one_table(first, second) if first.last_page < second.page else None
+    return _one_paragraph(first, second)
+
+
+def _one_paragraph(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
+    running = {first.parts[-1].region.label, second.parts[0].region.label} <= _RUNNING
+    if first.kind not in (BlockKind.TEXT, BlockKind.ITEM) or second.kind is not BlockKind.TEXT or not running:
+        return None
+    if not _goes_on(first.parts[-1], second.parts[0]):
+        return None
+    left, right = first.text, second.text
+    if is_broken_word(left, right):
+        ended = replace(first.parts[-1], text=first.parts[-1].text[:-1])
+        return replace(first, parts=(*first.parts[:-1], ended, *second.parts))
+    return replace(first, parts=(*first.parts, replace(second.parts[0], joint=joint(left, right)), *second.parts[1:]))
+
+
+def _is_below(above: RegionRecord, below: RegionRecord) -> bool:
+    """Return whether the second region is the next line of the first one's column."""
+    gap = below.bbox_2d[1] - above.bbox_2d[3]
+    return abs(above.bbox_2d[0] - below.bbox_2d[0]) <= _SAME_EDGES and -_NEXT_LINE <= gap <= _NEXT_LINE
+
+
+def _goes_on(first: BlockPart, second: BlockPart) -> bool:
+    """Return whether a page's last paragraph continues on the next page."""
+    end, begin = first.text.rstrip().rpartition("\n")[2], second.text.lstrip()
+    if not _GOES_ON.search(end) or ENDED.search(end) or not _BEGINS.match(begin) or _SENTENCE_END.search(end):
+        return False
+    # `다.` is the end of a sentence whose word was broken, since the first part lacks the ending.
+    is_entry = ITEM.match(begin) or (NUMBERED.match(begin) and not "가" <= begin[0] <= "힣")
+    if is_entry or is_command(end) or is_command(begin):
+        return False
+    if end[-1].isascii() and not (begin[0].islower() or "가" <= begin[0] <= "힣"):
+        return False
+    return _are_columns(first.region, second.region) and _is_full(first.region, end)
+
+
+def _are_columns(first: RegionRecord, second: RegionRecord) -> bool:
+    """Return whether the parts stand in one column, or in two columns of equal width."""
+    (left, _, right, _), (x1, _, x2, _) = first.bbox_2d, second.bbox_2d
+    return abs(left - x1) <= _ALIKE or abs((right - left) - (x2 - x1)) <= _ALIKE
+
+
+def _is_full(region: RegionRecord, end: str) -> bool:
+    """Return whether the last line fills its column, if lines are known."""
+    lines = [line for line in (region.content or "").split("\n") if line.strip()]
+    x1, y1, x2, y2 = region.bbox
+    if are_print_lines(lines, x2 - x1, y2 - y1):
+        return columns(lines[-1]) >= _FULL_LINE * max(map(columns, lines))
+    return columns(end) >= _LONG
+
+
+def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
+    """Join two tables that have equally many columns and the same edges."""
+    upper, lower = tables_and_text(first.parts[-1].text), tables_and_text(second.parts[0].text)
+    if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
+        return None
+    (left, _, right, _), (x1, _, x2, _) = first.parts[-1].region.bbox_2d, second.parts[0].region.bbox_2d
+    if abs(left - x1) > _SAME_EDGES or abs(right - x2) > _SAME_EDGES:
+        return None
+    above, below = grid_of(tables_and_text(first.parts[0].text)[0]), grid_of(lower[0])
+    if above.columns != below.columns or below.columns < 2 or below.caption:
+        return None
+    repeated = below.rows > 1 and _heading(above) == _heading(below) is not None
+    if not repeated and any(cell.heading for cell in below.row(0)):
+        return None
+    return replace(first, parts=(*first.parts, replace(second.parts[0], repeated=repeated), *second.parts[1:]))
+
+
+def _heading(grid: TableGrid) -> tuple[str, ...] | None:
+    """Return the texts of the first row, or None if they cannot head the columns."""
+    cells = grid.row(0)
+    if not all(cell.text and cell.rows == 1 for cell in cells):
+        return None
+    return tuple("".join(cell.text.split()) for cell in cells)

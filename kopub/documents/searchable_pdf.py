@@ -1,0 +1,218 @@
+"""Places lines of text in the boxes of regions, and makes searchable PDFs. Pure.
+
+In a PDF the lines lie invisibly over the pictures of the pages and can be selected.
+"""
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kopub.documents.joins import columns
+
+_LINE = 1.6
+"""Height of a printed line in sizes of its type."""
+_MOST = 300
+"""Most lines in a box: no print has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLine:
+    """A line of text and its box: (x1, y1, x2, y2).
+
+    The unit is that of the surrounding box.
+    """
+
+    text: str
+    box: tuple[float, float, float, float]
+
+
+def placed_lines(text: str, box: tuple[float, float, float, float]) -> list[PlacedLine]:
+    """Return the lines of a text, placed from its box's top to bottom.
+
+    Their width follows from their letters. The text's own lines are kept; a text that the reader gave as one line is
+    wrapped to the shape of the box. No word is cut in two.
+    """
+    given = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+    if not given:
+        return []
+    x1, y1, x2, y2 = box
+    width, height = max(x2 - x1, 1.0), max(y2 - y1, 1.0)
+    # With `count` lines, type is height / (_LINE * count) high and a column half as wide: so many columns fit.
+    fit = 2 * _LINE * width / height
+    count = max(len(given), math.isqrt(int(sum(map(columns, given)) / fit)), 1)
+    lines = [part for line in given for part in _wrapped(line, fit * count)]
+    while len(lines) > count and count < _MOST:
+        count += 1
+        lines = [part for line in given for part in _wrapped(line, fit * count)]
+    longest, step = max(map(columns, lines)), height / len(lines)
+    return [
+        PlacedLine(line, (x1, y1 + at * step, x1 + width * columns(line) / max(longest, 1), y1 + (at + 1) * step))
+        for at, line in enumerate(lines)
+    ]
+
+
+def _wrapped(line: str, most: float) -> Iterator[str]:
+    """Yield a line in parts of at most `most` columns.
+
+    A word that is longer is a part of its own.
+    """
+    words, length = [], 0
+    for word in line.split(" "):
+        wide = columns(word)
+        if words and length + 1 + wide > most:
+            yield " ".join(words)
+            words, length = [], 0
+        length += wide + bool(words)
+        words.append(word)
+    yield " ".join(words)
+
+
+_LONG_SIDE = 842
+"""Points of a page's longer side, as for A4: a picture does not say how large its paper was."""
+_NARROW, _WIDE = 500, 1000
+"""Advance widths of a Latin letter and of any other, in thousandths of the size."""
+_LATIN = 0xFF
+_HALVES = (0xD800, 0xDFFF)
+"""Codes of no character: they stand for the characters above U+FFFF, in order of occurrence."""
+_SIZE = 0.8
+"""Size of the type in heights of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class PdfPicture:
+    """A page of the PDF: its picture, size and text.
+
+    The picture is a JPEG in RGB or None; size and text are in pixels.
+    """
+
+    jpeg: bytes | None
+    jpeg_size: tuple[int, int]
+    size: tuple[int, int]
+    lines: Sequence[PlacedLine]
+
+
+def searchable_pdf(title: str, pages: Iterable[PdfPicture]) -> bytes:
+    """Return a PDF of the pages.
+
+    The text's font is not embedded, since nothing of it is drawn; the file has the meaning of its codes.
+    """
+    writer = _Writer()
+    catalogue, tree, font, meaning = (writer.reserve() for _ in range(4))
+    codes: dict[str, int] = {}
+    kids = [_add_page(writer, page, tree, font, codes) for page in pages]
+    writer.put(catalogue, f"<< /Type /Catalog /Pages {tree} 0 R >>")
+    writer.put(tree, f"<< /Type /Pages /Count {len(kids)} /Kids [{' '.join(f'{kid} 0 R' for kid in kids)}] >>")
+    described = writer.add(
+        "<< /Type /FontDescriptor /FontName /Invisible /Flags 4 /FontBBox [0 -200 1000 800] /ItalicAngle 0"
+        " /Ascent 800 /Descent -200 /CapHeight 800 /StemV 80 >>"
+    )
+    letters = writer.add(
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /Invisible /CIDToGIDMap /Identity"
+        " /CIDSystemInfo << /Registry (Adobe) /Ordering (Identity) /Supplement 0 >>"
+        f" /DW {_WIDE} /W [0 {_LATIN} {_NARROW}] /FontDescriptor {described} 0 R >>"
+    )
+    writer.put(
+        font,
+        "<< /Type /Font /Subtype /Type0 /BaseFont /Invisible /Encoding /Identity-H"
+        f" /DescendantFonts [{letters} 0 R] /ToUnicode {meaning} 0 R >>",
+    )
+    writer.put(meaning, *_compressed(_meaning(codes)))
+    info = writer.add(f"<< /Title <feff{title.encode('utf-16-be', 'replace').hex()}> >>")
+    return writer.finished(catalogue, info)
+
+
+def _add_page(writer: "_Writer", page: PdfPicture, tree: int, font: int, codes: dict[str, int]) -> int:
+    scale = _LONG_SIDE / max(*page.size, 1)
+    width, height = (max(side, 1) * scale for side in page.size)
+    drawn, pictures = "", ""
+    if page.jpeg is not None:
+        wide, high = page.jpeg_size
+        picture = writer.add(
+            f"<< /Type /XObject /Subtype /Image /Width {wide} /Height {high} /ColorSpace /DeviceRGB"
+            f" /BitsPerComponent 8 /Filter /DCTDecode /Length {len(page.jpeg)} >>",
+            page.jpeg,
+        )
+        pictures = f" /XObject << /P {picture} 0 R >>"
+        drawn = f"q {width:.2f} 0 0 {height:.2f} 0 0 cm /P Do Q\n"
+    said = "".join(_shown(line, scale, height, codes) for line in page.lines)
+    content = writer.add(*_compressed(f"{drawn}BT 3 Tr\n{said}ET".encode()))
+    return writer.add(
+        f"<< /Type /Page /Parent {tree} 0 R /MediaBox [0 0 {width:.2f} {height:.2f}] /Contents {content} 0 R"
+        f" /Resources << /Font << /F {font} 0 R >>{pictures} >> >>"
+    )
+
+
+def _shown(line: PlacedLine, scale: float, height: float, codes: dict[str, int]) -> str:
+    x1, y1, x2, y2 = (edge * scale for edge in line.box)
+    coded = [_code(char, codes) for char in line.text]
+    size = max(_SIZE * (y2 - y1), 0.1)
+    natural = sum(_NARROW if code <= _LATIN else _WIDE for code in coded) * size / 1000
+    stretch = 100 * (x2 - x1) / max(natural, 0.1)
+    # PDFium gives the last letter of a line no width, and does not find a letter that stands alone.
+    told = "".join(f"{code:04x}" for code in [*coded, ord(" ")])
+    at = f"1 0 0 1 {x1:.2f} {height - y1 - _SIZE * (y2 - y1):.2f} Tm"
+    return f"/F {size:.2f} Tf {max(stretch, 1):.2f} Tz {at} <{told}> Tj\n"
+
+
+def _code(char: str, codes: dict[str, int]) -> int:
+    """Return the code of a character: its Unicode number, if that fits two bytes."""
+    if ord(char) < _HALVES[0] or _HALVES[1] < ord(char) <= 0xFFFF:
+        return ord(char)
+    # No document has 2,048 such characters; a lone surrogate, which a hostile text may have, is one of them.
+    return codes.setdefault(char, min(_HALVES[0] + len(codes), _HALVES[1]))
+
+
+def _meaning(codes: dict[str, int]) -> bytes:
+    """Return the map from codes to Unicode, in parts of a hundred as readers require."""
+    ranges = [f"<{high:02x}00> <{high:02x}ff> <{high:02x}00>" for high in range(256) if not 0xD8 <= high <= 0xDF]
+    singles = [f"<{code:04x}> <{char.encode('utf-16-be', 'replace').hex()}>" for char, code in codes.items()]
+    parts = [*_parts("bfrange", ranges), *_parts("bfchar", singles)]
+    return (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /Unicode def /CMapType 2 def\n"
+        f"1 begincodespacerange <0000> <ffff> endcodespacerange\n{''.join(parts)}"
+        "endcmap CMapName currentdict /CMap defineresource pop end end"
+    ).encode()
+
+
+def _parts(kind: str, lines: Sequence[str]) -> Iterator[str]:
+    for at in range(0, len(lines), 100):
+        part = lines[at : at + 100]
+        yield "\n".join([f"{len(part)} begin{kind}", *part, f"end{kind}\n"])
+
+
+def _compressed(data: bytes) -> tuple[str, bytes]:
+    packed = zlib.compress(data)
+    return f"<< /Filter /FlateDecode /Length {len(packed)} >>", packed
+
+
+class _Writer:
+    """A writer that collects the objects of a PDF by number."""
+
+    def __init__(self) -> None:
+        self._objects: list[bytes] = []
+
+    def reserve(self) -> int:
+        self._objects.append(b"")
+        return len(self._objects)
+
+    def put(self, number: int, said: str, stream: bytes | None = None) -> None:
+        body = b"" if stream is None else b"\nstream\n" + stream + b"\nendstream"
+        self._objects[number - 1] = said.encode() + body
+
+    def add(self, said: str, stream: bytes | None = None) -> int:
+        number = self.reserve()
+        self.put(number, said, stream)
+        return number
+
+    def finished(self, catalogue: int, info: int) -> bytes:
+        parts, places = [b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"], []
+        at = len(parts[0])
+        for number, content in enumerate(self._objects, 1):
+            parts.append(b"%d 0 obj\n" % number + content + b"\nendobj\n")
+            places.append(at)
+            at += len(parts[-1])
+        table = "".join(f"{place:010} 00000 n \n" for place in places)
+        count = len(places) + 1
+        ends = f"trailer\n<< /Size {count} /Root {catalogue} 0 R /Info {info} 0 R >>\nstartxref\n{at}\n%%EOF\n"
+        return b"".join([*parts, f"xref\n0 {count}\n0000000000 65535 f \n{table}{ends}".encode()])

@@ -1,0 +1,340 @@
+"""Makes the documents of a corpus from its tables, and their file names."""
+
+import hashlib
+import pickle
+import re
+import sys
+import unicodedata
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from kopub.documents.document import Document, DocumentPage, DocumentPicture
+from kopub.errors import StoreError, without_paths
+from kopub.figures.figure import FigureNote
+from kopub.fingerprints import fingerprint
+from kopub.recognition.regions import crop_index, join_regions, pixel_box
+from kopub.release.base import OpenImages, TableReader, image_suffix
+from kopub.states import State, decisive
+from kopub.store.corpus_tables import TABLES
+
+KeepPicture = Callable[[str, bytes], None]
+"""Takes the relative path and the JPEG of a picture."""
+Notes = Callable[[str, int], FigureNote | None]
+"""Returns the note on a region's picture or table, by page id and index of the region, or None."""
+
+PICTURES = ".pictures"
+"""The suffix of the folder with a document's pictures."""
+_PAGES, _LAYOUTS, _READINGS = TABLES.pages.name, TABLES.regions.name, TABLES.readings.name
+_READ = ["page_id", "regions", "image_crops", "state", "reason"]
+_PICTURE_BYTES = "crop_images"
+_KNOWN = ["page_no", "width", "height", "sha256", "state", "reason"]
+
+
+class PlannedPage(NamedTuple):
+    """A page before it is read, with its number in its document.
+
+    Pixels are those of the upright page, 0 without an image; state and reason are those of `raw_pages`.
+    """
+
+    page_id: str
+    shard: str
+    number: int
+    width: int
+    height: int
+    state: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDocument:
+    """A document before its pages are read.
+
+    Its `pages` are in the order of the corpus, whatever their numbers.
+    """
+
+    doc_id: str
+    name: str
+    fingerprint: int
+    pages: tuple[PlannedPage, ...]
+    shards: tuple[str, ...]
+    """The shards that hold a page of it, in order."""
+
+
+class DocumentStream:
+    """The documents of `shards`, in the order of their last pages.
+
+    A page without a document is a document itself. Pages are ordered by number; if numbers are missing or occur twice,
+    the pages of the document are numbered from 1 in the order of the shards. Only the pages of incomplete documents are
+    in memory, compressed if the document continues in a later shard.
+    """
+
+    def __init__(
+        self, reader: TableReader, shards: Sequence[str], notes: Notes | None = None, images: OpenImages | None = None
+    ) -> None:
+        self._reader = reader
+        self._shards = shards
+        self._notes = notes or (lambda page_id, index: None)
+        self._images = images
+        self.documents = _plan(reader, shards)
+        self._of_shard: dict[str, list[int]] = defaultdict(list)
+        """The positions of the documents that have a page in a shard."""
+        for at, document in enumerate(self.documents):
+            for shard in document.shards:
+                self._of_shard[shard].append(at)
+
+    def of_shard(self, shard: str) -> list[PlannedDocument]:
+        """Return the documents with a page in a shard."""
+        return [self.documents[at] for at in self._of_shard[shard]]
+
+    def read(self, keep: KeepPicture | None = None) -> Iterator[Document]:
+        """Yield every document once. Raises `StoreError` for tables that do not hold the same pages.
+
+        Pictures are passed to `keep` as they are read; with `images`, those of whole pages too. Without `keep` no
+        picture is read, which saves most of the memory, and each page still lists its pictures.
+        """
+        return self._read(self._shards, range(len(self.documents)), keep)
+
+    def read_some(self, documents: Sequence[PlannedDocument]) -> Iterator[Document]:
+        """Yield some of the `documents`, without pictures. Raises `StoreError` as `read` does."""
+        wanted = {id(document) for document in documents}
+        shards = {shard for document in documents for shard in document.shards}
+        places = [at for at, document in enumerate(self.documents) if id(document) in wanted]
+        return self._read([shard for shard in self._shards if shard in shards], places, None)
+
+    def _read(self, shards: Sequence[str], wanted: Collection[int], keep: KeepPicture | None) -> Iterator[Document]:
+        waiting: dict[int, list[DocumentPage | bytes]] = defaultdict(list)
+        for shard in shards:
+            for at, page in self._pages(shard, wanted, keep):
+                planned, pages = self.documents[at], waiting[at]
+                pages.append(page if planned.shards[-1] == shard else zlib.compress(pickle.dumps(page), 1))
+                if len(pages) == len(planned.pages):
+                    yield _open_document(planned, waiting.pop(at))
+
+    def _pages(
+        self, shard: str, wanted: Collection[int], keep: KeepPicture | None
+    ) -> Iterator[tuple[int, DocumentPage]]:
+        readings = self._reader.read(_READINGS, shard, [*_READ, *([_PICTURE_BYTES] if keep else [])])
+        layouts = self._reader.read(_LAYOUTS, shard, ["page_id", "regions"])
+        places = {
+            page.page_id: (at, page)
+            for at in self._of_shard[shard]
+            for page in self.documents[at].pages
+            if page.shard == shard
+        }
+        row_of = {page_id: row for row, page_id in enumerate(layouts["page_id"].to_pylist())}
+        page_ids = readings["page_id"].to_pylist()
+        if places.keys() - set(page_ids):
+            # A document that waits for a page without a row would never be yielded.
+            raise StoreError(f"{_READINGS} of {shard} does not hold the pages of {_PAGES}: materialize it again")
+        with self._images(shard) if keep and self._images else nullcontext(lambda page_id: None) as image_of:
+            for row, page_id in enumerate(page_ids):
+                if page_id not in places or page_id not in row_of:
+                    missing = _LAYOUTS if page_id in places else _PAGES
+                    raise StoreError(
+                        f"{missing} of {shard} does not hold the pages of {_READINGS}: materialize it again"
+                    )
+                at, place = places[page_id]
+                if at not in wanted:
+                    continue
+                # Only one row at a time becomes Python objects, since pages carry their pictures.
+                (read,) = readings.slice(row, 1).to_pylist()
+                page = self._page(at, place, read, layouts["regions"][row_of[page_id]].as_py(), keep)
+                if keep and (data := image_of(page_id)) is not None:
+                    path = f"{self.documents[at].name}{PICTURES}/page-{place.number}{image_suffix(data)}"
+                    keep(path, bytes(data))
+                    page = replace(page, image=DocumentPicture(path, place.width, place.height))
+                yield at, page
+
+    def _page(
+        self, at: int, place: PlannedPage, read: Mapping[str, Any], layout: Any, keep: KeepPicture | None
+    ) -> DocumentPage:
+        page_id = read["page_id"]
+        regions = [
+            replace(region, reason=region.reason and without_paths(region.reason))
+            for region in join_regions(page_id, layout, read["regions"])
+        ]
+        indices = {region.index for region in regions}
+        pictures = {}
+        crops = read["image_crops"] or ()
+        held = (read[_PICTURE_BYTES] or ()) if keep else [b""] * len(crops)
+        for crop, data in zip(crops, held, strict=True):
+            index = crop_index(crop["path"])
+            if index not in indices:
+                raise StoreError(f"{_READINGS} of {page_id} has a picture of no region: materialize it again")
+            x1, y1, x2, y2 = pixel_box(tuple(crop["bbox"]), place.width, place.height)
+            path = f"{self.documents[at].name}{PICTURES}/{place.number}-{index}.jpg"
+            if keep:
+                keep(path, data)
+            pictures[index] = DocumentPicture(path, x2 - x1, y2 - y1)
+        state, reason = read["state"], read["reason"]
+        # Of a page that lost its picture nothing may be left to read.
+        if decisive({_READINGS: state, _PAGES: place.state}) == _PAGES:
+            state, reason = place.state, place.reason
+        return DocumentPage(
+            number=place.number,
+            page_id=page_id,
+            width=place.width,
+            height=place.height,
+            state=State(state),
+            reason=reason and without_paths(reason),
+            regions=tuple(regions),
+            pictures=pictures,
+            notes={index: note for index in indices if (note := self._notes(page_id, index)) is not None},
+        )
+
+
+class _PageRow(NamedTuple):
+    """The fields of a row of `raw_pages` that the plan needs."""
+
+    page_id: str
+    shard: str
+    page_no: int | None
+    width: int | None
+    height: int | None
+    sha256: str | None
+    state: str
+    reason: str | None
+
+
+_Key = tuple[str, str]
+"""The key of a document: its id, and a second part that tells documents of one id apart."""
+
+
+def _plan(reader: TableReader, shards: Sequence[str]) -> list[PlannedDocument]:
+    """Return the documents in the order of their first pages."""
+    rows: dict[_Key, list[_PageRow]] = defaultdict(list)
+    for shard in shards:
+        table = reader.read(_PAGES, shard, ["page_id", "doc_id", *_KNOWN])
+        doc_ids, *columns = (table[name].to_pylist() for name in ("doc_id", "page_id", *_KNOWN))
+        for doc_id, page_id, *known in zip(doc_ids, *columns, strict=True):
+            # The id of a document recurs on every page: all of them share one string.
+            key = (page_id, "page") if doc_id is None else (sys.intern(doc_id), "")
+            rows[key].append(_PageRow(page_id, shard, *known))
+    documents = [part for key, pages in rows.items() for part in _documents_of(key, pages)]
+    names = file_names(_names([key for key, _ in documents]))
+    return [
+        PlannedDocument(
+            doc_id,
+            name,
+            # 64 bits of the hash over the pages' image hashes.
+            int(fingerprint([page.sha256 for page in pages]), 16),
+            tuple(
+                PlannedPage(
+                    page.page_id, page.shard, number, page.width or 0, page.height or 0, page.state, page.reason
+                )
+                for page, number in zip(pages, page_numbers([page.page_no for page in pages]), strict=True)
+            ),
+            tuple(dict.fromkeys(page.shard for page in pages)),
+        )
+        for ((doc_id, _), pages), name in zip(documents, names, strict=True)
+    ]
+
+
+def _documents_of(key: _Key, pages: list[_PageRow]) -> list[tuple[_Key, list[_PageRow]]]:
+    parts = split_namesakes([(page.page_id, page.page_no) for page in pages])
+    if len(parts) == 1:
+        return [(key, pages)]
+    return [((key[0], stem), [pages[at] for at in part]) for stem, part in parts.items()]
+
+
+def split_namesakes(pages: Sequence[tuple[str, int | None]]) -> dict[str, list[int]]:
+    """Return the positions of each document's pages among the pages of one name.
+
+    Pages are given by id and number. Documents with the same page numbers are told apart by the ids of their pages, up
+    to the last underscore.
+    """
+    every = {"": [*range(len(pages))]}
+    if len({number for _, number in pages}) == len(pages):
+        return every
+    parts: dict[str, list[int]] = defaultdict(list)
+    for at, (page_id, _) in enumerate(pages):
+        parts[page_id.rpartition("_")[0]].append(at)
+    if any(len({pages[at][1] for at in part}) < len(part) for part in parts.values()):
+        return every
+    return parts
+
+
+def _names(keys: Sequence[_Key]) -> list[str]:
+    """Return names for the files of documents.
+
+    A name is the document's id; if several share it, the stem of their page ids follows.
+    """
+    shared = Counter(doc_id for doc_id, _ in keys)
+    # No id has half of a surrogate pair, so no name with one is the id of another document.
+    return [doc_id if shared[doc_id] == 1 else f"{doc_id}\udc00{stem}" for doc_id, stem in keys]
+
+
+def page_numbers(page_nos: Sequence[int | None]) -> list[int]:
+    """Return the numbers of a document's pages, all different.
+
+    They are its own numbers, or count from 1 if one is missing or occurs twice.
+    """
+    if None in page_nos or len(set(page_nos)) < len(page_nos):
+        return list(range(1, len(page_nos) + 1))
+    return [number for number in page_nos if number is not None]
+
+
+def _open_document(planned: PlannedDocument, pages: Sequence[DocumentPage | bytes]) -> Document:
+    opened = [pickle.loads(zlib.decompress(page)) if isinstance(page, bytes) else page for page in pages]
+    return Document(
+        planned.doc_id, planned.name, planned.fingerprint, tuple(sorted(opened, key=lambda page: page.number))
+    )
+
+
+_SUFFIXES = frozenset({".pdf", ".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif"})
+"""Suffixes of the files that documents are read from; their outputs have suffixes of their own."""
+_UNSAFE = re.compile(r"[^\w.+~=@-]+")
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
+"""Names that Windows reserves."""
+_LONGEST = 120
+"""Most bytes of a name, to which suffixes and the names of pictures are added."""
+_HASH = 8
+"""Hex digits that tell apart documents whose names would be the same."""
+
+
+def file_names(documents: Sequence[str]) -> list[str]:
+    """Return a file name for each document, in their order.
+
+    No two are the same on any file system. Letters, digits and `. _ + ~ = @ -` are kept. Documents whose names would
+    differ only in case or Unicode composition all get a hash of their full names, so that no name depends on the order.
+    """
+    names = [_safe(document) for document in documents]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for at, name in enumerate(names):
+        groups[_folded(name)].append(at)
+    digits = _HASH
+    while any(len(group) > 1 for group in groups.values()):
+        for group in list(groups.values()):
+            if len(group) > 1:
+                for at in group:
+                    names[at] = f"{_safe(documents[at])}-{_hash(documents[at])[:digits]}"
+        groups = defaultdict(list)
+        for at, name in enumerate(names):
+            groups[_folded(name)].append(at)
+        digits += _HASH
+    return names
+
+
+def _safe(document: str) -> str:
+    text = unicodedata.normalize("NFC", document)
+    if PurePosixPath(text).suffix.lower() in _SUFFIXES:
+        text = text[: text.rindex(".")]
+    text = _UNSAFE.sub("_", text).lstrip(".").rstrip("._ ")
+    text = text.encode("utf-8", "ignore")[:_LONGEST].decode("utf-8", "ignore").rstrip("._ ")
+    if not text:
+        return "document"
+    return f"_{text}" if _RESERVED.fullmatch(text) else text
+
+
+def _folded(name: str) -> str:
+    """Return a form that is equal for names that some file system treats as one."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def _hash(document: str) -> str:
+    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

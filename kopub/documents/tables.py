@@ -1,0 +1,322 @@
+"""Tables of documents: HTML as cells with spans, and as data."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
+from kopub.recognition.vlm.client.tables import clean_tables, join_tables
+from kopub.texts.markdown import defuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from bs4 import Tag
+
+
+_TABLE = re.compile(r"(<table>.*?</table>)", re.DOTALL)
+_ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_ROWSPAN = re.compile(r'<t[dh] rowspan="(\d+)"')
+_CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
+_MOST_SPANNED = 100
+"""Most rows or columns that a cell may span; a larger number comes from a model caught in a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """A cell, with the row and column of its upper left corner.
+
+    Both count from 0; a span beyond the table is cut off.
+    """
+
+    row: int
+    column: int
+    rows: int
+    columns: int
+    text: str
+    heading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableGrid:
+    """A table of `rows` times `columns`.
+
+    A place that no cell covers is a gap.
+    """
+
+    rows: int
+    columns: int
+    cells: tuple[TableCell, ...]
+    caption: str
+
+    def row(self, at: int) -> tuple[TableCell, ...]:
+        """Return the cells whose first row this is."""
+        return tuple(cell for cell in self.cells if cell.row == at)
+
+    @property
+    def heading_rows(self) -> int:
+        """The number of rows at the top that have headings alone."""
+        rows = map(self.row, range(self.rows))
+        return len([*takewhile(lambda cells: bool(cells) and all(cell.heading for cell in cells), rows)])
+
+
+def tables_and_text(content: str) -> list[str]:
+    """Return the tables of a region and the text between them, in order.
+
+    No cell spans more rows than its table has.
+    """
+    pieces = (piece.strip() for piece in _TABLE.split(clean_tables(content)))
+    return [join_tables([piece]) if is_table(piece) else piece for piece in pieces if piece]
+
+
+def is_table(piece: str) -> bool:
+    return piece.startswith("<table>") and piece.endswith("</table>")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row as it stands in a table's HTML."""
+
+    html: str
+    is_heading: bool
+    """True if all of its cells are headings."""
+    is_spanned: bool
+    """True if a cell of a row above extends into it."""
+
+
+def table_rows(table: str) -> list[TableRow]:
+    """Return the rows of one table from `tables_and_text`, from top to bottom."""
+    rows: list[TableRow] = []
+    reach = 0
+    for at, row in enumerate(_ROW.findall(table)):
+        rows.append(TableRow(row, "<th" in row and "<td" not in row, at < reach))
+        reach = max(reach, *(at + int(span) for span in _ROWSPAN.findall(row)), 0)
+    return rows
+
+
+def rows_of(table: str) -> str:
+    """Return the rows of a table with their tags, without its caption."""
+    return _CAPTION.sub("", table.removeprefix("<table>").removesuffix("</table>"))
+
+
+def caption_of(table: str) -> str:
+    """Return the caption of a table as HTML, empty without one."""
+    found = _CAPTION.search(table)
+    return found[0] if found else ""
+
+
+def without_first_row(table: str) -> str:
+    """Return a table without its first row, whose cells span no other row."""
+    return _ROW.sub("", table, count=1)
+
+
+def grid_of(table: str) -> TableGrid:
+    """Return the grid of one table from `tables_and_text`."""
+    from bs4 import BeautifulSoup
+
+    # An HTML parser resolves entities and spans; the plain one is enough for the form that `clean_tables` writes.
+    parsed = BeautifulSoup(table, "html.parser")
+    rows = parsed.find_all("tr")
+    caption = parsed.find("caption")
+    taken: set[tuple[int, int]] = set()
+    cells: list[TableCell] = []
+    for at, row in enumerate(rows):
+        column = 0
+        for cell in row.find_all(["td", "th"], recursive=False):
+            while (at, column) in taken:
+                column += 1
+            high, wide = min(_span(cell, "rowspan"), len(rows) - at), _span(cell, "colspan")
+            # A cell from a row above may block part of a wide one.
+            wide = next((off for off in range(1, wide) if (at, column + off) in taken), wide)
+            taken |= {(at + down, column + right) for down in range(high) for right in range(wide)}
+            cells.append(TableCell(at, column, high, wide, _text(cell), cell.name == "th"))
+            column += wide
+    columns = max((cell.column + cell.columns for cell in cells), default=0)
+    return TableGrid(len(rows), columns, tuple(cells), "" if caption is None else _text(caption))
+
+
+def _text(tag: "Tag") -> str:
+    for line_break in tag.find_all("br"):
+        line_break.replace_with("\n")
+    return "\n".join(" ".join(line.split()) for line in tag.get_text().split("\n")).strip()
+
+
+def _span(cell: "Tag", name: str) -> int:
+    """Return a span as `clean_tables` writes it."""
+    return min(int(str(cell.get(name) or 1)), _MOST_SPANNED)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTable:
+    """A table of a document as data, whole where it spans pages.
+
+    A cell's text is in every place that it spans. `columns` are the texts of the heading rows, one unique name for each
+    column, or numbers from 1 if no row is marked as a heading. `number` counts from 1 in the document, `headings` are
+    the titles above, `places` the regions that it was read from, in order.
+    """
+
+    doc_id: str
+    number: int
+    caption: str
+    headings: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    places: tuple["RegionPlace", ...]
+
+    def to_csv(self) -> str:
+        """Return the column names and rows as RFC 4180 CSV, but with line feeds."""
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
+        return lines.getvalue()
+
+    def to_parquet(self) -> bytes:
+        """Return a Parquet file in which all values are texts."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        columns = [pa.array(values, pa.string()) for values in zip(*self.rows, strict=True)] or [
+            pa.array([], pa.string()) for _ in self.columns
+        ]
+        file = io.BytesIO()
+        pq.write_table(pa.table(columns, names=list(self.columns)), file)
+        return file.getvalue()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a DataFrame in which all values are texts."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.columns), dtype=str)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPlace:
+    """A region that a text comes from: its page, index and box.
+
+    The box is in parts of 1,000 of the upright page.
+    """
+
+    page_id: str
+    page: int
+    region: int
+    bbox_2d: tuple[int, int, int, int]
+
+
+def places_of(document: Document, parts: Sequence[BlockPart]) -> tuple[RegionPlace, ...]:
+    """Return the regions of the parts, each once, in order."""
+    page_ids = {page.number: page.page_id for page in document.pages}
+    regions = {(part.page, part.region.index): part for part in parts}.values()
+    return tuple(
+        RegionPlace(page_ids[part.page], part.page, part.region.index, part.region.bbox_2d) for part in regions
+    )
+
+
+def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[DocumentTable]:
+    """Yield the tables of a document in order. `blocks` come from `structure_document`."""
+    captions = captions_of(blocks)
+    number = 0
+    for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
+        if block.kind is not BlockKind.TABLE:
+            continue
+        number += 1
+        rows, heading_rows, caption = _data_of(block)
+        if not caption and at in captions:
+            caption = blocks[captions[at]].text
+        names = zip(*rows[:heading_rows], strict=True) if heading_rows else ([] for _ in rows[0]) if rows else ()
+        columns = _unique(" / ".join(dict.fromkeys(filter(None, name))) for name in names)
+        data = tuple(map(tuple, rows[heading_rows:]))
+        yield DocumentTable(document.doc_id, number, caption, headings, columns, data, places_of(document, block.parts))
+
+
+def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
+    """Return the titles above each block, the uppermost first.
+
+    A title is not above itself.
+    """
+    above: list[tuple[int, str]] = []
+    found: list[tuple[str, ...]] = []
+    for block in blocks:
+        if block.kind is BlockKind.TITLE:
+            above = [title for title in above if title[0] < block.level]
+        found.append(tuple(title for _, title in above))
+        if block.kind is BlockKind.TITLE:
+            above.append((block.level, defuse(" ".join(block.text.split()))))
+    return found
+
+
+def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
+    """Return a table's cells by row, its number of heading rows, and its caption."""
+    rows: list[list[str]] = []
+    headings, caption = 0, ""
+    for part in block.parts:
+        grid = grid_of(without_first_row(part.text) if part.repeated else part.text)
+        texts = [[""] * grid.columns for _ in range(grid.rows)]
+        for cell in grid.cells:
+            for down in range(cell.rows):
+                for right in range(cell.columns):
+                    texts[cell.row + down][cell.column + right] = cell.text
+        if not rows:
+            headings, caption = grid.heading_rows, grid.caption
+        rows += texts
+    width = max(map(len, rows), default=0)
+    return [row + [""] * (width - len(row)) for row in rows], headings, caption
+
+
+def _unique(names: Iterator[str]) -> tuple[str, ...]:
+    """Return the names of columns, made unique.
+
+    An empty name becomes a number; a repeated one gets `(2)`.
+    """
+    seen: Counter[str] = Counter()
+    unique: list[str] = []
+    for at, name in enumerate(names, 1):
+        chosen = base = name or str(at)
+        while seen[chosen]:
+            seen[base] += 1
+            chosen = f"{base} ({seen[base]})"
+        seen[chosen] += 1
+        unique.append(chosen)
+    return tuple(unique)
+
+
+_REACH = 150
+"""Greatest distance of a caption from its picture or table, in parts of 1,000 of the page."""
+_NEIGHBOURS = 4
+"""Most blocks between a caption and its picture or table."""
+
+
+def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
+    """Map the position of each picture and table to that of its caption.
+
+    The caption is the nearest one above or below.
+    """
+    near: list[tuple[int, int, int]] = []
+    for at, block in enumerate(blocks):
+        if block.kind is not BlockKind.CAPTION:
+            continue
+        for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
+            distance = _distance(block.parts[0], blocks[other])
+            if distance is not None and distance <= _REACH:
+                near.append((distance, other, at))
+    captions: dict[int, int] = {}
+    for _, floating, caption in sorted(near):
+        if floating not in captions and caption not in captions.values():
+            captions[floating] = caption
+    return captions
+
+
+def _distance(caption: BlockPart, block: DocumentBlock) -> int | None:
+    """Return a caption's distance from a picture or table near it, in parts of 1,000."""
+    if block.kind not in (BlockKind.PICTURE, BlockKind.TABLE):
+        return None
+    x1, y1, x2, y2 = caption.region.bbox_2d
+    gaps = [
+        max(0, y1 - bottom, top - y2)
+        for part in block.parts
+        for left, top, right, bottom in [part.region.bbox_2d]
+        if part.page == caption.page and min(x2, right) > max(x1, left)
+    ]
+    return min(gaps, default=None)

@@ -1,0 +1,374 @@
+"""OmniDocBench and MDPBench: pages with known blocks, and all their scores.
+
+The normalisations are OmniDocBench's, but its matching of paragraphs is not used: the text of a page is compared as a
+whole in reading order. So these scores have their own names and cannot be compared with published ones. For official
+scores, run the official scripts on the predictions that `kopub evaluate --predictions` writes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kopub.errors import ConfigError, SourceError
+from kopub.evaluation import characters
+from kopub.evaluation.benchmark import (
+    Adapter,
+    Benchmark,
+    Element,
+    PageElements,
+    Sample,
+    SamplePicture,
+    SampleReading,
+    SampleScore,
+    Tools,
+)
+from kopub.evaluation.benchmarks.folders import SampleCollector, pictures, read_json
+from kopub.evaluation.benchmarks.tables_and_formulas import (
+    formula_scores,
+    pair_answers,
+    read_formulas,
+    read_tables,
+    teds_scores,
+)
+from kopub.evaluation.layout_boxes import Block, coco_map, find
+from kopub.evaluation.metrics import ALL, means
+from kopub.layout.regions import Task
+from kopub.recognition.regions import RegionRecord
+from kopub.states import LOST
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("text_block", "reference", "code_txt", "code_algorithm"), "text"),
+        **dict.fromkeys(("header", "footer", "page_number", "page_footnote", "abandon"), "furniture"),
+        **dict.fromkeys(("figure_caption", "table_caption", "code_txt_caption", "code_algorithm_caption"), "caption"),
+        **dict.fromkeys(("figure_footnote", "table_footnote"), "footnote"),
+        "title": "title",
+        "figure": "figure",
+        "table": "table",
+        "equation_isolated": "formula",
+        "equation_caption": "formula number",
+    }
+)
+"""The kinds by which layout is compared, for each category of OmniDocBench and MDPBench."""
+
+_REGION_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("doc_title", "paragraph_title"), "title"),
+        **dict.fromkeys(("header", "header_image", "footer", "footer_image", "number", "footnote"), "furniture"),
+        **dict.fromkeys(("image", "chart", "seal"), "figure"),
+        "figure_title": "caption",
+        "vision_footnote": "footnote",
+        "table": "table",
+        "display_formula": "formula",
+        "formula_number": "formula number",
+        "inline_formula": "",
+    }
+)
+"""The same kinds for our labels. Other labels are text; an empty kind means part of another region."""
+
+_TEXT_CATEGORIES = ("text_block", "title", "code_txt", "reference")
+"""The categories that OmniDocBench scores as text."""
+_COVERED = 0.1
+"""Share of a block that a region must cover to count as its reading."""
+
+
+def score(sample: Sample, reading: SampleReading, tools: Tools) -> list[SampleScore]:
+    """Score a sample whose gold is `PageElements`, by each kind of block on the page."""
+    assert isinstance(sample.gold, PageElements)
+    elements = [element for element in sample.gold.elements if not element.ignored]
+    texts = sorted((e for e in elements if e.category in _TEXT_CATEGORIES), key=_order)
+    scores = _text_scores(sample, texts, reading)
+    tables = [element.html for element in sorted(elements, key=_order) if element.category == "table"]
+    if tables:
+        scores += _table_scores(sample, tables, reading, tools)
+    formulas = [element.latex for element in sorted(elements, key=_order) if KINDS.get(element.category) == "formula"]
+    if formulas:
+        scores += formula_scores(sample.id, pair_answers(formulas, read_formulas(reading)), tools.cdm)
+    found = find(gold_blocks(sample.gold), region_blocks(reading.regions))
+    return [
+        *scores,
+        SampleScore(sample.id, "layout_precision", found.precision),
+        SampleScore(sample.id, "layout_recall", found.recall),
+        SampleScore(sample.id, "layout_f1", found.f1),
+    ]
+
+
+def whole(read: Sequence[tuple[Sample, SampleReading]], scores: Sequence[SampleScore]) -> list[SampleScore]:
+    """Return `layout_map` over all pages, and `page_overall`."""
+    golds = [sample.gold for sample, _ in read if isinstance(sample.gold, PageElements)]
+    try:
+        average = coco_map([*map(gold_blocks, golds)], [region_blocks(r.regions) for _, r in read])
+        precision = SampleScore(
+            None, "layout_map", average, len(read), None if average is not None else "no page has blocks"
+        )
+    except ConfigError as error:
+        precision = SampleScore(None, "layout_map", None, len(read), str(error))
+    return [precision, _overall([sample for sample, _ in read], scores)]
+
+
+def gold_blocks(gold: PageElements) -> list[Block]:
+    """Return the blocks of a page, with boxes on a grid of 1,000.
+
+    A block of an unknown category is ignored.
+    """
+    return [
+        Block(KINDS.get(e.category, ""), _grid(e.bbox), ignored=e.ignored or e.category not in KINDS)
+        for e in gold.elements
+    ]
+
+
+def region_blocks(regions: Sequence[RegionRecord]) -> list[Block]:
+    """Return a page's regions on a grid of 1,000, except parts of other regions."""
+    kinds = [(region, _REGION_KINDS.get(region.label, "text")) for region in regions]
+    return [Block(kind, region.bbox_2d, region.score) for region, kind in kinds if kind]
+
+
+def _text_scores(sample: Sample, texts: Sequence[Element], reading: SampleReading) -> list[SampleScore]:
+    read = [region for region in reading.regions if _is_text(region)]
+    gold = "".join(characters.normalized_text(element.text) for element in texts)
+    text = "".join(characters.normalized_text(region.content or "") for region in read)
+    page = characters.Edits.between(gold, text)
+    scores = [
+        SampleScore(sample.id, "page_edit", page.share, page.size),
+        SampleScore(sample.id, "bag_f1", characters.bag_f1(gold, text)),
+    ]
+    ordered = [element for element in texts if element.order is not None]
+    if len(ordered) > 1:
+        scores.append(SampleScore(sample.id, "order_edit", _order_edit(ordered, reading.regions), len(ordered)))
+    return scores
+
+
+def _order_edit(blocks: Sequence[Element], regions: Sequence[RegionRecord]) -> float:
+    """Return the edit distance of the reading order.
+
+    A block that no region covers is missing. A region that covers several blocks counts as reading them in order.
+    """
+    places = [(_place(block, regions), at) for at, block in enumerate(blocks)]
+    read = [at for place, at in sorted((place, at) for place, at in places if place is not None)]
+    return characters.edit(list(range(len(blocks))), read)
+
+
+def _place(block: Element, regions: Sequence[RegionRecord]) -> int | None:
+    """Return the position, in reading order, of the region that covers most of a block."""
+    x1, y1, x2, y2 = _grid(block.bbox)
+    shared = []
+    for region in regions:
+        a1, b1, a2, b2 = region.bbox_2d
+        shared.append(max(0.0, min(x2, a2) - max(x1, a1)) * max(0.0, min(y2, b2) - max(y1, b1)))
+    most = max(shared, default=0.0)
+    return shared.index(most) if most > _COVERED * (x2 - x1) * (y2 - y1) else None
+
+
+def _table_scores(sample: Sample, tables: Sequence[str], reading: SampleReading, tools: Tools) -> list[SampleScore]:
+    read = [characters.normalized_table(table) for table in read_tables(reading)]
+    pairs = pair_answers([characters.normalized_table(table) for table in tables], read)
+    shares = [characters.Edits.between(gold, text).share for gold, text in pairs]
+    return [
+        *teds_scores(sample.id, pairs, tools.teds),
+        SampleScore(sample.id, "table_edit", sum(shares) / len(shares), len(shares)),
+    ]
+
+
+def _overall(samples: Sequence[Sample], scores: Sequence[SampleScore]) -> SampleScore:
+    parts = {mean.metric: mean for mean in means(samples, scores) if mean.slice == ALL}
+    missing = [name for name in ("page_edit", "teds", "cdm") if name not in parts or parts[name].value is None]
+    for name in missing:
+        why = (parts[name].skipped_reason if name in parts else None) or "no page has any"
+        return SampleScore(None, "page_overall", None, len(samples), f"there is no {name}: {why}")
+    skipped = [name for name in ("teds", "cdm") if parts[name].skipped]
+    if skipped:
+        return SampleScore(None, "page_overall", None, len(samples), f"{skipped[0]} was skipped on some pages")
+    text, teds, cdm = (parts[name].value or 0.0 for name in ("page_edit", "teds", "cdm"))
+    return SampleScore(None, "page_overall", (1 - text + teds + cdm) / 3, len(samples))
+
+
+def _is_text(region: RegionRecord) -> bool:
+    return (
+        region.task is Task.TEXT
+        and _REGION_KINDS.get(region.label, "text") in ("text", "title")
+        and region.state not in LOST
+        and bool(region.content)
+    )
+
+
+def _order(element: Element) -> int:
+    return element.order or 0
+
+
+def _grid(box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = box
+    return x1 * 1000, y1 * 1000, x2 * 1000, y2 * 1000
+
+
+_MASK = "_mask"
+"""Suffix of categories for blocks that the authors could not name: neither scored nor counted as wrongly found."""
+_ATTRIBUTES = {"data_source": "source", "language": "language", "layout": "layout"}
+_PDF_PAGE = re.compile(r"^(.+\.pdf)_\d+$")
+_PHOTOGRAPH = re.compile(r"^([^_]+_[^_]+_\d+)_.+$")
+
+Page = Mapping[str, Any]
+
+
+def load_omnidocbench(folder: Path) -> Benchmark:
+    return _load(folder, OMNIDOCBENCH, "v1.5")
+
+
+def load_mdpbench(folder: Path) -> Benchmark:
+    return _load(folder, MDPBENCH, "public")
+
+
+def load_mdpbench_ko(folder: Path) -> Benchmark:
+    return _load(folder, MDPBENCH_KO, "public, Korean", wanted=_is_korean)
+
+
+def _load(
+    folder: Path, adapter: Adapter, version: str, wanted: Callable[[Page], bool] = lambda page: True
+) -> Benchmark:
+    gold, found = _gold(folder), pictures(folder)
+    by_stem = {characters.composed(path.stem): path for path in reversed(found)}
+    gathered = SampleCollector()
+    unknown: Counter[str] = Counter()
+    named: set[Path] = set()
+    for at, page in enumerate(gold):
+        stem = _stem(page)
+        if stem is None:
+            gathered.leave_out(f"page {at}", "it names no picture")
+            continue
+        path = by_stem.get(stem)
+        if path is not None:
+            named.add(path)
+        try:
+            if not wanted(page):
+                continue
+            elements, slices = _elements(page, path, unknown), _slices(page, stem)
+        except (LookupError, TypeError, ValueError, AttributeError, OSError) as error:
+            gathered.leave_out(stem, f"its gold cannot be read: {error!r}")
+            continue
+        gathered.add(stem, SamplePicture(path) if path else None, elements, _document(stem), slices)
+    gathered.leave_out_pictures(found, named)
+    for category, count in sorted(unknown.items()):
+        gathered.leave_out(f"category {category}", f"{count} blocks of it are not scored: it is not known")
+    return gathered.benchmark(adapter, version)
+
+
+def _gold(folder: Path) -> Sequence[Page]:
+    """Return the list of pages from a JSON file directly in the folder."""
+    faults = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            found = read_json(path)
+        except SourceError as error:
+            faults.append(str(error))
+            continue
+        if isinstance(found, list) and all(isinstance(page, dict) and "layout_dets" in page for page in found):
+            return found
+    raise SourceError(faults[0] if faults else f"{folder} has no .json file with pages of layout_dets")
+
+
+def _stem(page: Page) -> str | None:
+    info = page.get("page_info")
+    name = info.get("image_path") if isinstance(info, dict) else None
+    return characters.composed(Path(name).stem) if isinstance(name, str) and name else None
+
+
+def _elements(page: Page, picture: Path | None, unknown: Counter[str]) -> PageElements:
+    info = page["page_info"]
+    width, height = info.get("width"), info.get("height")
+    if not (width and height):
+        width, height = _size(picture) if picture else (1, 1)
+    blocks = [_element(block, width, height, unknown) for block in page["layout_dets"]]
+    return PageElements(tuple(_join_cut_paragraphs(blocks, page)), float(width), float(height))
+
+
+def _element(block: Mapping[str, Any], width: float, height: float, unknown: Counter[str]) -> Element:
+    category = block["category_type"]
+    masked = category.endswith(_MASK)
+    if category not in KINDS and not masked:
+        unknown[category] += 1
+    poly = block["poly"]
+    (left, right), (top, bottom) = sorted((poly[0], poly[2])), sorted((poly[1], poly[5]))
+    return Element(
+        str(block.get("anno_id", "")),
+        category,
+        (left / width, top / height, right / width, bottom / height),
+        block.get("order"),
+        block.get("text") or "",
+        block.get("html") or "",
+        block.get("latex") or "",
+        ignored=bool(block.get("ignore")) or masked or category not in KINDS,
+    )
+
+
+def _join_cut_paragraphs(blocks: Sequence[Element], page: Page) -> list[Element]:
+    """Join paragraphs cut in two by a column or page, at their first part."""
+    related = (page.get("extra") or {}).get("relation") or ()
+    parts: list[set[str]] = []
+    for relation in related:
+        if relation.get("relation_type") == "truncated":
+            pair = {str(relation["source_anno_id"]), str(relation["target_anno_id"])}
+            touched = [group for group in parts if group & pair]
+            parts = [group for group in parts if not group & pair] + [pair.union(*touched)]
+    first: dict[str, Element] = {}
+    gone: set[str] = set()
+    for group in parts:
+        cut = sorted((b for b in blocks if b.id in group and not b.ignored), key=lambda block: block.order or 0)
+        if len(cut) > 1:
+            first[cut[0].id] = replace(cut[0], text="".join(block.text for block in cut))
+            gone.update(block.id for block in cut[1:])
+    return [first.get(block.id, block) for block in blocks if block.id not in gone]
+
+
+def _size(picture: Path) -> tuple[int, int]:
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        return image.size
+
+
+def _document(stem: str) -> str:
+    """Return the document of a page, given the stem of its file.
+
+    The pages of one PDF belong to one document, and so do the photographs of one page.
+    """
+    part = _PDF_PAGE.match(stem) or _PHOTOGRAPH.match(stem)
+    return part[1] if part else stem
+
+
+def _slices(page: Page, stem: str) -> dict[str, str]:
+    attributes = page["page_info"].get("page_attribute") or {}
+    slices = {name: str(attributes[key]).lower() for key, name in _ATTRIBUTES.items() if attributes.get(key)}
+    return slices | ({"capture": "photograph"} if _PHOTOGRAPH.match(stem) else {})
+
+
+def _is_korean(page: Page) -> bool:
+    attributes = page["page_info"].get("page_attribute") or {}
+    return str(attributes.get("language", "")).lower() in ("korean", "ko")
+
+
+OMNIDOCBENCH = Adapter(
+    "omnidocbench",
+    "OmniDocBench v1.5: 1,355 Chinese and English pages with all their blocks",
+    "OmniDocBench.json and the pictures, in folders of any name",
+    "https://huggingface.co/datasets/opendatalab/OmniDocBench (OpenDataLab, CVPR 2025)",
+    "for research only, not for commercial use",
+    load_omnidocbench,
+    score,
+    ("page_edit", "teds"),
+    whole,
+)
+MDPBENCH = replace(
+    OMNIDOCBENCH,
+    name="mdpbench",
+    says="MDPBench, the public half: digital and photographed pages in 17 languages",
+    expects="MDPBench_public.json and the pictures, in folders of any name",
+    source="https://huggingface.co/datasets/Delores-Lin/MDPBench (arXiv 2603.28130)",
+    licence="MIT; the pages are of their publishers",
+    load=load_mdpbench,
+)
+MDPBENCH_KO = replace(
+    MDPBENCH, name="mdpbench_ko", says="The Korean pages of MDPBench, the public half", load=load_mdpbench_ko
+)

@@ -1,0 +1,287 @@
+"""The home of a benchmark: its pictures as a corpus, with its known answers.
+
+The answers are stored beside the manifest.
+"""
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock
+
+from kopub.errors import KopubError, SourceError, first_line
+from kopub.evaluation.benchmark import (
+    Benchmark,
+    Sample,
+    SkippedSample,
+    close_pictures,
+    gold_from_json,
+    gold_to_json,
+)
+from kopub.files import replace_bytes, replace_file
+from kopub.fingerprints import canonical_json, fingerprint
+from kopub.layout.ground_truth import REGIONS, TYPE
+from kopub.pages import manifest
+from kopub.pages.indexing import index
+from kopub.store.table_store import ShardStore
+
+_ABOUT = b"kopub.benchmarks"
+_GOLD_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("sample", pa.string()),
+        ("document", pa.string()),
+        ("slices", pa.map_(pa.string(), pa.string())),
+        ("gold", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswers:
+    """A benchmark without its pictures.
+
+    `of` is the number of samples in its folder, from which these were taken.
+    """
+
+    benchmark: Benchmark
+    of: int
+
+    @property
+    def identity(self) -> str:
+        """The fingerprint of the name, the version and the gold of every sample."""
+        benchmark = self.benchmark
+        answers = [
+            [sample.id, sample.document, sorted(sample.slices.items()), gold_to_json(sample.gold)]
+            for sample in benchmark.samples
+        ]
+        return fingerprint([benchmark.name, benchmark.version, answers])
+
+
+def write_gold(path: Path, answers: Sequence[KnownAnswers]) -> None:
+    """Replace the file by the known answers of benchmarks. Raises `StoreError`."""
+    rows = [
+        {
+            "benchmark": known.benchmark.name,
+            "sample": sample.id,
+            "document": sample.document,
+            "slices": list(sample.slices.items()),
+            "gold": gold_to_json(sample.gold),
+        }
+        for known in answers
+        for sample in known.benchmark.samples
+    ]
+    about = [
+        {
+            "name": known.benchmark.name,
+            "version": known.benchmark.version,
+            "licence": known.benchmark.licence,
+            "source": known.benchmark.source,
+            "of": known.of,
+            "left_out": [[each.what, each.reason] for each in known.benchmark.left_out],
+        }
+        for known in answers
+    ]
+    schema = _GOLD_SCHEMA.with_metadata({_ABOUT: json.dumps(about, ensure_ascii=False).encode()})
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink, compression="zstd")
+    replace_bytes(path, sink.getvalue())
+
+
+def read_gold(path: Path) -> list[KnownAnswers]:
+    """Return every benchmark in the file, its samples in order. Raises `SourceError`."""
+    try:
+        table = pq.read_table(path)
+        about = json.loads((table.schema.metadata or {})[_ABOUT])
+        samples: dict[str, list[Sample]] = {each["name"]: [] for each in about}
+        for row in table.to_pylist():
+            known = Sample(row["sample"], row["document"], None, dict(row["slices"]), gold_from_json(row["gold"]))
+            samples[row["benchmark"]].append(known)
+        return [
+            KnownAnswers(
+                Benchmark(
+                    each["name"],
+                    each["version"],
+                    each["licence"],
+                    each["source"],
+                    samples[each["name"]],
+                    tuple(SkippedSample(*left_out) for left_out in each["left_out"]),
+                ),
+                each["of"],
+            )
+            for each in about
+        ]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        again = "evaluate the benchmark again"
+        raise SourceError(f"{path} holds no known answers ({first_line(error)}): {again}") from None
+
+
+def first_by_hash(benchmark: Benchmark, limit: int | None) -> Benchmark:
+    """Return the first `limit` samples by the hash of their ids, the same every time."""
+    if limit is None or limit >= len(benchmark.samples):
+        return benchmark
+    taken = {sample.id for sample in sorted(benchmark.samples, key=lambda sample: fingerprint(sample.id))[:limit]}
+    return replace(benchmark, samples=[sample for sample in benchmark.samples if sample.id in taken])
+
+
+EVALUATIONS = "evaluations"
+"""The folder in a home that contains the homes of its evaluations."""
+CHECKED_PAGES = "checked_pages"
+"""The folder in a home with the pages that people checked, as a benchmark to be read again."""
+Progress = Callable[[str], None]
+
+_SHARD_PAGES = 64
+"""Pictures in a shard: enough that a run of hundreds has few shards, few enough that each is done soon."""
+_PAGES, _MADE_FROM = "pages", "pages.json"
+_PAGES_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        ("file_name", pa.string()),
+        ("license", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """A benchmark to be read: its name, its folder, and its number of samples."""
+
+    benchmark: str
+    folder: Path
+    limit: int | None = None
+
+    def home(self, home: Path) -> Path:
+        """Return the folder of this evaluation in the platform's home."""
+        source = self.folder.resolve()
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in source.name).lstrip(".")
+        part = "" if self.limit is None else f"-first-{self.limit}"
+        return home / EVALUATIONS / self.benchmark / f"{name[:60] or 'folder'}-{fingerprint(str(source))[:8]}{part}"
+
+    def place(self, home: Path, profile: str) -> Path:
+        """Return the folder that contains the store of a profile."""
+        return self.home(home) / "profiles" / profile
+
+    def store(self, home: Path, profile: str) -> ShardStore:
+        """Return the store of a profile's tables, which may not exist yet."""
+        return ShardStore(url=str(self.place(home, profile) / "store"))
+
+    @property
+    def command(self) -> str:
+        """The command that evaluates it, as a user types it."""
+        limit = f" --limit {self.limit}" if self.limit else ""
+        return f"kopub evaluate {self.benchmark} {shlex.quote(str(self.folder))}{limit}"
+
+    def is_indexed(self, home: Path) -> bool:
+        """Return whether the benchmark is indexed as a corpus.
+
+        It is not while its pages are being written, nor after a kill meanwhile.
+        """
+        return all((self.home(home) / name).is_file() for name in (manifest.NAME, manifest.GOLD, _MADE_FROM))
+
+    def gives_regions(self, home: Path) -> bool:
+        """Return whether the pages of the indexed benchmark come with regions."""
+        return json.loads((self.home(home) / _MADE_FROM).read_bytes())["regions"]
+
+
+def prepare(
+    benchmark: Benchmark, home: Path, limit: int | None = None, progress: Progress | None = None
+) -> KnownAnswers:
+    """Make `home` the home of the benchmark: pages, manifest and gold.
+
+    Existing pictures are kept. A picture that cannot be read becomes a page with a problem, which will be quarantined.
+    Raises `SourceError` if there is no sample, or if only some samples come with regions.
+    """
+    taken = first_by_hash(benchmark, limit)
+    if not taken.samples:
+        raise SourceError(f"{benchmark.name} has no sample{_why(benchmark)}")
+    given = {sample.regions is not None for sample in taken.samples}
+    if len(given) > 1:
+        raise SourceError(f"{benchmark.name} gives the regions of some samples and not of others: make two of it")
+    home.mkdir(parents=True, exist_ok=True)
+    with FileLock(home / ".lock"):
+        pages = fingerprint([taken.version, [_sample_inputs(sample, taken.licence) for sample in taken.samples]])
+        made_from = canonical_json({"pages": pages, "regions": given == {True}}).encode()
+        if not _is_indexed(home, made_from):
+            _write_pages(taken, home, given == {True}, progress or (lambda line: None))
+            index(str(home / _PAGES), home)
+            replace_bytes(home / _MADE_FROM, made_from)
+        known = KnownAnswers(taken, len(benchmark.samples))
+        write_gold(home / manifest.GOLD, [known])
+    return known
+
+
+def _why(benchmark: Benchmark) -> str:
+    left_out = benchmark.left_out
+    return f": {left_out[0]}{f', and {len(left_out) - 1} more' if len(left_out) > 1 else ''}" if left_out else ""
+
+
+def _sample_inputs(sample: Sample, licence: str) -> list[Any]:
+    """Return the values that determine a sample's row, without opening its picture."""
+    regions = None if sample.regions is None else [[r.label, r.task, list(r.bbox)] for r in sample.regions]
+    picture = sample.picture
+    if picture is None:
+        return [sample.id, sample.document, licence, regions, None]
+    try:
+        stat = picture.path.stat()
+        file = [str(picture.path.absolute()), stat.st_size, stat.st_mtime_ns]
+    except (OSError, ValueError):
+        file = [str(picture.path)]
+    return [sample.id, sample.document, licence, regions, [*file, picture.page]]
+
+
+def _is_indexed(home: Path, made_from: bytes) -> bool:
+    try:
+        return (home / manifest.NAME).exists() and (home / _MADE_FROM).read_bytes() == made_from
+    except OSError:
+        return False
+
+
+def _write_pages(benchmark: Benchmark, home: Path, given: bool, tell: Progress) -> None:
+    (home / _MADE_FROM).unlink(missing_ok=True)
+    shutil.rmtree(home / _PAGES, ignore_errors=True)
+    schema = _PAGES_SCHEMA.append(pa.field(REGIONS, TYPE)) if given else _PAGES_SCHEMA
+    samples, done = iter(benchmark.samples), 0
+    for at, shard in enumerate(iter(lambda: list(islice(samples, _SHARD_PAGES)), [])):
+        replace_file(home / _PAGES / f"pages-{at:04d}.arrow", _writer(shard, benchmark.licence, schema))
+        done += len(shard)
+        tell(f"{done:,} of {len(benchmark.samples):,} pictures")
+    close_pictures()
+
+
+def _writer(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        with pa.ipc.new_stream(str(path), schema) as writer:
+            for row in _rows(samples, licence, schema):
+                # With one batch per picture, at most one picture is in memory.
+                writer.write_batch(pa.RecordBatch.from_pylist([row], schema))
+
+    return write
+
+
+def _rows(samples: Sequence[Sample], licence: str, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    for sample in samples:
+        data, problem = _picture(sample)
+        image = None if data is None else {"bytes": data, "path": None}
+        row = {"id": sample.id, "image": image, "file_name": sample.document, "license": licence, "problem": problem}
+        if REGIONS in schema.names:
+            boxes = [{"label": r.label, "task": r.task.value, "bbox": list(r.bbox)} for r in sample.regions or ()]
+            row[REGIONS] = boxes
+        yield row
+
+
+def _picture(sample: Sample) -> tuple[bytes | None, str | None]:
+    if sample.picture is None:
+        return None, "the benchmark has no picture of it"
+    try:
+        return sample.picture.read(), None
+    except (OSError, ValueError, KopubError) as error:
+        return None, f"{sample.picture.path.name} cannot be read: {first_line(error)}"

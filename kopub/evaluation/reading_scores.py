@@ -1,0 +1,384 @@
+"""Reading scores of the tables, computed once for equal inputs, and compared.
+
+The inputs are readings, answers and scorers.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import SourceError, quoted
+from kopub.evaluation.benchmark import MISSING, Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
+from kopub.evaluation.benchmarks.texts import CORRECTIONS
+from kopub.evaluation.cdm import Cdm
+from kopub.evaluation.home import CHECKED_PAGES, EvaluationRequest, KnownAnswers
+from kopub.evaluation.metrics import ALL, METRICS, Mean, PairedChange, changes, means
+from kopub.evaluation.scoring import ADAPTERS, VERSION, Scorer
+from kopub.files import replace_bytes
+from kopub.fingerprints import fingerprint
+from kopub.pages.documents.folder import problem_with
+from kopub.recognition.regions import join_regions, region_texts
+from kopub.search.scores import ALL as WHOLE
+from kopub.search.scores import Contents, History, ScoreChange, ScoredRun
+from kopub.states import State
+from kopub.store import schemas
+from kopub.store.corpus_tables import OCR_SCORES, TABLES
+from kopub.store.schemas import OCR_RUNS
+from kopub.store.table_source import FooterCache, IsOfCorpus
+from kopub.store.table_store import ShardStore
+from kopub.texts.markdown import page_text
+
+_PROGRESS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingScores:
+    """The table OCR_SCORES in the store, and the run that it was compared with.
+
+    `computed` says whether it was computed just now, not read.
+    """
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+    unread: Sequence[str]
+    """Shards of the corpus that were not read completely; their samples are lost."""
+
+
+def measure(
+    store: ShardStore,
+    answers: Sequence[KnownAnswers],
+    keys: Sequence[str],
+    is_of_corpus: IsOfCorpus,
+    accept: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+    cdm: Sequence[str] = (),
+) -> ReadingScores:
+    """Score the shards `keys` and write the result, unless they are already scored.
+
+    A sample without a row has the worst value. With `accept`, later runs are compared with this one even if its scores
+    dropped. `cdm` is the command that scores formulas by CDM. Raises `StoreError`.
+    """
+    measured = contents(store, keys, is_of_corpus)
+    inputs = inputs_of(answers, measured, cdm)
+    todo = not HISTORY.is_scored(store, inputs)
+    if todo:
+        benchmarks = [known.benchmark for known in answers]
+        # People check pages one by one, so checked pages must not decide whether two runs are comparable.
+        given = [each for each in benchmarks if each.name != CORRECTIONS.name]
+        members = [f"{each.name} {each.version}/{sample.id} {sample.mark}" for each in given for sample in each.samples]
+        table = score_samples(benchmarks, dict(readings(store, measured)), log, cdm)
+        HISTORY.publish(store, ScoredRun(inputs, table, members, kind=_kind(cdm)), measured, accept)
+    elif accept:
+        HISTORY.accept(store, inputs)
+    name = HISTORY.scores.name
+    compared = store.metadata(name, WHOLE)["compared"]
+    unread = [key for key in keys if key not in measured]
+    return ReadingScores(store.read(name, WHOLE), inputs, compared, todo, unread)
+
+
+def inputs_of(answers: Sequence[KnownAnswers], measured: Contents, cdm: Sequence[str]) -> str:
+    """Return the fingerprint of what determines scores: answers, scorers, readings."""
+    return fingerprint([_kind(cdm), [known.identity for known in answers], measured])
+
+
+def _kind(cdm: Sequence[str]) -> str:
+    """Return the fingerprint of the scorers; runs by different scorers are not compared."""
+    return fingerprint([VERSION.number, list(cdm)])
+
+
+def score_samples(
+    benchmarks: Sequence[Benchmark],
+    found: dict[str, SampleReading],
+    log: Callable[[str], None],
+    cdm: Sequence[str],
+) -> pa.Table:
+    """Return the scores of every sample, as a table with the schema OCR_RUNS."""
+    parts = [OCR_RUNS.empty_table()]
+    for benchmark in benchmarks:
+        pairs = [(sample, found.get(sample.id, MISSING)) for sample in benchmark.samples]
+        scores: list[SampleScore] = []
+        told = time.monotonic()
+        with Scorer(benchmark.name, Cdm(cdm) if cdm else None) as scorer:
+            for done, of_sample in enumerate(scorer.score_all(pairs)):
+                scores += of_sample
+                if time.monotonic() - told >= _PROGRESS_SECONDS:
+                    told = time.monotonic()
+                    log(f"{benchmark.name}: {done + 1} of {len(pairs)} samples are scored")
+        parts.append(pa.Table.from_pylist(list(_score_rows(benchmark, scores)), OCR_RUNS))
+        log(f"{benchmark.name}: {len(pairs)} samples, {sum(reading.lost for _, reading in pairs)} of them lost")
+    return pa.concat_tables(parts)
+
+
+def _score_rows(benchmark: Benchmark, scores: Iterable[SampleScore]) -> Iterator[dict[str, Any]]:
+    samples = {sample.id: sample for sample in benchmark.samples}
+    for each in scores:
+        sample = None if each.sample is None else samples[each.sample]
+        yield {
+            "benchmark": benchmark.name,
+            "metric": each.metric,
+            "sample": each.sample,
+            "document": sample.document if sample else benchmark.name,
+            "slices": list(sample.slices.items()) if sample else [],
+            "gold": sample.mark if sample else None,
+            "value": each.value,
+            "size": each.size,
+            "lost": each.lost,
+            "skipped_reason": each.skipped_reason,
+            "notes": list(each.notes),
+        }
+
+
+_READ = {
+    TABLES.regions.name: ["page_id", "regions", "state", "reason"],
+    TABLES.readings.name: ["page_id", "regions", "markdown", "state", "reason"],
+}
+"""The columns of each asset that determine a score, without corrections: a reader is judged by what it read."""
+
+
+def contents(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> dict[str, dict[str, str]]:
+    """Return the fingerprint of the rows by shard and asset.
+
+    Shards that have not been read completely are left out.
+    """
+    footers = FooterCache(store)
+    tables = {asset: footers.tables(asset) for asset in _READ}
+    return {
+        shard: {asset: found[shard].content for asset, found in tables.items()}
+        for shard in keys
+        if all(shard in found and is_of_corpus(asset, shard) for asset, found in tables.items())
+    }
+
+
+def readings(store: ShardStore, shards: Iterable[str]) -> Iterator[tuple[str, SampleReading]]:
+    """Yield the id and the reading of every page in the shards.
+
+    Raises `StoreError` for tables that are not consistent.
+    """
+    for shard in shards:
+        layouts, read = (
+            {row["page_id"]: row for row in store.read(asset, shard, columns).to_pylist()}
+            for asset, columns in _READ.items()
+        )
+        for page_id, row in read.items():
+            yield page_id, _reading(page_id, layouts.get(page_id), row)
+
+
+def _reading(page_id: str, layout: Mapping | None, read: Mapping) -> SampleReading:
+    if layout is None:
+        return SampleReading(None, "its tables do not hold the same pages")
+    return SampleReading(
+        state=State(read["state"]),
+        reason=read["reason"],
+        markdown=read["markdown"] or "",
+        text=page_text(region_texts(read["regions"])),
+        regions=join_regions(page_id, layout["regions"], read["regions"]),
+    )
+
+
+def write_predictions(folder: Path, benchmark: Benchmark, readings: Mapping[str, SampleReading]) -> int:
+    """Write `folder`/<stem>.md for each sample, and return their number.
+
+    The stem is the picture's, as in OmniDocBench; for facts it is `<pdf>_pg<page>_repeat1`, as in olmOCR-bench. A
+    sample that was not read gets an empty file, because the scripts leave a missing one out of their means. Raises
+    `SourceError` for two samples with the same name and for an invalid name, and `StoreError`.
+    """
+    names: dict[str, str] = {}
+    for sample in benchmark.samples:
+        name = _stem(sample)
+        if (problem := problem_with(name)) is not None:
+            raise SourceError(f"the prediction of {quoted(sample.id)} cannot be written: its name {problem}")
+        if other := names.get(name):
+            raise SourceError(f"{quoted(other)} and {quoted(sample.id)} would both be {name}.md: rename a picture")
+        names[name] = sample.id
+    for name, sample_id in names.items():
+        reading = readings.get(sample_id)
+        replace_bytes(folder / f"{name}.md", (reading.markdown if reading else "").encode())
+    return len(names)
+
+
+def _stem(sample: Sample) -> str:
+    picture = sample.picture
+    if picture is None or picture.load is not None:
+        return sample.id
+    if isinstance(sample.gold, FactList):
+        return f"{picture.path.stem}_pg{picture.page or 1}_repeat1"
+    return picture.path.stem if picture.page is None else f"{picture.path.stem}_{picture.page}"
+
+
+Row = Mapping[str, Any]
+_UNKNOWN = PageText("")
+"""The gold of a stored run, which keeps none; means need none."""
+
+
+def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
+    """Return the table OCR_SCORES of a run, compared sample by sample with `previous`."""
+    rows = [row for benchmark in run["benchmark"].unique().to_pylist() for row in _rows(benchmark, run, previous)]
+    return pa.Table.from_pylist(rows, schemas.OCR_SCORES)
+
+
+def changes_between(run: pa.Table, other: pa.Table) -> dict[tuple[str, str, str], PairedChange]:
+    """Return the changes from `run` to `other`, by benchmark, metric and slice.
+
+    Only samples that have a value in both tables count.
+    """
+    return {
+        (benchmark, change.metric, change.slice): change
+        for benchmark in other["benchmark"].unique().to_pylist()
+        for change in _changes(benchmark, other, run)
+    }
+
+
+def significant_drops(scores: pa.Table) -> list[str]:
+    """Return a sentence for every headline metric that dropped over all samples.
+
+    Only headline metrics close a gate, because some of a table's many intervals are on the wrong side by chance.
+    """
+    return [
+        f"{row['benchmark']} is read worse: {row['metric']} went from {row['previous']:.4f} by {row['change']:+.4f} "
+        f"(95 % interval {row['change_low']:+.4f} to {row['change_high']:+.4f}) over the samples of both runs"
+        for row in headline(scores)
+        if row["dropped"]
+    ]
+
+
+def headline(scores: pa.Table) -> list[Row]:
+    """Return the rows of headline metrics over all samples that have a value.
+
+    The filter is not an Arrow expression, because that would load pandas.
+    """
+    rows = scores.to_pylist()
+    return [row for row in rows if row["slice"] == ALL and row["headline"] and row["value"] is not None]
+
+
+def headline_changes(scores: pa.Table) -> list[ScoreChange]:
+    """Return the changes of the headline metrics over all samples since the previous run."""
+    return [
+        ScoreChange.of(
+            row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
+            row,
+            row["better"] == "lower",
+        )
+        for row in headline(scores)
+    ]
+
+
+def scores_of(benchmark: str, run: pa.Table) -> tuple[list[Sample], list[SampleScore]]:
+    """Return a benchmark's samples, without gold, and scores from a table OCR_RUNS."""
+    samples: dict[str, Sample] = {}
+    scores = []
+    for row in run.filter(pc.field("benchmark") == benchmark).to_pylist():
+        if row["sample"] is not None and row["sample"] not in samples:
+            slices = dict(row["slices"])
+            samples[row["sample"]] = Sample(row["sample"], row["document"], None, slices, _UNKNOWN)
+        named = (row["sample"], row["metric"], row["value"], row["size"], row["skipped_reason"], row["lost"])
+        scores.append(SampleScore(*named, tuple(row["notes"] or ())))
+    return list(samples.values()), scores
+
+
+def _rows(benchmark: str, run: pa.Table, previous: pa.Table | None) -> Iterator[dict[str, Any]]:
+    changed = {}
+    if previous is not None:
+        changed = {(change.metric, change.slice): change for change in _changes(benchmark, run, previous)}
+    adapter = ADAPTERS.get(benchmark)
+    for mean in means(*scores_of(benchmark, run)):
+        is_headline = adapter is not None and mean.metric in adapter.headline
+        yield _row(benchmark, mean, changed.get((mean.metric, mean.slice)), is_headline)
+
+
+def _changes(benchmark: str, run: pa.Table, previous: pa.Table) -> list[PairedChange]:
+    """Return the changes over the samples that have the same gold in both runs."""
+    samples, now = scores_of(benchmark, run)
+    known = set(_marks(run))
+    same = pa.array([mark in known for mark in _marks(previous)], pa.bool_())
+    return changes(samples, scores_of(benchmark, previous.filter(same))[1], now)
+
+
+def _marks(run: pa.Table) -> list[tuple[str | None, ...]]:
+    return list(zip(*(run[name].to_pylist() for name in ("benchmark", "sample", "gold")), strict=True))
+
+
+def _row(benchmark: str, mean: Mean, change: PairedChange | None, is_headline: bool) -> dict[str, Any]:
+    row = {
+        "benchmark": benchmark,
+        "metric": mean.metric,
+        "slice": mean.slice,
+        "better": "lower" if METRICS[mean.metric].lower_is_better else "higher",
+        "headline": is_headline,
+        "samples": mean.samples,
+        "lost": mean.lost,
+        "value": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "value_of_read": mean.without_lost,
+        "dropped": False,
+        "skipped": mean.skipped,
+        "skipped_reason": mean.skipped_reason,
+    }
+    if change is None:
+        return row
+    return row | {
+        "previous": change.previous,
+        "change": change.change,
+        "change_low": change.low,
+        "change_high": change.high,
+        "dropped": change.worse,
+    }
+
+
+HISTORY = History(
+    scores=OCR_SCORES,
+    runs="ocr_runs",
+    members="ocr_samples",
+    member_column="sample",
+    schema=schemas.OCR_RUNS,
+    compare=compare,
+    drops=significant_drops,
+    member="samples",
+)
+"""The history of runs, each compared sample by sample with one scored in the same way against the same gold."""
+
+
+def are_of_readings_now(store: ShardStore, keys: Iterable[str], is_of_corpus: IsOfCorpus) -> bool:
+    """Return whether the stored scores are of the shards `keys` as they are read now.
+
+    Stored scores count a shard that was read later as lost.
+    """
+    return HISTORY.measured(store) == contents(store, keys, is_of_corpus)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileVerdict:
+    """The verdict on a profile: its scores, and the drops that nobody accepted."""
+
+    scores: pa.Table
+    closed: Sequence[str]
+
+
+def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[EvaluationRequest]:
+    """Return the evaluations of the gates' `benchmarks`; 0 `samples` means all.
+
+    Checked pages are always taken from the `home`, whatever folder a profile names.
+    """
+    folders = {name: Path(folder) for name, folder in benchmarks.items()}
+    if CORRECTIONS.name in folders:
+        folders[CORRECTIONS.name] = home / CHECKED_PAGES
+    return [EvaluationRequest(name, folder, samples or None) for name, folder in folders.items()]
+
+
+def verdict(store: ShardStore) -> ProfileVerdict | None:
+    """Return the verdict on an evaluation, or None if nothing is scored yet.
+
+    Raises `StoreError`.
+    """
+    run = HISTORY.latest(store)
+    if run is None or not HISTORY.is_scored(store, run.inputs):
+        return None
+    scores = store.read(OCR_SCORES.name, WHOLE)
+    return ProfileVerdict(scores, [] if run.accepted else significant_drops(scores))

@@ -1,0 +1,272 @@
+"""The rendering of an evaluation as one HTML file, worst samples first, gold beside reading."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kopub.diff.html import EmbeddedPicture, mark_differences, rendered
+from kopub.errors import counted, visible
+from kopub.evaluation.benchmark import (
+    MISSING,
+    OWN_PAGES,
+    Answers,
+    Benchmark,
+    FactList,
+    Formula,
+    LineText,
+    PageElements,
+    PageText,
+    Sample,
+    SampleReading,
+    SampleScore,
+    TableHtml,
+)
+from kopub.evaluation.benchmarks.texts import known_text
+from kopub.evaluation.characters import composed
+from kopub.evaluation.metrics import METRICS, PairedChange
+from kopub.evaluation.tables import CellGrid, tables_of
+from kopub.search.scores import FEWEST
+
+_TEMPLATE = Path(__file__).with_name("report.html.jinja")
+_LISTED = 2000
+"""Most samples that are listed."""
+_CHARACTERS = 3000
+"""Most characters shown of a text: a page of small print."""
+_TABLES, _CELLS = 6, 600
+_CELL, _NAME = 80, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One profile: its name, all its readings, and their scores."""
+
+    profile: str
+    readings: Mapping[str, SampleReading]
+    scores: Sequence[SampleScore]
+    means: Sequence[Mapping[str, Any]]
+    """Rows of the table OCR_SCORES over all samples."""
+    changes: Mapping[str, PairedChange] = field(default_factory=dict[str, PairedChange])
+    """The paired difference from the first side over all samples, by metric; empty for the first side."""
+
+
+def render(
+    benchmark: Benchmark,
+    of: int,
+    sides: Sequence[Side],
+    headline: Sequence[str],
+    picture: Callable[[str], EmbeddedPicture | None],
+    most: int,
+) -> str:
+    """Return the page.
+
+    The worst `most` samples have pictures and texts. All text from a benchmark or a reader is escaped. `headline` are
+    the metrics that order the samples, by the worst of the sides. `picture` is called only for the worst samples, and
+    may return None.
+    """
+    values = [values_of(side.scores) for side in sides]
+    ranked = worst_first(benchmark.samples, values, headline)
+    shown = list(headline)
+    return rendered(
+        _TEMPLATE,
+        benchmark=benchmark,
+        own_pages=OWN_PAGES,
+        of=of,
+        sides=sides,
+        headline=shown,
+        means=_means(sides),
+        verdicts=[line for side in sides[1:] for line in _verdicts(sides[0].profile, side, headline)],
+        listed=[_index_entry(sample, values, sides, shown) for sample in ranked[:_LISTED]],
+        worst=[_worst(sample, values, sides, picture(sample.id)) for sample in ranked[:most]],
+        samples=len(benchmark.samples),
+    )
+
+
+def worst_first(
+    samples: Sequence[Sample], values: Sequence[Mapping[str, Mapping[str, SampleScore]]], headline: Sequence[str]
+) -> list[Sample]:
+    """Return the samples, ordered by the worst of the sides' headline metrics.
+
+    `values` are the scores of each side.
+    """
+    return sorted(
+        samples, key=lambda sample: (-max(_badness(of_side, sample, headline) for of_side in values), sample.id)
+    )
+
+
+def values_of(scores: Sequence[SampleScore]) -> dict[str, dict[str, SampleScore]]:
+    """Return the scores by sample and metric."""
+    found: dict[str, dict[str, SampleScore]] = {}
+    for score in scores:
+        if score.sample is not None:
+            found.setdefault(score.sample, {})[score.metric] = score
+    return found
+
+
+def _badness(values: Mapping[str, Mapping[str, SampleScore]], sample: Sample, headline: Sequence[str]) -> float:
+    """Return the largest distance of the headline metrics from the best; 0 without scores."""
+    of_sample = values.get(sample.id, {})
+    known = [(METRICS[name], of_sample[name].value) for name in headline if name in of_sample]
+    return max((v if m.lower_is_better else 1 - v for m, v in known if v is not None), default=0.0)
+
+
+def _means(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    by_metric: dict[str, list[Mapping[str, Any] | None]] = {}
+    for at, side in enumerate(sides):
+        for row in side.means:
+            by_metric.setdefault(row["metric"], [None] * len(sides))[at] = row
+    return [{"metric": metric, "says": METRICS[metric].says, "rows": rows} for metric, rows in by_metric.items()]
+
+
+def _verdicts(first: str, side: Side, headline: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield a sentence comparing two profiles by each headline metric, and whether to warn."""
+    for metric in headline:
+        if (change := side.changes.get(metric)) is None:
+            continue
+        gain = -change.change if METRICS[metric].lower_is_better else change.change
+        is_sure = change.documents >= FEWEST and not change.low <= 0 <= change.high
+        verdict = "does not differ significantly from"
+        if change.worse or (is_sure and gain > 0):
+            verdict = "is worse than" if change.worse else "is better than"
+        figures = f"{change.change:+.4f}, 95 % interval {change.low:+.4f} to {change.high:+.4f}"
+        pairs = f"paired over {counted(change.samples, 'sample')}"
+        names = visible(side.profile, _NAME), visible(first, _NAME)
+        yield f"{metric}: {names[0]} {verdict} {names[1]} ({figures}, {pairs})", change.worse
+
+
+def _index_entry(
+    sample: Sample,
+    values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
+    sides: Sequence[Side],
+    headline: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "id": sample.id,
+        "values": [[_figure(of_side.get(sample.id, {}).get(name)) for name in headline] for of_side in values],
+        "states": [_state(side, sample) for side in sides],
+    }
+
+
+def _figure(score: SampleScore | None) -> str:
+    return "" if score is None else "skipped" if score.value is None else f"{score.value:.3f}"
+
+
+def _state(side: Side, sample: Sample) -> str:
+    """Return the state of the page, or an empty text if it is ok."""
+    reading = side.readings.get(sample.id)
+    if reading is None or reading.state is None:
+        return "missing"
+    return "" if reading.state == "ok" else str(reading.state)
+
+
+def _worst(
+    sample: Sample,
+    values: Sequence[Mapping[str, Mapping[str, SampleScore]]],
+    sides: Sequence[Side],
+    picture: EmbeddedPicture | None,
+) -> dict[str, Any]:
+    return {
+        "id": sample.id,
+        "slices": ", ".join(f"{name}: {value}" for name, value in sorted(sample.slices.items())),
+        "picture": picture,
+        "asked": questions_of(sample),
+        "sides": [
+            {
+                "profile": side.profile,
+                **compare_sample(sample, side.readings.get(sample.id), of_side.get(sample.id, {})),
+            }
+            for side, of_side in zip(sides, values, strict=True)
+        ],
+    }
+
+
+def compare_sample(sample: Sample, reading: SampleReading | None, scores: Mapping[str, SampleScore]) -> dict[str, Any]:
+    """Return a sample as values for a template: gold beside reading, differences marked."""
+    gold = _gold_text(sample)
+    reading = reading or MISSING
+    text = composed(reading.text or reading.markdown)
+    texts = ([], []) if gold is None else mark_differences(gold, text, _CHARACTERS)
+    if gold is not None and not any(other for part in texts for _, other in part):
+        texts = ([(visible(gold, _CHARACTERS), False)], [(visible(text, _CHARACTERS), False)])
+    return {
+        "lost": reading.lost,
+        "reason": reading.why_lost if reading.lost else "",
+        "figures": [(name, _figure(score)) for name, score in scores.items()],
+        "notes": [visible(note, 300) for score in scores.values() for note in score.notes][:_LISTED],
+        "texts": texts,
+        "read": visible(text, _CHARACTERS) if gold is None else "",
+        "tables": _tables(sample, reading),
+    }
+
+
+def _gold_text(sample: Sample) -> str | None:
+    """Return the gold as text to compare, or None for a table, questions or facts."""
+    match sample.gold:
+        case PageText() as gold:
+            return composed(known_text(gold))
+        case LineText(text):
+            return composed(text)
+        case Formula(latex):
+            return latex
+        case TableHtml():
+            return None
+        case PageElements(elements):
+            ordered = sorted((e for e in elements if not e.ignored and e.order is not None), key=lambda e: e.order or 0)
+            return "\n\n".join(e.text or e.latex or _cells_text(e.html) for e in ordered)
+        case _:
+            return None
+
+
+def _cells_text(html: str) -> str:
+    return "\n".join("\t".join(row) for table in tables_of(html, pipes=False) for row in _grid(table))
+
+
+def questions_of(sample: Sample) -> list[str]:
+    """Return the questions or facts of a sample, one line each, if it has any."""
+    match sample.gold:
+        case Answers(questions):
+            return [visible(f"{q.question} = {' | '.join(q.answers)}", 300) for q in questions]
+        case FactList(facts):
+            return [
+                visible(f"{f.id} {f.type}: {', '.join(f'{k} {v}' for k, v in f.fields.items())}", 300) for f in facts
+            ]
+        case _:
+            return []
+
+
+def _tables(sample: Sample, reading: SampleReading) -> list[dict[str, Any]]:
+    """Return the tables of the gold beside those that were read, with differing cells marked."""
+    match sample.gold:
+        case TableHtml(html):
+            gold = [html]
+        case PageElements(elements):
+            gold = [element.html for element in elements if element.html and not element.ignored]
+        case _:
+            return []
+    wanted = [table for html in gold for table in tables_of(html, pipes=False)[:1]]
+    read = tables_of(reading.markdown, pipes=False)
+    pairs = []
+    for at in range(min(_TABLES, max(len(wanted), len(read)))):
+        sides = [_grid(tables[at]) if at < len(tables) else [] for tables in (wanted, read)]
+        pairs.append({"gold": _against(sides[0], sides[1]), "read": _against(sides[1], sides[0])})
+    return pairs
+
+
+def _grid(table: CellGrid) -> list[list[str]]:
+    """Return the texts by row and column, with spanning cells at their upper left corner."""
+    rows = max((row for row, _ in table.texts), default=-1) + 1
+    columns = max((column for _, column in table.texts), default=-1) + 1
+    if rows * columns > _CELLS:
+        rows = max(1, _CELLS // max(1, columns))
+    return [[table.texts.get((row, column), "") for column in range(columns)] for row in range(rows)]
+
+
+def _against(grid: list[list[str]], other: list[list[str]]) -> list[list[tuple[str, bool]]]:
+    def differs(row: int, column: int) -> bool:
+        there = other[row][column] if row < len(other) and column < len(other[row]) else None
+        return there is None or "".join(there.split()) != "".join(grid[row][column].split())
+
+    return [
+        [(visible(text, _CELL), differs(row, column)) for column, text in enumerate(cells)]
+        for row, cells in enumerate(grid)
+    ]

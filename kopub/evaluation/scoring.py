@@ -1,0 +1,135 @@
+"""The benchmarks by name, and the scorer of their samples."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from kopub.errors import ConfigError, SourceError, did_you_mean
+from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SampleReading, SampleScore, Tools
+from kopub.evaluation.benchmarks import (
+    answers,
+    dp_bench,
+    facts,
+    omnidocbench,
+    tables_and_formulas,
+    texts,
+    transformed,
+)
+from kopub.evaluation.cdm import Cdm
+from kopub.evaluation.metrics import METRICS
+from kopub.evaluation.tables import BoundedTeds
+from kopub.fingerprints import CodeVersion
+from kopub.pages.source_files import require_utf8
+
+ADAPTERS: Mapping[str, Adapter] = MappingProxyType(
+    {
+        adapter.name: adapter
+        for adapter in (
+            texts.TEXTS,
+            texts.CORRECTIONS,
+            texts.PDF_TEXTS,
+            transformed.TRANSFORMED,
+            facts.KOREAN,
+            texts.KOPUB,
+            facts.KDOC,
+            omnidocbench.MDPBENCH_KO,
+            omnidocbench.MDPBENCH,
+            omnidocbench.OMNIDOCBENCH,
+            dp_bench.ADAPTER,
+            tables_and_formulas.PUBTABNET,
+            tables_and_formulas.UNIMER,
+            texts.IAM_LINES,
+            facts.OLMOCR,
+            answers.OCRBENCH,
+            answers.KIE,
+        )
+    }
+)
+"""Every benchmark by name; those of the user's own pages and of Korean come first."""
+
+
+def adapter(name: str) -> Adapter:
+    """Return the adapter of a benchmark. Raises `ConfigError` for an unknown name."""
+    if name not in ADAPTERS:
+        raise ConfigError(f"{name} is no benchmark (there are {', '.join(ADAPTERS)}){did_you_mean(name, ADAPTERS)}")
+    return ADAPTERS[name]
+
+
+def load(name: str, folder: Path) -> Benchmark:
+    """Return the samples of a benchmark.
+
+    Nothing is downloaded; errors say what the folder lacks and where to get it. Raises `ConfigError` for an unknown
+    name, and `SourceError` for a folder that does not contain the benchmark, or no sample that can be scored.
+    """
+    chosen = adapter(name)
+    get = f"; get it from {chosen.source}, licence: {chosen.licence}"
+    wanted = f"{name} wants {chosen.expects}{f' ({chosen.source})' if chosen.licence == OWN_PAGES else get}"
+    if not folder.is_dir():
+        raise SourceError(f"{folder} is no folder: {wanted}")
+    require_utf8(folder)
+    try:
+        benchmark = chosen.load(folder)
+    except SourceError as error:
+        raise SourceError(f"{error}: {wanted}") from None
+    if not benchmark.samples:
+        why = f" ({len(benchmark.left_out)} left out, {benchmark.left_out[0]})" if benchmark.left_out else ""
+        raise SourceError(f"{folder} has nothing to score{why}: {wanted}")
+    return benchmark
+
+
+VERSION = CodeVersion(
+    "evaluation",
+    {
+        1: "the first release",
+        2: "the numbers of list entries in markdown are part of a known text; tables are composed, too",
+        3: "words between two signs in a table are text, and a row that only cells from above fill is a row",
+    },
+)
+"""A new version scores stored tables again; no page is read again."""
+
+
+class Scorer:
+    """A scorer of the samples of one benchmark.
+
+    It is a context manager, which stops the process that compares tables. Tables that take longer than `table_seconds`
+    are skipped, with the reason; so is CDM if there is no working command.
+    """
+
+    def __init__(self, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
+        """Raise `ConfigError` for an unknown benchmark."""
+        self._adapter = adapter(benchmark)
+        self._tools = Tools(BoundedTeds(table_seconds), cdm)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tools.teds.close()
+
+    def score(self, sample: Sample, reading: SampleReading) -> list[SampleScore]:
+        """Return one score for each metric of the sample.
+
+        The metrics and their sizes depend only on the gold. A lost reading has the worst value of each metric, except
+        metrics that are skipped for every sample.
+        """
+        if not reading.lost:
+            return self._adapter.score(sample, reading, self._tools)
+        empty = self._adapter.score(sample, SampleReading(reading.state), self._tools)
+        return [
+            replace(score, value=METRICS[score.metric].worst, lost=True, notes=(reading.why_lost,))
+            if score.value is not None
+            else score
+            for score in empty
+        ]
+
+    def score_all(self, read: Iterable[tuple[Sample, SampleReading]]) -> Iterator[list[SampleScore]]:
+        """Yield the scores of each sample in order, then those of the whole benchmark."""
+        samples, scores = [], []
+        for sample, reading in read:
+            scored = self.score(sample, reading)
+            samples.append((sample, reading))
+            scores.extend(scored)
+            yield scored
+        yield self._adapter.whole(samples, scores)

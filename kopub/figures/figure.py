@@ -1,0 +1,219 @@
+"""The figures of a page with captions and context, and their notes."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kopub.engine import Engine
+from kopub.fingerprints import CodeVersion
+from kopub.recognition.regions import RegionText, crop_index, region_texts
+from kopub.states import State
+from kopub.texts.markdown import page_text
+
+LABELS = frozenset({"image", "chart"})
+"""Regions that are figures. Seals and pictures in running heads are not."""
+SMALLEST = 0.02
+"""Least share of the page that a figure covers, unless a profile says otherwise."""
+_CAPTION = "figure_title"
+"""The label of captions, including those of tables."""
+TABLE = "table"
+_CAPTIONED = LABELS | {TABLE}
+_REPEATED = frozenset({_CAPTION, "footer", "header", "number"})
+"""Labels whose text says nothing about a figure nearby, or is given already."""
+_GRID = 1000
+_CAPTION_REACH = 80
+_TEXT_REACH = 200
+"""Greatest distances of a figure from its caption and from its text, on a grid of 1000."""
+_CONTEXT = 500
+"""Most characters of the text around a figure."""
+
+Row = Mapping[str, Any]
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """An image or chart of a page, or a table if a profile wants it.
+
+    `index` is that of its region. `bbox` is (x1, y1, x2, y2) in pixels of the upright page, `bbox_2d` the same on a
+    grid of 0 to 1000. `caption` is the printed caption, and `context` the nearest text, at most 500 characters.
+    """
+
+    index: int
+    label: str
+    bbox: tuple[float, float, float, float]
+    bbox_2d: Box
+    caption: str
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class FigurePicture:
+    """A figure as given to an engine: picture, caption, and the text around it."""
+
+    id: str
+    data: bytes
+    caption: str
+    context: str = ""
+
+
+def page_figures(
+    readings: Iterable[Row] | None,
+    crops: Iterable[Row] | None,
+    smallest: float,
+    tables_of: tuple[int, int] | None = None,
+) -> list[Figure]:
+    """Return the figures of a page that cover the share `smallest`, in reading order.
+
+    `readings` and `crops` are the values of `regions` and `image_crops` in the page's row of `ocr_results`. `tables_of`
+    is the width and height of a page in pixels whose tables are figures too, though no picture of them is kept.
+    """
+    regions = list(readings or ())
+    boxes = {region["index"]: _box(region) for region in regions}
+    pictures = {
+        crop_index(crop["path"]): (crop["label"], tuple(crop["bbox"]))
+        for crop in crops or ()
+        if crop["label"] in LABELS
+    }
+    if tables_of is not None:
+        scale = tables_of * 2
+        for region in regions:
+            if region["native_label"] == TABLE:
+                bbox = tuple(part * side / _GRID for part, side in zip(_box(region), scale, strict=True))
+                pictures[region["index"]] = TABLE, bbox
+    found = [at for at in sorted(pictures) if at in boxes and _share(boxes[at]) >= smallest]
+    if not found:
+        return []
+    captions, texts = _captions(regions, boxes), _texts(regions)
+    return [
+        Figure(
+            at,
+            *pictures[at],
+            boxes[at],
+            "\n".join(captions.get(at, ())),
+            _context(boxes[at], [(boxes[other], text) for other, text in texts]),
+        )
+        for at in found
+    ]
+
+
+def _captions(regions: Sequence[Row], boxes: Mapping[int, Box]) -> dict[int, list[str]]:
+    """Return the captions by figure or table, each assigned to the nearest one."""
+    captioned = [region["index"] for region in regions if region["native_label"] in _CAPTIONED]
+    found: dict[int, list[str]] = {}
+    for region in sorted(regions, key=lambda region: region["index"]):
+        if region["native_label"] != _CAPTION or not (text := _region_text(region)):
+            continue
+        near = [(gap, at) for at in captioned if (gap := _gap(boxes[region["index"]], boxes[at])) is not None]
+        if near:
+            found.setdefault(min(near)[1], []).append(text)
+    return found
+
+
+def _texts(regions: Sequence[Row]) -> list[tuple[int, str]]:
+    """Return (region, text) of every text that can explain a figure."""
+    texts = [region for region in regions if region["label"] == "text" and region["native_label"] not in _REPEATED]
+    return [(region["index"], text) for region in texts if (text := _region_text(region))]
+
+
+def _context(figure: Box, texts: Sequence[tuple[Box, str]]) -> str:
+    """Return the texts within reach, nearest first; the last is cut at a blank."""
+    near = [(distance, text) for box, text in texts if (distance := max(_apart(figure, box))) <= _TEXT_REACH]
+    # Sorting is stable, so equally near texts stay in reading order.
+    context = "\n".join(text for _, text in sorted(near, key=lambda each: each[0]))
+    if len(context) <= _CONTEXT:
+        return context
+    cut = context[:_CONTEXT]
+    return cut[: max(cut.rfind(" "), cut.rfind("\n"), _CONTEXT // 2)].rstrip()
+
+
+def _gap(caption: Box, box: Box) -> int | None:
+    """Return the gap between a caption and a figure; None beyond reach."""
+    across, down = _apart(caption, box)
+    return None if (across and down) or max(across, down) > _CAPTION_REACH else across + down
+
+
+def _apart(one: Box, other: Box) -> tuple[int, int]:
+    """Return the space between two boxes, across and down; 0 where they overlap."""
+    return max(0, one[0] - other[2], other[0] - one[2]), max(0, one[1] - other[3], other[1] - one[3])
+
+
+def _share(box: Box) -> float:
+    return max(0, box[2] - box[0]) * max(0, box[3] - box[1]) / _GRID**2
+
+
+def _box(region: Row) -> Box:
+    x1, y1, x2, y2 = region["bbox_2d"]
+    return x1, y1, x2, y2
+
+
+def _region_text(region: Row) -> str:
+    return " ".join(page_text(region_texts([region])).split())
+
+
+KINDS = (
+    "photo", "drawing", "diagram", "flowchart", "map", "bar_chart", "line_chart", "pie_chart", "other_chart", "table",
+    "formula", "molecule", "geometry", "screenshot", "logo", "other",
+)  # fmt: skip
+"""The kinds of figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureNote:
+    """A model's description of a figure, of which nothing was read from the page.
+
+    `kind` is one of `KINDS`. `data_html` is the data of a chart as `<table>` HTML, `smiles` a molecule's formula;
+    `language` is that of the description. All of them are empty unless the state is `ok`.
+    """
+
+    id: str
+    state: State
+    reason: str | None = None
+    kind: str | None = None
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    data_html: str | None = None
+    smiles: str | None = None
+    language: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+
+
+def notes_text(notes: Iterable[Mapping[str, Any]] | None) -> str:
+    """Return description, keywords and data of the `notes` in a row of `figure_notes`."""
+    return "\n\n".join(text for note in notes or () if (text := _note_text(note)))
+
+
+def _note_text(note: Mapping[str, Any]) -> str:
+    data = note["data_html"] and page_text([RegionText(0, "table", note["data_html"])])
+    return "\n".join(part for part in (note["description"], ", ".join(note["keywords"] or ()), data) if part)
+
+
+class FigureNoter(Engine):
+    """Describes figures by a model: kind, description, keywords, data of charts, formulas of molecules."""
+
+    off: ClassVar[str | None] = None
+    """The reason why it describes nothing, or None."""
+
+    @abstractmethod
+    def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
+        """Yield one `FigureNote` for each figure, in any order, while taking figures lazily.
+
+        `most_pixels` is the greatest size at which the model sees a picture. A figure that cannot be described is
+        `failed` with the reason. Raises `EngineError` if the engine cannot run at all.
+        """
+
+    def report(self) -> dict[str, float | str]:
+        """Return figures of the last `describe`, for plots."""
+        return {}
+
+
+class NoNotes(FigureNoter):
+    """Describes nothing: there is no table of notes, and no server is started for it."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("notes.none", {1: "the first release"})
+    off: ClassVar[str | None] = "notes.engine is none"
+
+    def describe(self, figures: Iterable[FigurePicture], most_pixels: int) -> Iterator[FigureNote]:
+        return iter(())

@@ -1,0 +1,101 @@
+"""Writes files whole or not at all."""
+
+import errno
+import glob
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kopub.errors import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LEFT_OVER_SECONDS = 24 * 3600
+"""No file takes a day to write, so an older temporary file was left by a writer that was killed."""
+
+
+def replace_file(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
+    """Let `write` make a file, then rename it over `path`.
+
+    Returns its SHA-256 and size. A file that has not changed is left alone. Raises `StoreError` if it cannot be
+    written; the old file is then untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left_overs(path.parent, f".{glob.escape(path.name)}.*.tmp")
+        try:
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            sha256 = file_sha256(temporary)
+            size = temporary.stat().st_size
+            if not (path.exists() and path.stat().st_size == size and file_sha256(path) == sha256):
+                os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+    return sha256, size
+
+
+def replace_bytes(path: Path, content: "bytes | memoryview | pa.Buffer") -> tuple[str, int]:
+    """Do what `replace_file` does, with content in memory."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            file.write(content)
+
+    return replace_file(path, write)
+
+
+def write_new(path: Path, content: "pa.Buffer") -> None:
+    """Write a file, overwriting any of that name. Raises `StoreError`."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left_overs(path.parent, ".*.tmp")
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError as error:
+        # If nothing can be written, there may be nothing to remove either.
+        with suppress(OSError):
+            temporary.unlink()
+        raise StoreError(cannot_write(path, error)) from error
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _clear_left_overs(folder: Path, pattern: str) -> None:
+    for left_over in folder.glob(pattern):
+        # A missing one was renamed by its writer in the meantime.
+        with suppress(FileNotFoundError):
+            if time.time() - left_over.stat().st_mtime > _LEFT_OVER_SECONDS:
+                left_over.unlink()
+
+
+def cannot_write(path: Path | str, error: OSError) -> str:
+    """Return the message for a person whose file could not be written.
+
+    `path` may be a URL.
+    """
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
+    return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text from a person or a setting is a URL."""
+    return "://" in text

@@ -1,0 +1,384 @@
+"""Page segmentation: from pixels to blocks of text, tables and pictures in reading order.
+
+All steps work on the page's working copy (`kopub.layout.ink`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from kopub.layout.ink import (
+    INK_CONTRAST,
+    PAPER_REACH,
+    grey_histogram,
+    ink_contrast,
+    ink_mask,
+    shrink,
+    working_scale,
+)
+from kopub.layout.lines import (
+    InkBox,
+    RuledLines,
+    TextLine,
+    erase_rules,
+    estimate_em,
+    find_lines,
+    find_ruled_areas,
+    find_rules,
+    merge_intervals,
+    union,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FLAT = 6
+"""Grey levels around the most common one that count as the same tint."""
+_HOLLOW = 0.5
+"""Smallest share of its box that a filled area covers; an area that covers less is a frame or the edge of a scan."""
+_FRAME_AREA = 0.25
+"""Smallest share of the page that a frame encloses; a smaller ring of strokes is a drawing."""
+_FRAME_WIDTH = 0.12
+"""Width of the border of its box that holds all strokes of a frame, as a share of the box's sides."""
+HEAD, FOOT = 0.09, 0.88
+"""Shares of the page's height above which running heads end, and below which running feet begin."""
+
+Kind = Literal["text", "table", "picture"]
+
+
+@dataclass(frozen=True, slots=True)
+class PageBlock:
+    """A block of text, a table or a picture.
+
+    `rows` are the lines of a text block, top to bottom; parts of one row are joined.
+    """
+
+    kind: Kind
+    box: InkBox
+    rows: tuple[TextLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line, a table, a picture, or a frame with the items inside it.
+
+    A "text" item has a line.
+    """
+
+    kind: Literal["text", "table", "picture", "frame"]
+    box: InkBox
+    line: TextLine | None = None
+    inner: tuple["Item", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segmentation:
+    """The blocks of a page in reading order, in pixels of its working copy.
+
+    `em` is the height of its body text.
+    """
+
+    blocks: tuple[PageBlock, ...]
+    rules: RuledLines
+    em: float
+    scale: float
+    shape: tuple[int, int]
+
+
+def segment(gray: "NDArray[np.uint8]") -> Segmentation:
+    """Find the blocks of a page, uint8 (height, width) at full size."""
+    scale = working_scale(*gray.shape)
+    gray = shrink(gray, scale)
+    contrast = ink_contrast(gray, PAPER_REACH)
+    ink = (contrast > INK_CONTRAST).astype(np.uint8)
+    em = estimate_em(ink)
+    rules = find_rules(contrast, em)
+    ruled = find_ruled_areas(rules, gray.shape, em)
+    pictures, tints = find_filled(gray, em)
+    # Straight edges in a screenshot are not a table, and a filled cell of a table is not a picture.
+    tables = [table for table in ruled.tables if not any(table.inside(p) and table.width <= p.width for p in pictures)]
+    pictures = [box for box in pictures if not any(box.inside(table) for table in tables)]
+    erase_rules(ink, rules)
+    _clear_boxes(ink, [*pictures, *tables])
+    drawings = find_drawings(ink, em)
+    _clear_boxes(ink, drawings)
+    pictures += drawings
+    lines = find_lines(ink, em)
+    tables = [_grow_table(table, lines, em) for table in tables]
+    items = [Item("text", line.box, line) for line in lines if not any(line.box.inside(table) for table in tables)]
+    items += [Item("table", box) for box in tables]
+    items += [Item("picture", box) for box in pictures]
+    frames = [*ruled.frames, *(tint for tint in tints if not any(tint.inside(table) for table in tables))]
+    blocks = order_blocks(items, frames, gray.shape[0], em)
+    return Segmentation(tuple(blocks), rules, em, scale, gray.shape)
+
+
+def _clear_boxes(ink: "NDArray[np.uint8]", boxes: Sequence[InkBox]) -> None:
+    """Clear boxes from an ink mask, with the soft edge around them."""
+    for x1, y1, x2, y2 in boxes:
+        ink[max(0, y1 - 2) : y2 + 2, max(0, x1 - 2) : x2 + 2] = 0
+
+
+def _grow_table(table: InkBox, lines: Sequence[TextLine], em: float) -> InkBox:
+    """Grow a table by the remains of letters that its edge cut off."""
+    rests = [
+        line.box
+        for line in lines
+        if line.box.height < 0.8 * em and table.x1 <= line.box.x1 and line.box.x2 <= table.x2
+        and (abs(line.box.y1 - table.y2) <= 2 or abs(table.y1 - line.box.y2) <= 2)
+    ]  # fmt: skip
+    return union([table, *rests])
+
+
+def find_filled(gray: "NDArray[np.uint8]", em: float) -> tuple[list[InkBox], list[InkBox]]:
+    """Find pictures and tinted boxes of a page, in pixels.
+
+    Filled areas are those that survive an opening wider than any stroke. An area mostly of its most frequent level is a
+    tint that may hold text; any other is a picture. A hollow area, such as the dark edges of a scan, does not include
+    what it encloses: only its solid parts count.
+    """
+    import cv2
+
+    coloured = ink_mask(gray, _FLAT).astype(np.uint8)
+    wide = max(7, round(0.4 * em) * 2 + 1)
+    filled = cv2.morphologyEx(coloured, cv2.MORPH_OPEN, np.ones((wide, wide), np.uint8))
+    bridged = cv2.morphologyEx(filled, cv2.MORPH_CLOSE, np.ones((wide, wide), np.uint8))
+    pictures, tints = [], []
+    for box, area in _solid_parts(np.asarray(bridged, np.uint8), wide):
+        if min(box.width, box.height) < 1.2 * em:
+            continue
+        if _is_tint(gray[box.y1 : box.y2, box.x1 : box.x2], area):
+            tints.append(box)
+        elif max(box.width, box.height) >= 2 * em:
+            pictures.append(box)
+    return _merge_overlapping(pictures), tints
+
+
+def _solid_parts(filled: "NDArray[np.uint8]", wide: int) -> Iterator[tuple[InkBox, int]]:
+    """Yield boxes and areas of a mask's filled parts; hollow ones are opened wider."""
+    import cv2
+
+    _, parts, stats, _ = cv2.connectedComponentsWithStats(filled, connectivity=8)
+    for part, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
+        if area >= _HOLLOW * w * h:
+            yield InkBox(x, y, x + w, y + h), area
+        elif (wider := 2 * wide + 1) < min(w, h):
+            alone = (parts[y : y + h, x : x + w] == part).astype(np.uint8)
+            opened = cv2.morphologyEx(alone, cv2.MORPH_OPEN, np.ones((wider, wider), np.uint8), borderValue=0)
+            for box, inside in _solid_parts(np.asarray(opened, np.uint8), wider):
+                yield InkBox(box.x1 + x, box.y1 + y, box.x2 + x, box.y2 + y), inside
+
+
+def find_drawings(ink: "NDArray[np.uint8]", em: float) -> list[InkBox]:
+    """Find icons and line drawings in an ink mask of 0 and 1.
+
+    They are connected strokes larger than letters. Letters of a large title are as large, but have others of the same
+    height beside them. A frame around much of the page, or a dark edge, is not a drawing: it is erased from the mask,
+    and what it encloses stays.
+    """
+    import cv2
+
+    _, strokes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    least = 2.2 * em
+    large: list[InkBox] = []
+    for stroke, (x, y, w, h, area) in enumerate(stats[1:].tolist(), start=1):
+        box = InkBox(x, y, x + w, y + h)
+        encloses = w * h >= _FRAME_AREA * ink.size
+        if _is_edge(box, ink.shape, least) or (encloses and _is_frame(strokes[y : y + h, x : x + w] == stroke, area)):
+            ink[strokes == stroke] = 0
+        elif w > least and h > least:
+            large.append(box)
+    return _merge_overlapping(
+        [box for box in large if not any(_are_of_one_line(box, other) for other in large if other is not box)]
+    )
+
+
+def _is_edge(box: InkBox, shape: tuple[int, ...], thickest: float) -> bool:
+    """Return whether a stroke runs along at least half of a side of the page."""
+    height, width = shape
+    along = box.width >= width / 2 and (box.y1 == 0 or box.y2 == height)
+    down = box.height >= height / 2 and (box.x1 == 0 or box.x2 == width)
+    return min(box.width, box.height) <= thickest and (along or down)
+
+
+def _is_frame(strokes: "NDArray[np.bool_]", area: int) -> bool:
+    """Return whether nearly all strokes in a box run along its sides."""
+    height, width = strokes.shape
+    down, across = round(_FRAME_WIDTH * height), round(_FRAME_WIDTH * width)
+    return int(strokes[down : height - down, across : width - across].sum()) < 0.02 * area
+
+
+def _are_of_one_line(one: InkBox, other: InkBox) -> bool:
+    """Return whether two boxes look like letters of one line."""
+    shared = min(one.y2, other.y2) - max(one.y1, other.y1)
+    return shared > 0.6 * max(one.height, other.height)
+
+
+def _is_tint(gray: "NDArray[np.uint8]", area: int) -> bool:
+    levels = grey_histogram(gray)
+    level = int(levels.argmax())
+    same = levels[max(0, level - _FLAT) : level + _FLAT + 1].sum() / gray.size
+    # Print covers at most about a third of a tinted box; a screenshot has flat parts but no single background.
+    return bool(same > 0.62 and area > 0.5 * gray.size)
+
+
+def _merge_overlapping(boxes: list[InkBox]) -> list[InkBox]:
+    """Join overlapping boxes until none overlap."""
+    todo, done = list(boxes), []
+    while todo:
+        box = todo.pop()
+        partners = [other for other in todo if box.overlaps(other)]
+        if not partners:
+            done.append(box)
+            continue
+        todo = [other for other in todo if other not in partners]
+        todo.append(union([box, *partners]))
+    return done
+
+
+def order_blocks(items: list[Item], frames: list[InkBox], height: int, em: float) -> list[PageBlock]:
+    """Order items into blocks by recursive XY-cut (Nagy and Seth, 1984).
+
+    The page is `height` pixels high, its body text `em`. The contents of a frame stay together.
+    """
+    head, body, foot = _peel_head_and_foot(_nest_in_frames(items, frames), height, em)
+    return [block for part in (head, body, foot) if part for block in _order(part, em)]
+
+
+def _nest_in_frames(items: list[Item], frames: list[InkBox]) -> list[Item]:
+    """Put items into the smallest frame around them, and drop empty frames."""
+    for frame in sorted(frames, key=lambda box: box.width * box.height):
+        inner = [item for item in items if item.box.inside(frame)]
+        if inner:
+            items = [item for item in items if not item.box.inside(frame)]
+            items.append(Item("frame", union([frame, *(item.box for item in inner)]), inner=tuple(inner)))
+    return items
+
+
+def _peel_head_and_foot(items: list[Item], height: int, em: float) -> tuple[list[Item], list[Item], list[Item]]:
+    """Split a page into its running head, body and foot.
+
+    Rows near the edges would otherwise bridge the gap between columns.
+    """
+    rows = _rows(items)
+    head = foot = 0
+    if len(rows) > 1 and _bottom(rows[0]) < HEAD * height and _top(rows[1]) - _bottom(rows[0]) > 0.8 * em:
+        head = 1
+    if len(rows) > 1 and _top(rows[-1]) > FOOT * height and _top(rows[-1]) - _bottom(rows[-2]) > 0.8 * em:
+        foot = 1
+    body = [item for row in rows[head : len(rows) - foot] for item in row]
+    return rows[0] if head else [], body, rows[-1] if foot else []
+
+
+def _top(row: list[Item]) -> int:
+    return min(item.box.y1 for item in row)
+
+
+def _bottom(row: list[Item]) -> int:
+    return max(item.box.y2 for item in row)
+
+
+def _rows(items: Sequence[Item]) -> list[list[Item]]:
+    """Group items that overlap vertically into rows, top to bottom."""
+    rows: list[list[Item]] = []
+    bottom = 0
+    for item in sorted(items, key=lambda item: item.box.y1):
+        if rows and item.box.y1 < bottom:
+            rows[-1].append(item)
+        else:
+            rows.append([item])
+        bottom = max(bottom, item.box.y2)
+    return rows
+
+
+def _order(items: Sequence[Item], em: float) -> list[PageBlock]:
+    """Cut a group at a column gap, else at white rows, else nowhere."""
+    if len(items) == 1 and items[0].kind != "text":
+        item = items[0]
+        return _order(item.inner, em) if item.kind == "frame" else [PageBlock(item.kind, item.box)]  # type: ignore[arg-type]
+    parts = _split_columns(items, em) or _split_bands(items, em)
+    if parts:
+        return [block for part in parts for block in _order(part, em)]
+    solid = [item for item in items if item.kind != "text"]
+    text = [item for item in items if item.kind == "text"]
+    blocks = [block for item in solid for block in _order([item], em)]
+    return sorted([*blocks, *([_text_block(text)] if text else [])], key=lambda block: block.box.y1)
+
+
+def _split_columns(items: Sequence[Item], em: float) -> list[list[Item]]:
+    """Split at the widest column gap; return left and right, or nothing without a gap."""
+    gaps = [
+        (right[0] - left[1], left[1])
+        for left, right in pairwise(merge_intervals([(item.box.x1, item.box.x2) for item in items], 1))
+    ]
+    for gap, x in sorted(gaps, reverse=True):
+        left = [item for item in items if item.box.x2 <= x]
+        right = [item for item in items if item.box.x2 > x]
+        if _is_column_gap(gap, left, right, em):
+            return [left, right]
+    return []
+
+
+def _is_column_gap(gap: int, left: list[Item], right: list[Item], em: float) -> bool:
+    boxes = [union([item.box for item in side]) for side in (left, right)]
+    if all(item.kind != "text" for item in left) or all(item.kind != "text" for item in right):
+        return gap >= 0.3 * em and not _are_pairs(left, right)
+    lines = [len(merge_intervals([(item.box.y1, item.box.y2) for item in side], 1)) for side in (left, right)]
+    # A column is wide and has several lines; anything narrow is a bullet, a number or a term of a list.
+    if gap < 1.3 * em or min(box.width for box in boxes) < 8 * em or min(lines) < 3:
+        return False
+    return not _are_table_columns(left, right, em)
+
+
+def _are_pairs(left: list[Item], right: list[Item]) -> bool:
+    """Return whether several boxes face one on the other side, like examples and results."""
+    solid = [[item.box for item in side if item.kind != "text"] for side in (left, right)]
+    few, many = sorted(solid, key=len)
+    return len(few) > 1 and all(
+        any(min(box.y2, other.y2) - max(box.y1, other.y1) > 0.6 * min(box.height, other.height) for other in many)
+        for box in few
+    )
+
+
+def _are_table_columns(left: list[Item], right: list[Item], em: float) -> bool:
+    """Return whether the sides are columns of an unruled table: aligned rows, mostly white."""
+    middles = [(item.box.y1 + item.box.y2) / 2 for item in left]
+    level = [any(abs((item.box.y1 + item.box.y2) / 2 - y) < 0.3 * em for y in middles) for item in right]
+    fill = [item.box.width / union([other.box for other in side]).width for side in (left, right) for item in side]
+    return sum(level) >= 0.8 * len(right) and float(np.mean(fill)) < 0.8
+
+
+def _split_bands(items: Sequence[Item], em: float) -> list[list[Item]]:
+    """Split at wide white rows, changes of size and around non-text; empty if none."""
+    rows = _rows(items)
+    if len(rows) < 2:
+        return []
+    boxes = [union([item.box for item in row]) for row in rows]
+    gaps = [below.y1 - above.y2 for above, below in pairwise(boxes)]
+    limit = max(0.85 * em, 1.4 * float(np.median(gaps)))
+    parts = [rows[0]]
+    for gap, above, below in zip(gaps, rows, rows[1:], strict=False):
+        if gap > limit or _differ(above, below, em):
+            parts.append(list(below))
+        else:
+            parts[-1] = [*parts[-1], *below]
+    return parts if len(parts) > 1 else []
+
+
+def _differ(above: list[Item], below: list[Item], em: float) -> bool:
+    if any(item.kind != "text" for item in (*above, *below)):
+        return True
+    tall, short = (max(item.box.height for item in row) for row in (above, below))
+    return max(tall, short) > 1.3 * max(min(tall, short), 0.8 * em)
+
+
+def _text_block(items: Sequence[Item]) -> PageBlock:
+    rows = []
+    for top, bottom in merge_intervals([(item.box.y1, item.box.y2) for item in items], 1):
+        lines = [item.line for item in items if item.line and top <= item.box.y1 < bottom]
+        stroke = sum(line.stroke * line.box.width for line in lines) / sum(line.box.width for line in lines)
+        rows.append(TextLine(union([line.box for line in lines]), stroke))
+    return PageBlock("text", union([row.box for row in rows]), tuple(rows))

@@ -1,0 +1,129 @@
+"""Layout given by the corpus, for pictures of one table, formula or line."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from kopub.engine import ProfileOnly
+from kopub.errors import EngineError, SourceError, UndecodableImage, first_line
+from kopub.fingerprints import CodeVersion, fingerprint
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.pages.arrow import ID, open_stream
+from kopub.pages.manifest import Manifest, Shard
+from kopub.pages.page import Page, inspect
+from kopub.pages.places import CorpusPlace
+from kopub.states import State
+
+REGIONS = "regions"
+TYPE = pa.list_(pa.struct([("label", pa.string()), ("task", pa.string()), ("bbox", pa.list_(pa.float64()))]))
+"""A region is a label, a task and a box, (x1, y1, x2, y2) as shares of width and height, each 0 to 1."""
+
+NamedRegions = Mapping[str, list[dict[str, Any]] | None]
+"""The regions that the corpus names, by page id; None for a row that names none."""
+
+_WHOLE = (0.0, 0.0, 1.0, 1.0)
+
+
+class GroundTruthLayout(LayoutDetector):
+    """The regions that the corpus' column `regions` names for each page."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion("layout.given", {1: "the first release"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"home", "index"})
+    takes_upright: ClassVar[bool] = False
+
+    home: ProfileOnly[str] = Field(
+        default="", description="Folder with the index of the corpus; the profile's own when left out."
+    )
+    index: ProfileOnly[str] = Field(
+        default="", description="Folder or URL of an index that nodes share; corpus.url when left out."
+    )
+
+    def weights(self) -> dict[str, str]:
+        """Return a fingerprint of the regions, because other regions make other rows."""
+        try:
+            return {"regions": fingerprint(self._regions)}
+        except SourceError:
+            return {"regions": "missing"}
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        try:
+            regions = self._regions
+        except SourceError as error:
+            raise EngineError(f"layout.engine given: {error}") from None
+        for page in pages:
+            yield _layout(page, regions.get(page.page_id))
+
+    @cached_property
+    def _regions(self) -> NamedRegions:
+        return named_regions(CorpusPlace(Path(self.home), self.index))
+
+
+def _layout(page: Page, named: list[dict[str, Any]] | None) -> PageLayout:
+    try:
+        info = inspect(page.data)
+        found = tuple(_region(at, region, info.width, info.height) for at, region in enumerate(named or ()))
+    except UndecodableImage as error:
+        return PageLayout(page.page_id, error.state, str(error))
+    except (KeyError, TypeError, ValueError) as error:
+        return PageLayout(page.page_id, State.FAILED, f"the corpus names a region that cannot be used: {error}")
+    if not found:
+        return PageLayout(page.page_id, State.FAILED, "the corpus names no region of this page")
+    return PageLayout(page.page_id, State.OK, regions=found)
+
+
+def _region(index: int, named: dict[str, Any], width: int, height: int) -> Region:
+    """Make a region from an entry of the corpus. Raises `ValueError` if it is unusable."""
+    label, box = named["label"], tuple(named["bbox"] or _WHOLE)
+    if label not in LABELS:
+        raise ValueError(f"{label!r:.40} is no label")
+    if len(box) != 4 or not all(0 <= edge <= 1 for edge in box) or box[0] >= box[2] or box[1] >= box[3]:
+        raise ValueError(f"{list(box)!r:.80} is no box of shares")
+    x1, y1, x2, y2 = box
+    return Region(index, label, Task(named["task"]), 1.0, (x1 * width, y1 * height, x2 * width, y2 * height))
+
+
+def named_regions(corpus: CorpusPlace) -> NamedRegions:
+    """Return the regions that the files of a corpus name, by page id.
+
+    If two rows have the same id, the first one counts. Raises `SourceError` if a file lacks the column or cannot be
+    read, and `StoreError` if fetching it fails.
+    """
+    manifest = Manifest.load(corpus)
+    found: dict[str, list[dict[str, Any]] | None] = {}
+    for shard in manifest.shards:
+        place = manifest.place(shard.file)
+        try:
+            with manifest.held(shard.file, shard.sha256) as path:
+                for page_id, regions in _rows(path, shard, place):
+                    found.setdefault(page_id, regions)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{place} cannot be read: {first_line(error)}") from None
+    return found
+
+
+def _rows(path: Path, shard: Shard, place: str) -> list[tuple[str, list[dict[str, Any]] | None]]:
+    with pa.memory_map(str(path)) as file:
+        if shard.format == "parquet":
+            stored = pq.ParquetFile(file)
+            _check(stored.schema_arrow, place)
+            table = stored.read([ID, REGIONS])
+        else:
+            reader = open_stream(file)
+            _check(reader.schema, place)
+            table = reader.read_all().select([ID, REGIONS])
+        table.validate(full=True)
+        return list(zip(table[ID].to_pylist(), table[REGIONS].to_pylist(), strict=True))
+
+
+def _check(schema: pa.Schema, place: str) -> None:
+    if schema.names.count(REGIONS) != 1 or not schema.field(REGIONS).type.equals(TYPE):
+        raise SourceError(
+            f"{place} has no column {REGIONS} of the type {TYPE}: name the regions of its pages there, "
+            "or let another layout engine find them"
+        )

@@ -1,0 +1,347 @@
+"""PP-DocLayoutV3's network, and its forward pass reduced to boxes, labels and reading order.
+
+It runs the sub-modules of transformers' `PPDocLayoutV3ForObjectDetection`, without the masks of the decoder layers, the
+heads of all but the last layer, and the box proposals that the masks of the encoder replace. Unlike transformers, it
+refines boxes in fp32 whatever the precision of the features, and its deformable attention (Zhu et al., 2021) gathers
+rows of the feature map instead of using `grid_sample`.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kopub.errors import EngineError, HubError, first_line
+from kopub.layout.regions import LABELS
+from kopub.weights.fetch import cached_snapshot
+from kopub.weights.hub import Weights
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+SIDE = 800
+"""Side of the model's square input in pixels; the aspect ratio is not kept."""
+_LOADING = threading.Lock()
+"""The lock for loading: if two networks are loaded at once, transformers leaves tensors out."""
+Module = Any
+"""An `nn.Module` of transformers, whose children type checkers would take for tensors."""
+
+
+class Memory(NamedTuple):
+    """The encoder's feature maps, one after another."""
+
+    rows: "Tensor"
+    """(B, S, dim)."""
+    shapes: list[tuple[int, int]]
+    """Height and width of each map."""
+    sizes: "Tensor"
+    """(levels, 1, 2) width and height, as int32 on the device."""
+    starts: "Tensor"
+    """(levels, 1) where each map begins in `rows`, as int32 on the device."""
+
+
+class RawOutputs(NamedTuple):
+    """Outputs for a batch, all fp32 except the masks, which only `polygons` computes."""
+
+    scores: "Tensor"
+    """(B, Q, C) probabilities."""
+    boxes: "Tensor"
+    """(B, Q, 4) centre and size, 0 to 1."""
+    votes: "Tensor"
+    """(B, Q) votes for being later in the reading order."""
+    mask_queries: "Tensor | None"
+    """(B, Q, P); the dot product with `mask_features` is a query's mask before the sigmoid."""
+    mask_features: "Tensor | None"
+    """(B, P, 200, 200)."""
+
+
+def load(repo: str, revision: str) -> "PPDocLayoutV3ForObjectDetection":
+    """Load the published network in fp32, from a folder or the Hub. Raises `EngineError`."""
+    from transformers import PPDocLayoutV3ForObjectDetection
+
+    # The annotations of transformers include neither output_loading_info nor a local folder.
+    from_pretrained: Any = PPDocLayoutV3ForObjectDetection.from_pretrained
+    try:
+        folder = repo if Path(repo).is_dir() else cached_snapshot(Weights(repo, revision, ("layout",)))
+    except HubError as error:
+        raise EngineError(str(error)) from None
+    try:
+        with _LOADING:
+            network, report = from_pretrained(
+                folder,
+                id2label=dict(enumerate(LABELS)),
+                label2id={label: i for i, label in enumerate(LABELS)},
+                output_loading_info=True,
+            )
+    except Exception as error:  # transformers fails on damaged files in many ways
+        what = first_line(f"{type(error).__name__}: {error}")
+        how = "set layout.repo to a folder with config.json and model.safetensors"
+        if not Path(repo).exists():
+            how = f"run `kopub pull`, or {how}"
+        raise EngineError(f"no PP-DocLayoutV3 weights in {repo}: {how} ({what})") from error
+    lacking = sorted(report["missing_keys"])
+    if lacking or not network.config.mask_enhanced:
+        what = f"{len(lacking)} tensors such as {lacking[0]} are missing" if lacking else "mask_enhanced is off"
+        raise EngineError(f"{repo} is not a whole PP-DocLayoutV3 checkpoint: {what}; download it again")
+    return network.eval()
+
+
+def forward(network: "PPDocLayoutV3ForObjectDetection", pixels: "Tensor", polygons: bool) -> RawOutputs:
+    """Detect on `pixels`, uint8 (B, SIDE, SIDE, 3) RGB."""
+    import torch
+
+    model: Module = network.model
+    scaled = pixels.permute(0, 3, 1, 2).to(torch.float32) / 255
+    stride4, *features = model.backbone.model(scaled.to(model.dtype)).feature_maps
+    projected = [project(feature) for project, feature in zip(model.encoder_input_proj, features, strict=True)]
+    encoded = model.encoder(projected, (stride4,))
+    levels = zip(model.decoder_input_proj, encoded.last_hidden_state, strict=True)
+    maps = [project(level) for project, level in levels]
+    rows = torch.cat([level.flatten(2).transpose(1, 2) for level in maps], 1)
+    shapes = [(level.shape[-2], level.shape[-1]) for level in maps]
+    memory = Memory(rows, shapes, *_extents(shapes, rows.device))
+
+    hidden, boxes = _proposals(model, memory, encoded.mask_feat)
+    for layer in model.decoder.layers:
+        position = model.decoder.query_pos_head(boxes.to(rows.dtype))
+        hidden = _decode(layer, hidden, position, memory, boxes)
+        boxes = torch.sigmoid(model.decoder.bbox_embed(hidden).float() + _logit(boxes))
+
+    out = model.decoder_norm(hidden)
+    order = model.decoder_global_pointer(model.decoder_order_head[-1](out))
+    return RawOutputs(
+        torch.sigmoid(model.decoder.class_embed(out).float()),
+        boxes,
+        order_votes(order.float()),
+        model.mask_query_head(out) if polygons else None,
+        encoded.mask_feat if polygons else None,
+    )
+
+
+def _extents(shapes: list[tuple[int, int]], device: "torch.device") -> "tuple[Tensor, Tensor]":
+    """Return `sizes` and `starts` of a `Memory`.
+
+    They are filled in on the device, because copying them from the host would wait until the device is idle.
+    """
+    import torch
+
+    def column(numbers: list[int]) -> "Tensor":
+        return torch.stack([torch.full((), number, device=device, dtype=torch.int32) for number in numbers])[:, None]
+
+    areas = [height * width for height, width in shapes]
+    sizes = torch.stack([column([width for _, width in shapes]), column([height for height, _ in shapes])], -1)
+    return sizes, column([sum(areas[:i]) for i in range(len(areas))])
+
+
+def _proposals(model: Module, memory: Memory, mask_features: "Tensor") -> "tuple[Tensor, Tensor]":
+    """Return the Q best positions of the feature maps, with boxes around their masks."""
+    import torch
+
+    rows = memory.rows
+    _, valid = model.generate_anchors(tuple(memory.shapes), device=rows.device, dtype=rows.dtype)
+    positions = model.enc_output(valid.to(rows.dtype) * rows)
+    best = model.enc_score_head(positions).amax(-1).topk(model.config.num_queries, dim=1).indices
+    target = positions.gather(1, best[..., None].expand(-1, -1, positions.shape[-1]))
+    queries = model.mask_query_head(model.decoder_norm(target))
+    # Queries come last, so that the extents of all masks are read along contiguous memory.
+    masks = torch.bmm(mask_features.flatten(2).transpose(1, 2), queries.transpose(1, 2))
+    boxes = _boxes_around(masks.unflatten(1, mask_features.shape[-2:]))
+    return target, torch.sigmoid(_logit(boxes))
+
+
+def _boxes_around(masks: "Tensor") -> "Tensor":
+    """Return the boxes (B, Q, 4) around positive values in (B, H, W, Q).
+
+    They are centre and size, 0 to 1; all zeros if nothing is positive.
+    """
+    import torch
+
+    def extent(line: "Tensor") -> "tuple[Tensor, Tensor]":
+        length = line.shape[1]
+        places = torch.arange(length, device=line.device, dtype=torch.float32)[:, None]
+        first = torch.where(line > 0, places, length).amin(1)
+        last = torch.where(line > 0, places + 1, 0).amax(1)
+        return torch.minimum(first, last) / length, last / length
+
+    left, right = extent(masks.amax(1))
+    top, bottom = extent(masks.amax(2))
+    return torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], -1)
+
+
+def _decode(layer: Module, hidden: "Tensor", position: "Tensor", memory: Memory, boxes: "Tensor") -> "Tensor":
+    attended, _ = layer.self_attn(hidden_states=hidden, position_embeddings=position)
+    hidden = layer.self_attn_layer_norm(hidden + attended)
+    attended = _cross_attention(layer.encoder_attn, hidden + position, memory, boxes)
+    hidden = layer.encoder_attn_layer_norm(hidden + attended)
+    return layer.final_layer_norm(hidden + layer.mlp(hidden))
+
+
+def _cross_attention(attention: Module, query: "Tensor", memory: Memory, boxes: "Tensor") -> "Tensor":
+    batch, queries, _ = query.shape
+    heads, levels, points = attention.n_heads, attention.n_levels, attention.n_points
+    value = attention.value_proj(memory.rows).unflatten(-1, (heads, -1))
+    offsets = attention.sampling_offsets(query).view(batch, queries, heads, levels, points, 2).float()
+    weights = attention.attention_weights(query).view(batch, queries, heads, -1).float().softmax(-1)
+    box = boxes[:, :, None, None, None]
+    places = box[..., :2] + offsets / points * box[..., 2:] / 2
+    gathered = _sample(value, memory, places, weights.view(batch, queries, heads, levels, points))
+    return attention.output_proj(gathered.flatten(2))
+
+
+def _sample(value: "Tensor", memory: Memory, places: "Tensor", weights: "Tensor") -> "Tensor":
+    """Return the weighted sum of bilinear samples, zero outside: (B, Q, heads, dim).
+
+    `value` is (B, S, heads, dim), the feature maps of `memory` one after another; `places` are (B, Q, heads, levels,
+    points, 2) x and y, 0 to 1 across the map; `weights` lack the last axis.
+    """
+    import torch
+
+    batch = torch.arange(value.shape[0], device=value.device)[:, None, None]
+    head = torch.arange(value.shape[2], device=value.device)
+    total = torch.zeros((), device=value.device)
+    # Summed term by term, the compiler makes one kernel that reads whole rows of `value`. A gather with an axis to sum
+    # over would be one line, but took 1 ms per layer instead of 0.2 (H200, 64 pages).
+    for rows, factors in _corners(memory, places, weights):
+        for point in range(rows.shape[-1]):
+            total = total + value[batch, rows[..., point], head].float() * factors[..., point, None]
+    return total.to(value.dtype)
+
+
+def _corners(memory: Memory, places: "Tensor", weights: "Tensor") -> "Iterator[tuple[Tensor, Tensor]]":
+    """Yield the four pixels around each place: their rows and their shares of the weight."""
+    import torch
+
+    width, height = memory.sizes.unbind(-1)
+    exact = places * memory.sizes - 0.5
+    low = exact.floor()
+    part_x, part_y = (exact - low).unbind(-1)
+    low_x, low_y = low.to(torch.int32).unbind(-1)
+    for y, share_y in ((low_y, 1 - part_y), (low_y + 1, part_y)):
+        for x, share_x in ((low_x, 1 - part_x), (low_x + 1, part_x)):
+            inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+            rows = memory.starts + y.clamp(min=0).minimum(height - 1) * width + x.clamp(min=0).minimum(width - 1)
+            yield rows.flatten(3), torch.where(inside, weights * share_x * share_y, 0).flatten(3)
+
+
+def order_votes(logits: "Tensor") -> "Tensor":
+    """Count the queries that each one comes after, (B, Q).
+
+    A positive `logits[i, j]`, i < j, means that i comes before j.
+    """
+    before = logits.sigmoid()
+    after = 1 - before.transpose(1, 2)
+    return before.triu(1).sum(1) + after.tril(-1).sum(1)
+
+
+def _logit(share: "Tensor") -> "Tensor":
+    return share.logit(eps=1e-5)
+
+
+def fuse(network: "PPDocLayoutV3ForObjectDetection") -> None:
+    """Fold batch norms into convolutions, and RepVGG's two branches into one (Ding et al., 2021)."""
+    from torch import nn
+    from torch.nn.utils.fusion import fuse_conv_bn_weights
+    from transformers.models.pp_doclayout_v3.modeling_pp_doclayout_v3 import PPDocLayoutV3RepVggBlock
+
+    for parent in list(network.modules()):
+        children: list[tuple[str, Module]] = list(parent.named_children())
+        for (_, conv), (name, norm) in pairwise(children):
+            if isinstance(conv, nn.Conv2d) and hasattr(norm, "running_var"):
+                # The frozen batch norm of transformers has the usual eps, but not as an attribute.
+                eps = getattr(norm, "eps", 1e-5)
+                conv.weight, conv.bias = fuse_conv_bn_weights(
+                    conv.weight, conv.bias, norm.running_mean, norm.running_var, eps, norm.weight, norm.bias
+                )
+                setattr(parent, name, nn.Identity())
+    for parent in list(network.modules()):
+        for name, block in list(parent.named_children()):
+            if isinstance(block, PPDocLayoutV3RepVggBlock):
+                wide: Module = block.conv1.conv
+                point: Module = block.conv2.conv
+                wide.weight.data += nn.functional.pad(point.weight.data, (1, 1, 1, 1))
+                wide.bias.data += point.bias.data
+                setattr(parent, name, nn.Sequential(wide, block.activation))
+
+
+class ReluFusionError(RuntimeError):
+    """The lack of a cuDNN kernel for some convolution with bias and ReLU."""
+
+
+def fuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
+    """Fuse bias and ReLU into the backbone's convolutions, where cuDNN can.
+
+    This comes after `fuse`. Neither eager mode nor the compiler does it: both write the convolution's output and read
+    it again. Raises `RuntimeError` and changes nothing if cuDNN has no such kernel. The fused network raises
+    `ReluFusionError` if cuDNN refuses one of its shapes at run time: see `unfuse_relu`.
+    """
+    import torch
+    from torch import nn
+    from transformers.models.hgnet_v2.modeling_hgnet_v2 import HGNetV2ConvLayer
+
+    conv_relu = _conv_relu()
+    weight = torch.zeros(8, 8, 3, 3, device=network.device, dtype=network.dtype).to(memory_format=torch.channels_last)
+    conv_relu(weight, weight, weight.new_zeros(8), [1, 1], [1, 1])
+
+    class ConvRelu(nn.Module):
+        def __init__(self, plain: nn.Module) -> None:
+            super().__init__()
+            self.plain = plain
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            conv: Module = self.plain.convolution
+            return conv_relu(x, conv.weight, conv.bias, list(conv.stride), list(conv.padding))
+
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if (
+                isinstance(layer, HGNetV2ConvLayer)
+                and isinstance(layer.activation, nn.ReLU)
+                and isinstance(layer.lab, nn.Identity)
+                and layer.convolution.groups == 1
+            ):
+                setattr(parent, name, ConvRelu(layer))
+
+
+def unfuse_relu(network: "PPDocLayoutV3ForObjectDetection") -> None:
+    """Undo what `fuse_relu` did."""
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            if (plain := getattr(layer, "plain", None)) is not None:
+                setattr(parent, name, plain)
+
+
+@cache
+def _conv_relu() -> "Callable[..., Tensor]":
+    """Return cuDNN's convolution with bias and ReLU as an operator that the compiler understands."""
+    import torch
+    from torch.nn.functional import conv2d
+
+    def conv_relu(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
+    ) -> torch.Tensor:
+        try:
+            return torch.ops.aten.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ReluFusionError(str(error)) from error
+
+    operator = torch.library.custom_op("kopub::conv_relu", conv_relu, mutates_args=())
+
+    @operator.register_fake
+    def _(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
+    ) -> torch.Tensor:
+        return conv2d(x, weight, bias, stride, padding)
+
+    @operator.register_kernel("cpu")
+    def _(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: list[int], padding: list[int]
+    ) -> torch.Tensor:
+        return conv2d(x, weight, bias, stride, padding).relu_()
+
+    return operator

@@ -1,0 +1,223 @@
+"""A page before the model, decoded and shrunk, and its regions after the model."""
+
+import io
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from kopub.errors import EngineError, UndecodableImage
+from kopub.layout.ink import blank_reason, has_writing, ink_share
+from kopub.layout.pp_doclayout.network import SIDE
+from kopub.layout.pp_doclayout.postprocess import BoxRules, Detections, boxes_with_inner, postprocess, trace_outline
+from kopub.layout.regions import LABELS, PageLayout, Region, Task
+from kopub.pages.page import Page, decode
+from kopub.states import State
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from kopub.layout.pp_doclayout.model import Outputs
+
+_JPEG_START = b"\xff\xd8\xff"
+_EXIF_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class PageInput:
+    """A page as input for the model.
+
+    `pixels` is RGB uint8 (SIDE, SIDE, 3), or None if `state` says that preparing it failed.
+    """
+
+    page_id: str
+    width: int
+    height: int
+    pixels: "np.ndarray | None"
+    seconds: float
+    state: State = State.OK
+    reason: str | None = None
+
+
+def prepare(page: Page, gpu_jpeg: bool) -> PageInput:
+    """Decode and shrink one page; a fault becomes its state, never an exception."""
+    started = time.perf_counter()
+    try:
+        pixels, width, height = (
+            _decode_and_shrink_on_gpu(page.data)
+            if gpu_jpeg and _plain_jpeg(page.data)
+            else _decode_and_shrink(page.data)
+        )
+    except UndecodableImage as error:
+        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, error.state, str(error))
+    except Exception as error:
+        reason = f"preparing the page failed: {type(error).__name__}: {error}"
+        return PageInput(page.page_id, 0, 0, None, time.perf_counter() - started, State.FAILED, reason)
+    return PageInput(page.page_id, width, height, pixels, time.perf_counter() - started)
+
+
+def _decode_and_shrink(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+    import cv2
+
+    image = decode(data)
+    height, width = image.shape[:2]
+    return cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_CUBIC), width, height
+
+
+def _plain_jpeg(data: bytes | memoryview) -> bool:
+    """Return whether a page is an upright RGB or grey JPEG."""
+    from PIL import Image
+
+    if bytes(data[:3]) != _JPEG_START:
+        return False
+    with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+        return image.mode in {"RGB", "L"} and image.getexif().get(_EXIF_ORIENTATION, 1) == 1
+
+
+def _decode_and_shrink_on_gpu(data: bytes | memoryview) -> "tuple[np.ndarray, int, int]":
+    """Decode with nvJPEG and shrink.
+
+    A file that nvJPEG refuses is decoded on the host, which also finds the reason.
+    """
+    import torch
+    from torchvision.io import ImageReadMode, decode_jpeg  # pyright: ignore[reportMissingImports]
+
+    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    with torch.inference_mode(), torch.cuda.stream(_decode_stream()):
+        try:
+            image = decode_jpeg(encoded, mode=ImageReadMode.RGB, device="cuda")
+        except RuntimeError:
+            return _decode_and_shrink(data)
+        height, width = image.shape[-2:]
+        small = torch.nn.functional.interpolate(
+            image[None].float(), size=(SIDE, SIDE), mode="bicubic", align_corners=False
+        )
+        pixels = small[0].round_().clamp_(0, 255).to(torch.uint8).permute(1, 2, 0).contiguous().cpu()
+    return pixels.numpy(), width, height
+
+
+@cache
+def _decode_stream() -> "torch.cuda.Stream":
+    """Return a separate CUDA stream, so that decoding does not wait for the model."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
+_REFERENCES = "reference"
+NO_REGION = "no region was found on a page with ink"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRules:
+    """The rules for the model's boxes, and each label's task.
+
+    `named` are the labels whose task the settings give, `dtype` is the precision of the model, `outline` the
+    probability from which a pixel belongs to a region's mask, and `speck` the share of the page up to which a mark is
+    not writing.
+    """
+
+    boxes: BoxRules
+    tasks: Mapping[str, Task]
+    named: frozenset[str]
+    outline: float
+    dtype: str
+    speck: float
+
+
+class PageFindings(NamedTuple):
+    """A page's layout, with counts of dropped boxes by rule and regions by label."""
+
+    layout: PageLayout
+    counts: Counter[str]
+
+
+def find_regions(pages: Sequence[PageInput], outputs: "Outputs", rules: PageRules) -> list[PageFindings]:
+    """Find the regions of decoded pages; `outputs` are in the same order."""
+    found = []
+    for i, page in enumerate(pages):
+        counts: Counter[str] = Counter()
+        try:
+            layout = _layout(page, i, outputs, rules, counts)
+        except Exception as error:
+            # One page must not fail the shard, so its row states the reason.
+            layout = PageLayout(page.page_id, State.FAILED, f"post-processing: {type(error).__name__}: {error}")
+        found.append(PageFindings(layout, counts))
+    return found
+
+
+def _layout(page: PageInput, i: int, outputs: "Outputs", rules: PageRules, counts: Counter[str]) -> PageLayout:
+    import numpy as np
+
+    scores, boxes, votes = outputs.scores[i], outputs.boxes[i], outputs.votes[i]
+    if not (np.isfinite(scores).all() and np.isfinite(boxes).all() and np.isfinite(votes).all()):
+        reason = f"the model's output is not finite in {rules.dtype}; use bfloat16 or float32"
+        return PageLayout(page.page_id, State.FAILED, reason)
+    detections = postprocess(scores, boxes, votes, page.width, page.height, rules.boxes)
+    counts.update({f"dropped_{rule}": count for rule, count in detections.dropped.items()})
+    if len(detections) == 0:
+        return _layout_without_regions(page, rules.speck)
+    regions = _regions(detections, page, outputs, i, rules)
+    counts.update(f"label_{region.label}" for region in regions)
+    return PageLayout(page.page_id, State.OK, regions=regions)
+
+
+def _regions(found: Detections, page: PageInput, outputs: "Outputs", i: int, rules: PageRules) -> tuple[Region, ...]:
+    masks = outputs.masks(i, found.queries) if outputs.mask_queries is not None else None
+    alone = ~boxes_with_inner(found.boxes)
+    regions = []
+    for index, (label_id, score, box) in enumerate(
+        zip(found.labels.tolist(), found.scores.tolist(), found.boxes.tolist(), strict=True)
+    ):
+        label, bbox = LABELS[label_id], (box[0], box[1], box[2], box[3])
+        polygon = None
+        if masks is not None:
+            polygon = trace_outline(masks[index], bbox, page.width, page.height, rules.outline)
+        task = rules.tasks[label]
+        if label == _REFERENCES and task is Task.ABANDON and label not in rules.named and alone[index]:
+            # Its entries are not regions of their own, so no other region has their text.
+            task = Task.TEXT
+        regions.append(Region(index, label, task, score, bbox, polygon))
+    return tuple(regions)
+
+
+def _layout_without_regions(page: PageInput, speck: float) -> PageLayout:
+    """Return the layout of a page without regions: blank without writing, else failed."""
+    import cv2
+    import numpy as np
+
+    assert page.pixels is not None
+    gray = np.asarray(cv2.cvtColor(page.pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+    if has_writing(gray, speck):
+        return PageLayout(page.page_id, State.FAILED, f"{NO_REGION} ({ink_share(gray):.2%})")
+    return PageLayout(page.page_id, State.BLANK, blank_reason(gray))
+
+
+class Health:
+    """The distinction between a model that fails on every page and single failed pages."""
+
+    def __init__(self) -> None:
+        self._worked = False
+        self._failed: list[PageLayout] = []
+
+    def add(self, layout: PageLayout) -> None:
+        self._worked |= layout.state in {State.OK, State.BLANK}
+        if layout.state is State.FAILED and not self._worked:
+            self._failed.append(layout)
+
+    def check(self) -> None:
+        """Raise `EngineError` if pages failed and none succeeded.
+
+        A single page without regions may just be unusual; several mean that the model finds nothing.
+        """
+        if self._worked or not self._failed:
+            return
+        reason, count = Counter(layout.reason for layout in self._failed).most_common(1)[0]
+        if len(self._failed) > 1 or NO_REGION not in str(reason):
+            raise EngineError(
+                f"layout came out for none of {len(self._failed)} pages ({count} times: {reason}); "
+                "check the weights, layout.dtype and layout.threshold"
+            )

@@ -1,0 +1,419 @@
+"""The rows of one corpus file, Arrow or Parquet, memory-mapped.
+
+A row that cannot be read has a `problem`. No file is trusted: every buffer is checked before it is used, because Arrow
+itself follows offsets unchecked, and a wrong one would crash the process.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopub.errors import SourceError, first_line, quoted, visible
+
+ID, IMAGE, BYTES = "id", "image", "bytes"
+FILE_NAME, PAGE_NUMBER, LICENSE = "file_name", "page_number", "license"
+PROBLEM, FAILED = "problem", "failed"
+"""Columns that say why a row has no image bytes, and, in files of this project, whether that may be temporary.
+
+Beside an image, a problem is its damage, in files of this project.
+"""
+TEXT_LAYER = "pdf_text_layer"
+"""A column with the `TextLayer` of a PDF page, in files that this project writes."""
+_BESIDE_IMAGE = frozenset({ID, FILE_NAME, PAGE_NUMBER, LICENSE, TEXT_LAYER, PROBLEM, FAILED})
+
+_FILE_MAGIC = b"ARROW1\0\0"
+"""The start of an Arrow file; a stream of messages follows, as in the stream format."""
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_BINARY = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.binary(): pa.binary(),
+    pa.large_binary(): pa.large_binary(),
+}
+_OFFSETS = {pa.binary(): np.dtype(np.int32), pa.large_binary(): np.dtype(np.int64)}
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""Errors that pyarrow raises for a damaged file; the last one is for schema names that are not UTF-8."""
+_COLUMNS_SHOWN = 300
+"""Most characters of a list of columns in a message."""
+_PARQUET_BATCH = 32
+"""Pages read from a row group at once: some 30 MB of page images at 300 dpi."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a file.
+
+    `problem` says why its image, or the whole row, cannot be read. `failed` means that the page could not be made, for
+    a reason that is not in its bytes. `damage` says which part of the page its image lacks.
+    """
+
+    id: str | None = None
+    image: memoryview | None = None
+    file_name: str | None = None
+    page_number: int | None = None
+    license: str | None = None
+    text_layer: str | None = None
+    problem: str | None = None
+    failed: bool = False
+    damage: str | None = None
+
+
+class RowBatch(Protocol):
+    """Consecutive rows of a file; `problem` says why none of them can be read.
+
+    `misread` describes a column with values of an unexpected kind, which the rows then lack.
+    """
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def problem(self) -> str | None: ...
+
+    @property
+    def misread(self) -> str | None: ...
+
+    def row(self, index: int) -> Row: ...
+
+
+class PageFile(ABC):
+    """An open corpus file.
+
+    `problem` says why the rows after its last batch cannot be read.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        """Its path or URL, for people."""
+        self.problem: str | None = None
+
+    @abstractmethod
+    def batches(self) -> Iterator[RowBatch]:
+        """Yield the batches in order, up to damage that hides the rest; then set `problem`."""
+
+    @abstractmethod
+    def row(self, index: int) -> Row:
+        """Return the row at `index`, from 0; a missing row has a problem."""
+
+    def text_layers(self) -> list[str | None]:
+        """Return the text layer of each row up to any damage, None without one."""
+        return [batch.row(index).text_layer for batch in self.batches() for index in range(batch.rows)]
+
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """Return the id and the document's name of each row up to any damage."""
+        rows = (batch.row(index) for batch in self.batches() for index in range(batch.rows))
+        return [(row.id, row.file_name) for row in rows]
+
+    def rows(self, count: int) -> Iterator[Row]:
+        """Yield exactly `count` rows, as many as were indexed.
+
+        Rows lost from a damaged file have a problem. Raises `SourceError` if the file is whole but has a different
+        number of rows, which makes it another file.
+        """
+        found = 0
+        for batch in self.batches():
+            for index in range(min(batch.rows, count - found)):
+                yield batch.row(index)
+            found += batch.rows
+        if self.problem is None and found != count:
+            raise SourceError(
+                f"{self.place} has {found:,} rows and had {count:,} when it was indexed: run `kopub index` again"
+            )
+        for _ in range(count - found):
+            yield Row(problem=self.problem)
+
+
+def open_pages(path: Path, format: str, place: str | None = None) -> PageFile:
+    """Open a corpus file of format "arrow" (file or stream) or "parquet".
+
+    `place` is where it was fetched from. Raises `SourceError` if the file is missing, or has no usable id and image
+    columns.
+    """
+    place = str(path) if place is None else place
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise SourceError(f"{place} cannot be opened: {error.strerror}") from None
+    except ValueError as error:
+        # A name with a NUL byte or half a surrogate pair.
+        raise SourceError(f"{visible(place)} cannot be opened: {error}") from None
+    return ParquetFile(path, place) if format == "parquet" else ArrowFile(path, place)
+
+
+class ArrowFile(PageFile):
+    """An Arrow file or stream, whose images are slices of the mapped file, never copied.
+
+    It is read up to the first record batch that is cut off or has a damaged frame. All rows from there on are lost
+    until a whole file is brought in again; the manifest has its SHA-256.
+    """
+
+    def __init__(self, path: Path, place: str) -> None:
+        super().__init__(place)
+        self._file = pa.memory_map(str(path))
+        self._batches = list(self._read())
+        self._ends = list(accumulate(batch.rows for batch in self._batches))
+
+    def batches(self) -> Iterator[RowBatch]:
+        return iter(self._batches)
+
+    def row(self, index: int) -> Row:
+        at = bisect_right(self._ends, index)
+        if at == len(self._batches):
+            return Row(problem=self.problem or f"{self.place} has no row {index}")
+        batch = self._batches[at]
+        return batch.row(index - self._ends[at] + batch.rows)
+
+    def _read(self) -> Iterator[RowBatch]:
+        try:
+            reader = open_stream(self._file)
+            check_schema(reader.schema, self.place)
+        except _DAMAGE as error:
+            self.problem = _damage(error)
+            return
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                break
+            except _DAMAGE as error:
+                self.problem = _damage(error)
+                return
+            yield _check(batch)
+        self._file.seek(self._file.tell() - len(_END_OF_STREAM))
+        if self._file.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+            self.problem = _damage("it has no end mark")
+
+
+class ParquetFile(PageFile):
+    """A Parquet file, read one row group at a time; threads may share it."""
+
+    def __init__(self, path: Path, place: str) -> None:
+        super().__init__(place)
+        self._lock = Lock()
+        self._group: tuple[int, list[RowBatch]] = (-1, [])
+        self._ends: list[int] = []
+        try:
+            self._file = pq.ParquetFile(path, memory_map=True)
+            schema = self._file.schema_arrow
+        except _DAMAGE as error:
+            self.problem = _damage(error)
+            return
+        check_schema(schema, place)
+        self._columns = [f"{IMAGE}.{BYTES}", *_BESIDE_IMAGE.intersection(schema.names)]
+        groups = range(self._file.num_row_groups)
+        self._ends = list(accumulate(self._file.metadata.row_group(group).num_rows for group in groups))
+
+    def batches(self) -> Iterator[RowBatch]:
+        for group in range(len(self._ends)):
+            yield from self._read(group)
+
+    def row(self, index: int) -> Row:
+        group = bisect_right(self._ends, index)
+        if group == len(self._ends):
+            return Row(problem=self.problem or f"{self.place} has no row {index}")
+        with self._lock:
+            if self._group[0] != group:
+                self._group = (group, list(self._read(group)))
+            batches = self._group[1]
+        at = index - self._ends[group] + self._rows(group)
+        for batch in batches:
+            if at < batch.rows:
+                return batch.row(at)
+            at -= batch.rows
+        return Row(problem=f"{self.place} has no row {index}")
+
+    def text_layers(self) -> list[str | None]:
+        """Return the text layers, read without the images, which are much larger."""
+        if self.problem or TEXT_LAYER not in self._columns:
+            return [None] * (self._ends[-1] if self._ends else 0)
+        try:
+            return self._file.read([TEXT_LAYER])[TEXT_LAYER].cast(pa.string()).to_pylist()
+        except _DAMAGE:
+            return super().text_layers()
+
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """Return the ids and document names, read without the images."""
+        wanted = [name for name in (ID, FILE_NAME) if not self.problem and name in self._file.schema_arrow.names]
+        try:
+            read = [self._file.read([name])[name].to_pylist() for name in wanted]
+            ids, names = (read[0], read[1]) if len(read) > 1 else (read[0], [None] * len(read[0]))
+        except (*_DAMAGE, IndexError):
+            return super().names()
+        return [(_id(identity), _read_or_none(_text, name)) for identity, name in zip(ids, names, strict=True)]
+
+    def _rows(self, group: int) -> int:
+        return self._ends[group] - (self._ends[group - 1] if group else 0)
+
+    def _read(self, group: int) -> Iterator[RowBatch]:
+        missing = self._rows(group)
+        try:
+            for batch in self._file.iter_batches(_PARQUET_BATCH, row_groups=[group], columns=self._columns):
+                yield _check(batch)
+                missing -= batch.num_rows
+        except _DAMAGE as error:
+            yield _LostBatch(missing, f"the file is damaged ({first_line(error)})")
+
+
+def open_stream(file: pa.NativeFile) -> pa.RecordBatchStreamReader:
+    """Return a reader of an Arrow file or stream, placed at its first batch."""
+    file.seek(len(_FILE_MAGIC) if file.read(len(_FILE_MAGIC)) == _FILE_MAGIC else 0)
+    return pa.ipc.open_stream(file)
+
+
+def _damage(error: Exception | str) -> str:
+    return f"the file is cut off or damaged ({first_line(error)})"
+
+
+def check_schema(schema: pa.Schema, place: str) -> None:
+    """Raise `SourceError` unless a file has one id and one image column of known types."""
+    for name in (ID, IMAGE, *sorted(_BESIDE_IMAGE)):
+        if (count := schema.names.count(name)) > 1:
+            raise SourceError(f"{place} has {count} columns named {name}: rename or drop all but one")
+    if ID in schema.names and IMAGE in schema.names and schema.field(ID).type in _BINARY:
+        image = schema.field(IMAGE).type
+        if pa.types.is_struct(image) and image.get_field_index(BYTES) >= 0 and image.field(BYTES).type in _BINARY:
+            return
+    found = visible(", ".join(f"{field.name}: {field.type}" for field in schema), _COLUMNS_SHOWN)
+    raise SourceError(
+        f"{place} has the columns {found or '(none)'}; wanted {ID}: string and {IMAGE}: struct<{BYTES}: binary>"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LostBatch:
+    """A batch whose rows cannot be read."""
+
+    rows: int
+    problem: str
+    misread: None = None
+
+    def row(self, index: int) -> Row:
+        return Row(problem=self.problem)
+
+
+class _ReadBatch:
+    """The rows of a record batch whose ids and images were checked. Raises `pa.ArrowInvalid`."""
+
+    problem = None
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.rows = batch.num_rows
+        self.misread: str | None = None
+        image = batch.column(IMAGE)
+        image.validate()
+        self._ids = _Values(batch.column(ID))
+        self._images = _Values(image.field(BYTES))
+        self._image_valid = image.is_valid()
+        self._file_names = self._optional(batch, FILE_NAME, _text)
+        self._page_numbers = self._optional(batch, PAGE_NUMBER, _whole_number)
+        self._licenses = self._optional(batch, LICENSE, _text)
+        self._text_layers = self._optional(batch, TEXT_LAYER, _text)
+        self._problems = self._optional(batch, PROBLEM, _text)
+        self._is_drawn = {TEXT_LAYER, FAILED} <= set(batch.schema.names)
+        self._failed = self._optional(batch, FAILED, bool) if self._is_drawn else [False] * self.rows
+
+    def row(self, index: int) -> Row:
+        identity = self._ids[index]
+        image = self._images[index] if self._image_valid[index].as_py() else None
+        said = visible(self._problems[index] or "")
+        return Row(
+            id=None if identity is None else _id(bytes(identity)),
+            image=image,
+            file_name=self._file_names[index],
+            page_number=self._page_numbers[index],
+            license=self._licenses[index],
+            text_layer=self._text_layers[index],
+            problem=None if image is not None else said or "the row has no image bytes",
+            # Others call a column so too, as for a problem to solve.
+            damage=said or None if image is not None and self._is_drawn else None,
+            failed=bool(self._failed[index]),
+        )
+
+    def _optional(self, batch: pa.RecordBatch, name: str, read: Callable[[Any], Any]) -> list[Any]:
+        """Return a column's values as `read` converts them, with None for what it cannot."""
+        nothing = [None] * batch.num_rows
+        if name not in batch.schema.names:
+            return nothing
+        column = batch.column(name)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            return nothing
+        values = column.to_pylist()
+        found = [_read_or_none(read, value) for value in values]
+        if self.misread is None:
+            strange = (
+                value for value, known in zip(values, found, strict=True) if known is None and not _is_gap(value)
+            )
+            if (value := next(strange, None)) is not None:
+                wanted = "whole numbers" if read is _whole_number else "text"
+                self.misread = f"the column {name} is {column.type} and holds {quoted(str(value))}: wanted {wanted}"
+        return found
+
+
+def _read_or_none(read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return None if _is_gap(value) else read(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _is_gap(value: Any) -> bool:
+    """Return whether there is no value: null, pandas' NaN, or an empty string."""
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _whole_number(value: Any) -> int:
+    """Return a whole number, also from a float or digits. Raises `ValueError`, `TypeError`."""
+    number = int(value)
+    if isinstance(value, bool) or (not isinstance(value, str) and number != value):
+        raise ValueError(value)
+    return number
+
+
+def _text(value: Any) -> str:
+    """Return a text, or a whole number as digits. Raises `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(value)
+    return str(value)
+
+
+def _id(value: str | bytes | None) -> str | None:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+class _Values:
+    """The values of a binary or string array, not copied. Raises `pa.ArrowInvalid` for damage."""
+
+    def __init__(self, array: pa.Array) -> None:
+        values = array.view(_BINARY[array.type])
+        values.validate(full=True)
+        _, ends, data = values.buffers()
+        offsets = _OFFSETS[values.type]
+        self._valid = values.is_valid()
+        count = values.offset + len(values) + 1 if len(values) else 0
+        self._offsets = np.frombuffer(ends or b"", offsets, count)[values.offset :]
+        self._data = memoryview(data or b"").cast("B")
+
+    def __getitem__(self, index: int) -> memoryview | None:
+        if not self._valid[index].as_py():
+            return None
+        return self._data[self._offsets[index] : self._offsets[index + 1]]
+
+
+def _check(batch: pa.RecordBatch) -> RowBatch:
+    try:
+        return _ReadBatch(batch)
+    except pa.ArrowInvalid as error:
+        return _LostBatch(batch.num_rows, f"the file is damaged ({first_line(error)})")

@@ -1,0 +1,364 @@
+"""The pages and queries of every shard of the corpus, read from the source files."""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from kopub.engine import ProfileOnly, Resource
+from kopub.errors import SourceError, first_line, quoted
+from kopub.files import is_url
+from kopub.fingerprints import fingerprint
+from kopub.pages.arrow import Row
+from kopub.pages.documents import folder
+from kopub.pages.documents.text_layer import StoredLayers, layer_id
+from kopub.pages.manifest import GOLD, Manifest
+from kopub.pages.page_reader import PageReader, open_shard, shard_source
+from kopub.pages.places import CACHE_GB, CorpusPlace
+from kopub.store.corpus_tables import TABLES
+
+if TYPE_CHECKING:
+    from kopub.store.table_source import Source
+
+UPRIGHT = True
+UPRIGHT_FIELD = (
+    "Set pages upright before they are read: paper on a background, skews and quarter turns. Pages whose PDF prints "
+    "their text, and those with a layout known beforehand, are left as they are."
+)
+_ID_PARTS = re.compile(r"(?P<doc>[^/]+)_(?P<page>[0-9]+)")
+"""`{document}_{page, from 1}`, the form of the ids of SDS KoPub."""
+_MAX_PAGE_NO = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """One row of a shard.
+
+    A row with a `problem` is to be quarantined, or `failed`, and its `data` may be None. `damage` says which part of
+    the page its image lacks.
+
+    `page_id` is unique in the corpus and safe in a file name, unless the row's own id is unusable: then it is
+    `{shard_key}/row_{row}`.
+    """
+
+    row: int
+    page_id: str
+    doc_id: str | None
+    page_no: int | None
+    license: str | None
+    source: str
+    data: bytes | memoryview | None
+    text_layer_id: str | None
+    problem: str | None
+    failed: bool
+    damage: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question in Korean or English.
+
+    `ground_truth` are the ids of the pages that answer it, in order.
+    """
+
+    query_id: str
+    query: str
+    answer: str | None = None
+    type: str | None = None
+    domain: str | None = None
+    ground_truth: list[str] = field(default_factory=list)
+
+
+class Corpus(Resource):
+    """The corpus that is indexed in `home`, or at `url`.
+
+    It is the samples when nothing was indexed on this machine.
+    """
+
+    home: ProfileOnly[str] = Field(
+        description="Folder of this machine: the index, where it is not shared, and what was fetched."
+    )
+    url: ProfileOnly[str] = Field(default="", description="Folder or fsspec URL of an index that nodes share.")
+    cache_gb: float = Field(default=CACHE_GB, gt=0, description="Gigabytes of fetched files that are kept.")
+    upright: bool = Field(default=UPRIGHT, description=UPRIGHT_FIELD)
+
+    @property
+    def folder(self) -> Path:
+        """The home, which keeps this machine's own files besides the index."""
+        return Path(self.home)
+
+    @property
+    def place(self) -> CorpusPlace:
+        """The folder or URL of the index."""
+        return CorpusPlace(self.folder, self.url, self.cache_gb)
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest.load(self.place)
+
+    @property
+    def gold(self) -> Path | None:
+        """The file of known answers beside an index on this machine, if there is one."""
+        place = self.manifest.place(GOLD)
+        return Path(place) if not is_url(place) and Path(place).is_file() else None
+
+    def rows(self, shard_key: str) -> Iterator[SourceRow]:
+        """Yield a shard's rows in file order, as many as were indexed. Raises `SourceError`."""
+        shard = self.manifest.shard(shard_key)
+        source = Path(shard.file).name
+        duplicates = set(shard.duplicates)
+        seen: set[str] = set()
+        for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
+            problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
+            page_id = row.id if problem is None and row.id is not None else folder.stand_in(shard_key, at)
+            seen.add(page_id)
+            doc_id, page_no = _document(page_id, row)
+            yield SourceRow(
+                row=at,
+                page_id=page_id,
+                doc_id=doc_id,
+                page_no=page_no,
+                license=row.license,
+                source=source,
+                data=row.image,
+                text_layer_id=layer_id(row.text_layer),
+                problem=problem or row.problem,
+                failed=problem is None and row.failed,
+                damage=row.damage,
+            )
+
+    @contextmanager
+    def reader(self, shard_key: str) -> Iterator[PageReader]:
+        """Return random access to a shard's page images. Raises `SourceError`."""
+        yield PageReader(open_shard(self.manifest, shard_key), shard_key)
+
+    def text_layers(self, shard_key: str) -> StoredLayers:
+        """Return the text layers of a shard's pages, without their images. Raises `SourceError`."""
+        file = open_shard(self.manifest, shard_key)
+        return StoredLayers(file.place, shard_key, file.text_layers())
+
+    def queries(self, shard_key: str) -> list[Query]:
+        """Return the queries that belong to a shard, in their order. Raises `SourceError`."""
+        self.manifest.shard(shard_key)
+        if self.manifest.queries is None:
+            return []
+        file = self.manifest.queries.file
+        with self.manifest.held(file) as path:
+            table = read_table(path)
+        if digest(table) != self.manifest.queries.sha256:
+            raise SourceError(f"{self.manifest.place(file)} changed since it was indexed: run `kopub index` again")
+        return from_table(table, shard_key)
+
+    @cached_property
+    def unknown_pages(self) -> frozenset[str]:
+        """The pages of ground truth that no shard holds."""
+        return frozenset(self.manifest.queries.unknown if self.manifest.queries else ())
+
+
+def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
+    """Return why row `at` cannot keep its id, else None."""
+    if row.id is None:
+        return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
+    if (problem := folder.problem_with(row.id)) is not None:
+        return f"row {at}: the id {quoted(row.id)} {problem}"
+    if duplicate:
+        return f"row {at}: an earlier page has the id {quoted(row.id)} already"
+    return None
+
+
+def _document(page_id: str, row: Row) -> tuple[str | None, int | None]:
+    """Return a row's document and page number, from its columns or else from its id."""
+    doc_id, page_no = row.file_name, row.page_number
+    if parts := _ID_PARTS.fullmatch(page_id):
+        doc_id = parts["doc"] if doc_id is None else doc_id
+        page_no = int(parts["page"]) if page_no is None else page_no
+    return doc_id, page_no if page_no is not None and 0 <= page_no <= _MAX_PAGE_NO else None
+
+
+def queries_source(manifest: Manifest, shard: str) -> str:
+    """Return the fingerprint of one shard's queries as they were indexed."""
+    queries = manifest.queries
+    by_shard = shard_fingerprints(manifest.index, queries.file, queries.sha256) if queries else {}
+    return by_shard.get(shard, fingerprint([]))
+
+
+def corpus_source(manifest: Manifest, other: "Callable[[], Source]") -> "Source":
+    """Return fingerprints of pages and queries; `other`, called once, gives other assets'."""
+    known: list[Source] = []
+
+    def source(asset: str, shard: str) -> str | None:
+        if asset == TABLES.pages.name:
+            return shard_source(manifest.shard(shard))
+        if asset == TABLES.query_vectors.name:
+            return queries_source(manifest, shard)
+        if not known:
+            known.append(other())
+        return known[0](asset, shard)
+
+    return source
+
+
+SHARD = "shard"
+"""Column of the indexed queries: the partition key of the shard a query belongs to."""
+
+_REQUIRED = ("id", "query", "ground_truth")
+_SCHEMA = pa.schema(
+    [
+        pa.field("query_id", pa.string(), nullable=False),
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("answer", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("domain", pa.string()),
+        pa.field("ground_truth", pa.list_(pa.string()), nullable=False),
+        pa.field(SHARD, pa.string(), nullable=False),
+    ]
+)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Return a small Parquet table. Raises `SourceError`."""
+    try:
+        # `read_table` would load pandas.
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise SourceError(f"{path} cannot be read: it has {twice[0]} in two columns")
+            return file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} cannot be read: {first_line(error)}") from None
+
+
+@cache
+def shard_fingerprints(index: CorpusPlace, file: str, sha256: str) -> dict[str, str]:
+    """Return the fingerprints of the indexed queries by shard.
+
+    The queries are read once for all shards; `sha256` distinguishes one index from the next. Raises `SourceError`, and
+    `StoreError` if they are fetched.
+    """
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    with index.held(file) as path:
+        table = read_table(path)
+    for row in table.to_pylist():
+        rows[row[SHARD]].append(row)
+    return {shard: fingerprint(queries) for shard, queries in rows.items()}
+
+
+def parse_queries(questions: pa.Table, annotations: pa.Table | None, name: str) -> list[Query]:
+    """Return the queries of a table in the schema of SDS-KoPub-QA.
+
+    Ground truth is a list of page ids, or of page numbers in the whole corpus, which `annotations` (file_id,
+    page_indices) turns into ids. A repeated query id gets a number. Raises a `SourceError` that begins with `name`.
+    """
+    missing = [column for column in _REQUIRED if column not in questions.column_names]
+    if missing:
+        found = ", ".join(questions.column_names)
+        raise SourceError(f"{name} has the columns {found}; wanted {', '.join(_REQUIRED)} too")
+    page_ids = None if annotations is None else _page_ids(annotations, name)
+    queries = [_query(row, at, page_ids, name) for at, row in enumerate(questions.to_pylist())]
+    return _with_unique_ids(queries)
+
+
+def assign(
+    queries: Iterable[Query], shard_of: Mapping[str, str], keys: Sequence[str], before: Mapping[str, str]
+) -> list[str]:
+    """Return the partition key of each query.
+
+    It is the shard of its first ground-truth page in the corpus. A query without one stays in the shard that its id had
+    `before`, or goes to a shard chosen by the hash of its id, the same on every machine.
+    """
+    return [
+        next((shard_of[page] for page in query.ground_truth if page in shard_of), None)
+        or before.get(query.query_id)
+        or _by_hash(query.query_id, keys)
+        for query in queries
+    ]
+
+
+def to_table(queries: Sequence[Query], shards: Sequence[str]) -> pa.Table:
+    """Return the queries as the indexed table, each with its shard."""
+    rows = [asdict(query) | {SHARD: shard} for query, shard in zip(queries, shards, strict=True)]
+    return pa.Table.from_pylist(rows, _SCHEMA)
+
+
+def digest(table: pa.Table) -> str:
+    """Return the SHA-256 of the indexed queries, whichever program wrote the Parquet file."""
+    content = json.dumps(table.to_pylist(), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def from_table(table: pa.Table, shard: str | None = None) -> list[Query]:
+    """Return the indexed queries of one shard, or of all, in order."""
+    return [
+        Query(**{name: value for name, value in row.items() if name != SHARD})
+        for row in table.to_pylist()
+        if shard in (None, row[SHARD])
+    ]
+
+
+def _query(row: dict, at: int, page_ids: Mapping[int, str] | None, name: str) -> Query:
+    if row["id"] is None or not str(row["query"] or "").strip():
+        raise SourceError(f"{name}: row {at} has no {'id' if row['id'] is None else 'query'}")
+    pages = row["ground_truth"] or []
+    if not isinstance(pages, list):
+        pages = [pages]
+    try:
+        truth = [page if isinstance(page, str) else (page_ids or {})[page] for page in pages if page is not None]
+    except (KeyError, TypeError) as error:
+        raise SourceError(
+            f"{name}: row {at} names page {error} of the corpus, and no annotations (file_id, page_indices) say its id"
+        ) from None
+    return Query(
+        query_id=str(row["id"]),
+        query=str(row["query"]),
+        answer=_text(row.get("answer")),
+        type=_text(row.get("type")),
+        domain=_text(row.get("domain")),
+        ground_truth=list(dict.fromkeys(truth)),
+    )
+
+
+def _page_ids(annotations: pa.Table, name: str) -> dict[int, str]:
+    """Return page ids by page number in the corpus; a file's pages count from 1."""
+    if not {"file_id", "page_indices"} <= set(annotations.column_names):
+        found = ", ".join(annotations.column_names)
+        raise SourceError(f"the annotations of {name} have the columns {found}; wanted file_id and page_indices")
+    kind = annotations.schema.field("page_indices").type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(kind.value_type):
+        raise SourceError(f"the annotations of {name} have page_indices of type {kind}; wanted lists of integers")
+    return {
+        index: f"{row['file_id']}_{page}"
+        for row in annotations.select(["file_id", "page_indices"]).to_pylist()
+        for page, index in enumerate(row["page_indices"] or [], start=1)
+    }
+
+
+def _with_unique_ids(queries: Iterable[Query]) -> list[Query]:
+    taken: set[str] = set()
+    unique = []
+    for query in queries:
+        query_id, again = query.query_id, 1
+        while query_id in taken:
+            again += 1
+            query_id = f"{query.query_id}#{again}"
+        taken.add(query_id)
+        unique.append(replace(query, query_id=query_id))
+    return unique
+
+
+def _by_hash(query_id: str, keys: Sequence[str]) -> str:
+    digest = hashlib.sha256(query_id.encode("utf-8", "surrogatepass")).digest()
+    return keys[int.from_bytes(digest[:8]) % len(keys)]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

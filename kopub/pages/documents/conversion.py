@@ -1,0 +1,318 @@
+"""Documents that are first converted to PDF, each in a process with limits.
+
+The process converts one file, compares the text of the PDF with the text in the file itself, and ends. It also ends
+with its parent, and takes down everything that it started.
+"""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock, Thread
+from types import ModuleType
+
+from filelock import FileLock, Timeout
+
+from kopub.errors import UndecodableImage, counted, first_line, visible
+from kopub.fingerprints import CodeVersion
+from kopub.pages.documents import hwp, office
+from kopub.pages.documents.text_layer import Failure
+from kopub.processes import how_it_ended, start_child
+
+CODE = CodeVersion("pages.conversion", {1: "the first release", 2: "text that a sheet hides is not missed"})
+"""A new version converts every document again."""
+
+SECONDS = 180.0
+"""Most seconds for one document; office documents take one to ten."""
+_POLL_SECONDS = 1.0
+"""Seconds between two checks whether a conversion that waits for another is still wanted."""
+_MEMORY = 4 << 30
+"""Bytes that one conversion may reserve."""
+_MOST_WRITTEN = 1 << 30
+"""Bytes of the largest file that a conversion may write."""
+KOREAN_FONTS = "apt-get install fonts-noto-cjk, then index again"
+
+_SHOWN = 40
+_LETTERS = 4
+"""Letters looked up as a group: fewer occur in any text, and more are often split by lines and pages."""
+_CUT = 6
+"""Most letter groups that a paragraph may lack, because a page break or a note within it splits them."""
+_TELLING = 8
+"""Fewest letters of a paragraph that show on which page it is."""
+
+
+def suffixes() -> frozenset[str]:
+    """Return the suffixes of files that are converted."""
+    return hwp.SUFFIXES | office.SUFFIXES
+
+
+def is_converted(path: "os.PathLike[str] | str") -> bool:
+    """Return whether a file, judged by its suffix, is first converted to PDF."""
+    return os.path.splitext(os.fspath(path))[1].lower() in suffixes()
+
+
+def lacks(suffix: str) -> str | None:
+    """Say which package this machine lacks to convert files of a suffix, else None."""
+    return office.lacks(suffix) if suffix in office.SUFFIXES else hwp.lacks()
+
+
+def all_lacking() -> list[str]:
+    """Say what this machine lacks to convert files of any suffix, each line once."""
+    return list(dict.fromkeys(line for suffix in sorted(suffixes()) if (line := lacks(suffix))))
+
+
+def converter(suffix: str) -> str | None:
+    """Return what converts files of a suffix here, with its version; None if nothing does.
+
+    If it changes, documents are converted again; so does installing a first Korean font.
+    """
+    if suffix not in suffixes():
+        return None
+    without = "" if has_korean_font() else ", no Korean font"
+    return f"{_format(suffix).converter()}, {CODE.number}{without}"
+
+
+@cache
+def has_korean_font() -> bool:
+    """Return whether fontconfig, which every converter asks, knows a font with Hangul."""
+    if sys.platform == "darwin":
+        return True  # macOS comes with one
+    import ctypes
+
+    try:
+        fonts = ctypes.CDLL("libfontconfig.so.1")
+    except OSError:
+        return False
+    for function in (fonts.FcInitLoadConfigAndFonts, fonts.FcNameParse, fonts.FcObjectSetCreate, fonts.FcFontList):
+        function.restype = ctypes.c_void_p
+    asked = (fonts.FcInitLoadConfigAndFonts(), fonts.FcNameParse(b":lang=ko"), fonts.FcObjectSetCreate())
+    found = fonts.FcFontList(*map(ctypes.c_void_p, asked))
+    return bool(found) and ctypes.cast(found, ctypes.POINTER(ctypes.c_int)).contents.value > 0
+
+
+def _format(suffix: str) -> ModuleType:
+    return office if suffix in office.SUFFIXES else hwp
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedDocument:
+    """A document's PDF, and the text that the PDF `lost`, by page from 0."""
+
+    pdf: Path
+    lost: Mapping[int, str]
+
+
+@dataclass
+class _Task:
+    """The conversion of one file, done by the first caller while others wait."""
+
+    lock: Lock = field(default_factory=Lock)
+    result: ConvertedDocument | Failure | None = None
+
+
+class Conversions:
+    """The PDFs of documents, made on first use and kept until `end`."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._folder = Path(tempfile.mkdtemp(prefix="kopub-documents-"))
+        self._tasks: dict[str, _Task] = defaultdict(_Task)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = Lock()
+        self._cancelled = False
+
+    def pdf(self, name: str, path: Path) -> ConvertedDocument | Failure:
+        """Return the PDF of the document `name`, whose file is now at `path`."""
+        with self._lock:
+            task = self._tasks[name]
+        with task.lock:
+            if task.result is None:
+                folder = Path(tempfile.mkdtemp(dir=self._folder))
+                is_office = path.suffix.lower() in office.SUFFIXES
+                with self._only_one() if is_office else nullcontext():
+                    task.result = self._convert(path, folder)
+            return task.result
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Run one LibreOffice at a time, since it takes as much memory as everything else."""
+        user = os.getuid() if hasattr(os, "getuid") else ""
+        lock = FileLock(Path(tempfile.gettempdir()) / f"kopub-office-{user}.lock", timeout=_POLL_SECONDS)
+        while not self._cancelled:
+            with suppress(Timeout):
+                lock.acquire()
+                break
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def cancel(self) -> None:
+        """Kill all running conversions, and start no more."""
+        with self._lock:
+            self._cancelled = True
+            for process in self._running:
+                _kill(process)
+
+    def end(self) -> None:
+        """Remove the PDFs."""
+        self.cancel()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _convert(self, path: Path, folder: Path) -> ConvertedDocument | Failure:
+        with self._lock:
+            if self._cancelled:
+                return Failure("nobody wants it any more", may_pass=True)
+            connection, process = start_child(f"{__name__}:work", group=0)
+            self._running.add(process)
+        try:
+            with connection:
+                connection.send((path, folder))
+                if connection.poll(self._seconds):
+                    return connection.recv()
+                return Failure(f"its conversion was given up after {self._seconds:,.0f} seconds", may_pass=True)
+        except (EOFError, OSError):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1)
+            ended = "" if process.returncode is None else f" {how_it_ended(process.returncode)}"
+            return Failure(f"the process that converted it ended{ended}", may_pass=True)
+        finally:
+            _kill(process)
+            process.wait()
+            with self._lock:
+                self._running.discard(process)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a process and all that it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def work(connection: Connection) -> None:
+    """Convert the one file that the parent names."""
+    path, folder = connection.recv()
+    Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
+    with suppress(ValueError, OSError):  # macOS has no limit of memory
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN, _MOST_WRITTEN))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS), int(SECONDS)))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Converters put their temporary files into the folder, which is removed later.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # converters print only about their own workings
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    try:
+        connection.send(_convert_file(path, folder))
+    except UndecodableImage as error:
+        connection.send(Failure(str(error)))
+    except OSError as error:
+        connection.send(Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True))
+    except MemoryError:
+        connection.send(Failure(f"its conversion needs more than {_MEMORY >> 30} GB of memory", may_pass=True))
+    # A Rust panic is not an Exception.
+    except BaseException as error:
+        reason = first_line(error)
+        connection.send(Failure(f"it cannot be converted: {reason}"))
+
+
+def _end_with_parent(connection: Connection) -> None:
+    with suppress(EOFError, OSError):
+        connection.poll(None)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _convert_file(path: Path, folder: Path) -> ConvertedDocument:
+    from pypdfium2 import PdfDocument, PdfiumError
+
+    converts = _format(path.suffix.lower())
+    held = converts.paragraphs(path)
+    pdf = folder / "document.pdf"
+    converts.convert(path, pdf)
+    try:
+        with PdfDocument(pdf) as document:
+            pages = [_text_of(document, at) for at in range(len(document))]
+    except PdfiumError:
+        raise UndecodableImage("its conversion made a damaged PDF") from None
+    return ConvertedDocument(pdf, lost_text(held, pages))
+
+
+def _text_of(document: "object", at: int) -> str:
+    page = document[at]  # pyright: ignore[reportIndexIssue]
+    text = page.get_textpage()
+    found = text.get_text_range()
+    text.close()
+    page.close()
+    return found
+
+
+def lost_text(held: Sequence[str], pages: Sequence[str]) -> dict[int, str]:
+    """Return the file's paragraphs that its PDF lacks, by page from 0.
+
+    Text lost between a paragraph of page 2 and one of page 4 may have been on any of the three pages. Only letters and
+    digits are compared, because blanks, bullets and quotation marks are drawn in many ways.
+    """
+    texts = [_letters(page) for page in pages]
+    there = Counter(group for text in texts for group in _groups(text))
+    short = Counter(letter for text in texts for letter in text)
+    where: dict[str, list[int]] = defaultdict(list)
+    for at, text in enumerate(texts):
+        for group in set(_groups(text)):
+            where[group].append(at)
+    lost: dict[int, list[str]] = defaultdict(list)
+    missing: list[str] = []
+    page = 0
+
+    def note(last: int) -> None:
+        for at in range(page, max(page, last) + 1) if missing else ():
+            lost[at] += missing
+        missing.clear()
+
+    for paragraph in held:
+        letters = _letters(paragraph)
+        groups = list(_groups(letters)) if len(letters) >= _LETTERS else list(letters)
+        kept = there if len(letters) >= _LETTERS else short
+        absent = 0
+        for group in groups:
+            absent += kept[group] <= 0
+            kept[group] -= 1
+        if absent > (_CUT * (1 + len(letters) // 1000) if len(letters) > 2 * _CUT else 0):
+            missing.append(" ".join(paragraph.split()))
+        elif len(letters) >= _TELLING and absent == 0 and (found := _page(groups, where, page)) is not None:
+            note(found)
+            page = found
+    note(len(pages) - 1)
+    return {at: _said(texts) for at, texts in lost.items()}
+
+
+def _letters(text: str) -> str:
+    """Return letters and digits in lower case, because some styles print capitals."""
+    return "".join(letter for letter in unicodedata.normalize("NFKC", text).casefold() if letter.isalnum())
+
+
+def _groups(letters: str) -> Iterator[str]:
+    return (letters[at : at + _LETTERS] for at in range(len(letters) - _LETTERS + 1))
+
+
+def _page(groups: Sequence[str], where: Mapping[str, Sequence[int]], from_page: int) -> int | None:
+    """Return the first page from `from_page` on with all letter groups, else the last."""
+    pages = sorted(set.intersection(*(set(where[group]) for group in groups)))
+    return pages[min(bisect_left(pages, from_page), len(pages) - 1)] if pages else None
+
+
+def _said(texts: Sequence[str]) -> str:
+    letters = sum(len(_letters(text)) for text in texts)
+    hangul = any("가" <= letter <= "힣" for text in texts for letter in text)
+    fonts = f"; there is no Korean font: {KOREAN_FONTS}" if hangul and not has_korean_font() else ""
+    return f"{counted(letters, 'letter')} of the document did not come out, as “{visible(texts[0], _SHOWN)}”{fonts}"

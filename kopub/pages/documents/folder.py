@@ -1,0 +1,218 @@
+"""The documents of a folder in natural order, and page ids; this opens no file."""
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+
+from kopub.errors import SourceError, spelt
+from kopub.pages.documents import conversion, pdf, pictures
+from kopub.pages.documents.pdf import is_pdf
+from kopub.pages.places import ObjectPath, SourcePath
+
+MAX_BYTES = 200
+"""Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
+_OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
+_LOCK = "~$"
+"""Begins the names of files that office programs write beside a document while it is open."""
+EXPORTED_DOCUMENTS = ".kopub-documents.json"
+"""Lists the files of a folder that the next export of documents may replace. No document's name begins like this."""
+EXPORTED_TABLES = "export.json"
+"""Marks a folder as an export of tables, which the next one may replace."""
+_WRITTEN = {
+    (EXPORTED_DOCUMENTS,): "written by `kopub export` or `kopub read`",
+    (EXPORTED_TABLES, "parsed_texts.jsonl"): "written by `kopub export`",
+    ("shards.json", "rendered"): "a home of KoPub: index the documents in it with --add",
+    ("shards.json", "store"): "a home of KoPub: index the documents in it with --add",
+}
+"""The reason to leave a folder out, by the names in it."""
+_JOINT = "__"
+"""The separator of folders and file in an id, which must not contain a slash."""
+_HASH = 8
+"""Number of hex digits that distinguish two documents with the same id."""
+_LONGEST = MAX_BYTES - len("_9999999")
+"""Most bytes of an id before the page number."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFile:
+    """A PDF, an image, or a file that becomes a PDF.
+
+    `place` is its path below the folder as the storage spells it, and `name` the same path for people. `id` is the
+    prefix of its pages' ids, unless they already have another one, and is unique in the folder.
+    """
+
+    path: SourcePath
+    place: str
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file or folder that is left out, and the reason.
+
+    `name` is its path below the folder, for people.
+    """
+
+    path: SourcePath
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The documents of a folder and the files left out, in natural order."""
+
+    documents: list[DocumentFile]
+    left_out: list[LeftOut]
+
+
+def find_documents(source: SourcePath) -> Found:
+    """Return every document in or below a folder, or `source` itself if it is one.
+
+    Hidden files and folders are left out, and folders that KoPub wrote; links are followed. Raises `SourceError` if a
+    folder cannot be read.
+    """
+    found = [(path, place.as_posix()) for path, place in _files(source)]
+    found.sort(key=lambda each: ([natural(part) for part in _compose(each[1]).split("/")], each[1]))
+    left_out = [LeftOut(path, _name(place), reason) for path, place in found if (reason := _no_document(path))]
+    found = [(path, place) for path, place in found if not _no_document(path)]
+    names, stems = Counter(_name(place) for _, place in found), Counter(_stem(place) for _, place in found)
+    # Adding an image with the name of a PDF does not change the ids of the PDF's pages.
+    stems_of_pdfs = Counter(_stem(place) for path, place in found if is_pdf(path))
+    documents = [
+        DocumentFile(
+            path,
+            place,
+            name=_name(place) if names[_name(place)] == 1 else spelt(place),
+            id=_id(_stem(place), place, (stems_of_pdfs if is_pdf(path) else stems)[_stem(place)] > 1),
+        )
+        for path, place in found
+    ]
+    return Found(documents, left_out)
+
+
+def _no_document(path: SourcePath) -> str | None:
+    """Return why a file or folder is not a document, else None.
+
+    A broken link counts as a document, and is reported as unreadable.
+    """
+    suffix = path.suffix.lower()
+    if path.name.startswith((".", _LOCK)):
+        return "hidden" if path.name[0] == "." else "the lock file of an office document that somebody has open"
+    if path.exists() and not path.is_file():
+        return _written(_names_in(path)) if path.is_dir() else "no regular file"
+    if conversion.is_converted(path.name):
+        return conversion.lacks(suffix)
+    if suffix in _OFFICE:
+        return "an office file: save it as PDF (LibreOffice: soffice --headless --convert-to pdf FILE)"
+    if pictures.CONVERTED.get(suffix) == pictures.HEIF and not pictures.heif_installed():
+        return "HEIC needs an extra: install kopub[heic], or save it as JPEG"
+    return None if suffix == pdf.SUFFIX or suffix in pictures.SUFFIXES else "no PDF, image, HWP or office file"
+
+
+def _written(names: set[str]) -> str | None:
+    """Return why to leave out a folder with these names in it, else None."""
+    return next((reason for found, reason in _WRITTEN.items() if names.issuperset(found)), None)
+
+
+def _names_in(folder: SourcePath) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+def _files(source: SourcePath) -> Iterator[tuple[SourcePath, PurePath]]:
+    """Yield all files below a folder, or `source` itself, each with its place."""
+    if isinstance(source, ObjectPath):
+        paths = [source] if source.is_file() else _walk_listed(source)
+        yield from ((path, path.relative_to(source)) for path in paths)
+    elif source.is_file():
+        yield source, source.relative_to(source.parent)
+    else:
+        yield from ((path, path.relative_to(source)) for path in _walk(source))
+
+
+def _walk_listed(folder: ObjectPath) -> Iterator[ObjectPath]:
+    """Do what `_walk` does, on object storage."""
+    for each in folder.iterdir():
+        is_entered = each.is_dir() and each.name[0] != "." and not _written(_names_in(each))
+        if each.is_file() or not is_entered:
+            yield each
+        if is_entered:
+            yield from _walk_listed(each)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, and the folders in it that are not entered."""
+    seen = set()
+    for place, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        entered = sorted(name for name in folders if name[0] != ".")
+        # A link may lead back to a folder that contains it.
+        real = os.path.realpath(place)
+        if real in seen:
+            entered = []
+        elif Path(place) != folder and _written({*names, *folders}):
+            entered = []
+            yield Path(place)
+        else:
+            yield from (Path(place, name) for name in [*names, *(name for name in folders if name[0] == ".")])
+        folders[:] = entered
+        seen.add(real)
+
+
+def _refuse(error: OSError) -> None:
+    raise SourceError(f"{error.filename} cannot be read: {error.strerror}")
+
+
+def _id(stem: str, place: str, shared: bool) -> str:
+    """Return the stem as an id, shortened and marked when too long or `shared`."""
+    return marked(stem, place) if shared or len(stem.encode()) > _LONGEST else stem
+
+
+def marked(stem: str, place: str) -> str:
+    """Return a stem's end, as long as fits, with a hash of its place."""
+    mark = f"~{hashlib.sha256(os.fsencode(place)).hexdigest()[:_HASH]}"
+    end = stem.encode()[-(_LONGEST - len(mark)) :].decode(errors="ignore")
+    return f"{end.lstrip()}{mark}"
+
+
+def _stem(place: str) -> str:
+    """Return the place without its suffix, in characters allowed in an id."""
+    text = _compose(place).removesuffix(PurePosixPath(place).suffix).replace("/", _JOINT)
+    return "".join(c if c.isprintable() and c != "\\" else "_" for c in text).strip()
+
+
+def _name(place: str) -> str:
+    return spelt(_compose(place))
+
+
+def _compose(text: str) -> str:
+    """Return `text` in NFC, because macOS stores Hangul syllables as single letters."""
+    return unicodedata.normalize("NFC", text)
+
+
+def problem_with(page_id: str) -> str | None:
+    """Return why `page_id` cannot be used, as the end of a sentence, else None."""
+    tests = (
+        (not page_id, "is empty"),
+        (len(page_id.encode("utf-8", "surrogatepass")) > MAX_BYTES, f"is longer than {MAX_BYTES} bytes"),
+        (not page_id.isprintable(), "has characters that cannot be printed"),
+        ("/" in page_id or "\\" in page_id, "has a slash"),
+        (page_id in {".", ".."}, "names a folder"),
+        (page_id != page_id.strip(), "begins or ends with a blank"),
+    )
+    return next((problem for failed, problem in tests if failed), None)
+
+
+def stand_in(shard_key: str, row: int) -> str:
+    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
+    return f"{shard_key}/row_{row}"
+
+
+def natural(name: str) -> list[str | int]:
+    """Return a sort key that puts part-2 before part-10."""
+    return [int(part) if at % 2 else part for at, part in enumerate(re.split(r"(\d+)", name))]

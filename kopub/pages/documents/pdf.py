@@ -1,0 +1,395 @@
+"""Pages of a PDF as PNGs, rendered by PDFium in one thread per process."""
+
+import io
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kopub.errors import UndecodableImage, first_line, is_of_machine
+from kopub.fingerprints import CodeVersion
+from kopub.pages.damage import fax_as_tiff, fax_damage, jbig2_damage, jpeg_damage
+from kopub.pages.documents.text_layer import MadePage, PageCount
+from kopub.pages.page import MAX_PIXELS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pypdfium2 import PdfDocument, PdfPage
+
+    from kopub.pages.places import SourcePath
+
+SUFFIX = ".pdf"
+DPI = 300
+"""The usual resolution of scans, which OCR engines expect, and that of the pages of SDS KoPub."""
+_POINTS = 72
+"""PDF units per inch."""
+_MAX_SIDE = 1_000_000
+"""Longest side in pixels of a PNG that libpng accepts."""
+
+_JPEG, _FLATE, _JBIG2 = "DCTDecode", "FlateDecode", "JBIG2Decode"
+_MOST_INFLATED = 64 << 20
+"""Most bytes inflated from a stream: the pixels of an A3 page in colour at 300 dpi; more may be a bomb."""
+_APART = 61
+"""Distance between the pixels that are checked first: less than the height of a line of text at 300 dpi."""
+_MOST_PICTURES = 100
+"""Most pictures of a page that are checked: a scan has one or a few, a drawing thousands of tiles."""
+
+_MOST_MISSING = 1000
+"""Most trailing pages that a damaged file may lack; if more are missing, its page count is wrong."""
+_CONTENTS = re.compile(rb"/Contents\s*(\[[^\]]*\]|\d+ \d+ R)")
+_REFERENCE = re.compile(rb"(\d+ \d+) R")
+_FILTER = re.compile(rb"/(\w+)Decode\b")
+_COMMENT = re.compile(rb"%[^\r\n]*")
+_FORM = re.compile(rb"/Subtype\s*/Form\b")
+_FAX = re.compile(rb"/CCITTFaxDecode\b")
+_GROUP_4, _BYTE_ALIGNED = re.compile(rb"/K\s*-\d"), re.compile(rb"/EncodedByteAlign\s*true\b")
+_COLUMNS, _HEIGHT = re.compile(rb"/Columns\s+(\d{1,6})\b"), re.compile(rb"/Height\s+(\d{1,6})\b")
+_FAX_WIDTH = 1728
+"""Columns of a fax that does not state its width."""
+_ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
+"""Bytes before and after deflated data."""
+_DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
+
+CODE = CodeVersion(
+    "pages.pdf",
+    {
+        1: "the first release",
+        2: "damaged pictures of a page are said",
+        3: "a page whose content cannot be read is none, and pages that are only counted are none",
+        4: "content and pictures that are damaged in their middle are said",
+        5: "damaged pictures of fax and JBIG2 data are said",
+    },
+)
+"""A new version renders every page again."""
+
+
+def version() -> str:
+    """Return the versions on which the pixels depend.
+
+    Pixels also depend on the PDF, the resolution, and fonts that are not embedded.
+    """
+    from pypdfium2 import PDFIUM_INFO, PYPDFIUM_INFO
+
+    return f"pypdfium2 {PYPDFIUM_INFO}, PDFium {PDFIUM_INFO}, {CODE.number}"
+
+
+def is_pdf(path: "SourcePath") -> bool:
+    """Return whether a path has the suffix of a PDF."""
+    return path.suffix.lower() == SUFFIX
+
+
+class Pdfs:
+    """PDFs as documents; the last stays open, because its pages are read in sequence.
+
+    All methods raise `OSError` for a file that cannot be read now, and `MemoryError`.
+    """
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._document: PdfDocument | None = None
+        self._lacks_contents: bool | None = None
+
+    def pages(self, path: Path) -> int:
+        """Return the number of pages. Raises `UndecodableImage` if none or not to be opened."""
+        document = self._opened(path)
+        said, found = len(document), _last_page(document)
+        if said and not found:
+            raise UndecodableImage(f"it says that it has {said:,} pages, of which none can be found")
+        if not found:
+            raise UndecodableImage("the PDF has no pages")
+        return said if said - found <= _MOST_MISSING else found
+
+    def count(self, path: Path) -> PageCount:
+        """Count the pages, the attached files and the missing pages. Raises `UndecodableImage`."""
+        pages, document = self.pages(path), self._opened(path)
+        return PageCount(pages, document.count_attachments(), len(document) - pages)
+
+    def render(self, path: Path, page: int, dpi: int) -> bytes:
+        """Return the page, counted from 0, as a PNG in grey or RGB.
+
+        It shows the crop box, upright, with annotations and form fields. `dpi` is lowered for a page that would have
+        more than `MAX_PIXELS`. Raises `UndecodableImage`.
+        """
+        return self._made(path, page, dpi, with_text=False).data
+
+    def make(self, path: Path, page: int, dpi: int) -> MadePage:
+        """Return the page as `render` draws it, with its text layer. Raises `UndecodableImage`."""
+        return self._made(path, page, dpi, with_text=True)
+
+    def _made(self, path: Path, page: int, dpi: int, with_text: bool) -> MadePage:
+        import cv2
+        from pypdfium2 import PdfiumError
+
+        try:
+            opened = _page_of(self._opened(path), page)
+            scale = _scale(*opened.get_size(), dpi)
+            pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
+            layer = _stored_layer(opened, pixels) if with_text else None
+            damage = self._damage(path, page, opened, pixels) if with_text else None
+            opened.close()
+            return MadePage(_png(pixels), layer, damage)
+        except (PdfiumError, cv2.error) as error:
+            if is_of_machine(error):
+                raise MemoryError(str(error)) from None
+            _require_readable(path)
+            raise UndecodableImage(f"the page cannot be drawn: {error}") from None
+
+    def _damage(self, path: Path, page: int, opened: "PdfPage", pixels: "np.ndarray") -> str | None:
+        """Return what PDFium silently left out. Raises `UndecodableImage` if it was everything."""
+        contents, forms, faxes = _streams_of(opened.pdf, page)
+        nothing_drawn = _is_empty(pixels) and next(iter(opened.get_objects()), None) is None
+        lost = _stream_damage([*contents, *forms])
+        if nothing_drawn and not lost:
+            lost = _why_nothing(contents) if contents else self._missing(path)
+        if lost and nothing_drawn:
+            raise UndecodableImage(f"the page's content is damaged: {lost}")
+        if lost:
+            return f"the page's content is damaged: {lost}"
+        return _fax_damage(faxes) or _picture_damage(opened, pixels)
+
+    def _missing(self, path: Path) -> str | None:
+        if self._lacks_contents is None:
+            self._lacks_contents = _lacks_contents(path)
+        return "it is missing from the file" if self._lacks_contents else None
+
+    def _opened(self, path: Path) -> "PdfDocument":
+        from pypdfium2 import PdfDocument, PdfiumError, raw
+
+        if self._document is not None and self._path == path:
+            return self._document
+        if self._document is not None:
+            self._document.close()
+            self._path = self._document = self._lacks_contents = None
+        # For a PDF without pages, PdfDocument(path) reports the error of the previous PDF.
+        handle = raw.FPDF_LoadDocument(os.fsencode(path) + b"\0", None)
+        if not handle:
+            error = raw.FPDF_GetLastError()
+            _require_readable(path)
+            reasons = {
+                raw.FPDF_ERR_PASSWORD: "the PDF wants a password: save it without one",
+                raw.FPDF_ERR_SECURITY: "the PDF is locked in a way that PDFium does not know",
+            }
+            raise UndecodableImage(reasons.get(error, "the file is damaged or no PDF"))
+        try:
+            document = PdfDocument(handle)
+            # PDFium renders form fields only if this is called before the first page is opened.
+            document.init_forms()
+        except PdfiumError as error:
+            raise UndecodableImage(f"the PDF cannot be opened: {error}") from None
+        self._path, self._document = path, document
+        return document
+
+
+def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
+    """Return a page, counted from 0, with a crop box that is not empty."""
+    page = document[number]
+    if not min(page.get_size()):
+        # Its crop box is outside its media box, in which case other viewers show the whole page.
+        box = page.get_mediabox()
+        assert box is not None, "PDFium gives a page without one the size of a letter"
+        page.set_cropbox(*box)
+        page.close()
+        page = document[number]
+    return page
+
+
+def _require_readable(path: Path) -> None:
+    """Raise `OSError` if a file that PDFium could not open cannot be read at all."""
+    from kopub.files import file_sha256
+
+    file_sha256(path)
+
+
+def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    """Return what is wrong with the first damaged picture of a page.
+
+    PDFium omits such a picture or draws it in part. Damage shows in the data of JPEGs and deflated pictures, and in the
+    segments of JBIG2. Other pictures are decoded if nothing was drawn in their place. Damage within JBIG2 or JPEG 2000
+    data that continues after it goes unnoticed.
+    """
+    from pypdfium2 import PdfImage, PdfiumError, raw
+
+    from kopub.pages.documents.text_layer import pixels_of
+
+    for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
+        assert isinstance(picture, PdfImage)
+        filters = picture.get_filters() or ["no filter"]
+        damage = None
+        try:
+            if filters[-1] == _JPEG:
+                damage = jpeg_damage(bytes(picture.get_data(decode_simple=True)))
+            elif filters == [_FLATE]:
+                damage = _inflate(bytes(picture.get_data()))[1]
+            elif filters == [_JBIG2]:
+                damage = jbig2_damage(bytes(picture.get_data()))
+            if not damage and filters[-1] not in (_JPEG, _FLATE) and _is_empty(pixels_of(picture, page, pixels)):
+                picture.get_bitmap()
+        except (PdfiumError, ValueError) as error:
+            return f"a picture of the page cannot be drawn ({filters[-1]}: {first_line(error)})"
+        if damage:
+            return f"a picture of the page is damaged: {damage}"
+    return None
+
+
+def _last_page(document: "PdfDocument") -> int:
+    """Return the number of the last page that can be loaded, or 0."""
+    from pypdfium2 import raw
+
+    for number in range(len(document), 0, -1):
+        if page := raw.FPDF_LoadPage(document.raw, number - 1):
+            raw.FPDF_ClosePage(page)
+            return number
+    return 0
+
+
+_Stream = tuple[bytes, bytes]
+"""The dictionary and the bytes of a stream."""
+
+
+def _streams_of(document: "PdfDocument", page: int) -> tuple[list[_Stream], list[_Stream], list[_Stream]]:
+    """Return the streams of a page's content, forms and fax pictures.
+
+    PDFium does not give access to them, so they are found in a copy of the page, which PDFium writes in a plain form.
+    """
+    from pypdfium2 import PdfDocument
+
+    copy, file = PdfDocument.new(), io.BytesIO()
+    copy.import_pages(document, [page])
+    copy.save(file)
+    copy.close()
+    written = file.getvalue()
+    named = _CONTENTS.search(written)
+    contents = _REFERENCE.findall(named[1]) if named else []
+    forms, faxes = ([_number_at(written, found.start()) for found in kind.finditer(written)] for kind in (_FORM, _FAX))
+    return _streams(written, contents), _streams(written, forms), _streams(written, faxes)
+
+
+def _number_at(written: bytes, at: int) -> bytes:
+    """Return the number of the object that contains a byte."""
+    end = written.rfind(b" obj", 0, at)
+    return written[written.rfind(b"\n", 0, end) + 1 : end]
+
+
+def _streams(written: bytes, numbers: Iterable[bytes]) -> list[_Stream]:
+    streams = []
+    for number in numbers:
+        found = re.search(rb"\n%s obj\s*<<(.*?)>>\s*stream\r?\n" % re.escape(number), written, re.DOTALL)
+        length = found and re.search(rb"/Length (\d+)", found[1])
+        if found and length:
+            streams.append((found[1], written[found.end() : found.end() + int(length[1])]))
+    return streams
+
+
+def _fax_damage(faxes: Sequence[_Stream]) -> str | None:
+    """Return what is wrong with the first damaged Group 4 picture, as PDFium reports none."""
+    for said, data in faxes[:_MOST_PICTURES]:
+        columns, height = _COLUMNS.search(said), _HEIGHT.search(said)
+        width, rows = int(columns[1]) if columns else _FAX_WIDTH, int(height[1]) if height else 0
+        is_known = _FILTER.findall(said) == [b"CCITTFax"] and _GROUP_4.search(said) and not _BYTE_ALIGNED.search(said)
+        if is_known and 0 < width * rows <= MAX_PIXELS and (lost := fax_damage(fax_as_tiff(data, width, rows))):
+            return f"a picture of the page is damaged: {lost}"
+    return None
+
+
+def _stream_damage(streams: Sequence[_Stream]) -> str | None:
+    """Return what is wrong with the first damaged deflated stream; others are not checked."""
+    return next((lost for stream in streams if _is_deflated(stream) and (lost := _inflate(stream[1])[1])), None)
+
+
+def _is_deflated(stream: _Stream) -> bool:
+    return _FILTER.findall(stream[0]) == [b"Flate"] and b"/DecodeParms" not in stream[0]
+
+
+def _inflate(data: bytes) -> tuple[bytes, str | None]:
+    """Return what can be inflated, and the damage; the checksum may be missing."""
+    inflated = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        content = inflated.decompress(data[_ZLIB_HEADER:], _MOST_INFLATED)
+    except zlib.error as error:
+        return b"", first_line(error)
+    if not inflated.eof:
+        return content, None if inflated.unconsumed_tail else "it is cut off"
+    checksum = inflated.unused_data[:_ZLIB_CHECKSUM]
+    is_whole = len(checksum) < _ZLIB_CHECKSUM or checksum == zlib.adler32(content).to_bytes(_ZLIB_CHECKSUM)
+    return content, None if is_whole else "its checksum is that of other bytes"
+
+
+def _why_nothing(contents: Sequence[_Stream]) -> str | None:
+    """Return why sound content streams draw nothing, None if valid or unreadable."""
+    whole = b""
+    for stream in contents:
+        if _FILTER.search(stream[0]) and not _is_deflated(stream):
+            return None
+        whole += _inflate(stream[1])[0] if _is_deflated(stream) else stream[1]
+    whole = _COMMENT.sub(b"", whole)
+    if not whole.isascii() or b"\0" in whole:
+        return "it is no page description"
+    return "what it draws is missing from the file" if _DRAWN_OBJECT.search(whole) else None
+
+
+def _lacks_contents(path: Path) -> bool:
+    """Return whether a page refers to content that is missing from the file."""
+    content = path.read_bytes()
+    named = {number for found in _CONTENTS.finditer(content) for number in _REFERENCE.findall(found[1])}
+    return any(not re.search(rb"\b%s obj\b" % number, content) for number in named)
+
+
+def _is_empty(pixels: "np.ndarray") -> bool:
+    """Return whether all pixels have one colour, checking a few of them first."""
+    return not pixels.size or all(bool((some == pixels[0, 0]).all()) for some in (pixels[::_APART, ::_APART], pixels))
+
+
+def _stored_layer(page: "PdfPage", pixels: "np.ndarray") -> str | None:
+    from kopub.pages.documents.text_layer import TextLayer, read_layer
+
+    try:
+        layer = read_layer(page, pixels)
+    # Hostile text may raise anything; the page is drawn anyway, and its layer states the failure.
+    except Exception as error:
+        layer = TextLayer.failed(first_line(error))
+    return None if layer is None else layer.to_json()
+
+
+def _scale(width: float, height: float, dpi: int) -> float:
+    """Return the pixels per point for `dpi`, or as many as fit `MAX_PIXELS`.
+
+    Both sides are rounded up. Raises `UndecodableImage` for a page too long for a PNG.
+    """
+    scale = _largest_scale(width, height, dpi)
+    if max(width, height) * scale > _MAX_SIDE:
+        raise UndecodableImage(
+            f"the page is {width:,.0f} by {height:,.0f} points: at {dpi} dpi it is longer than {_MAX_SIDE:,} pixels"
+        )
+    return scale
+
+
+def _largest_scale(width: float, height: float, dpi: int) -> float:
+    scale = dpi / _POINTS
+    if math.ceil(width * scale) * math.ceil(height * scale) <= MAX_PIXELS:
+        return scale
+    # This is the positive root of (width·s + 1)(height·s + 1) = MAX_PIXELS.
+    area, half = width * height, (width + height) / 2
+    return (math.sqrt(half * half + area * (MAX_PIXELS - 1)) - half) / area
+
+
+def _png(page: "np.ndarray") -> bytes:
+    """Return BGR pixels as a PNG, in grey if all channels are equal.
+
+    It decodes to the same page. OpenCV is the fastest installed encoder for rendered pages, which are no larger without
+    PNG filters. Raises `UndecodableImage`.
+    """
+    import cv2
+    import numpy as np
+
+    blue, green, red = (page[..., channel] for channel in range(3))
+    grey = np.array_equal(blue, green) and np.array_equal(green, red)
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 1, cv2.IMWRITE_PNG_STRATEGY, cv2.IMWRITE_PNG_STRATEGY_DEFAULT]
+    options += [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_NONE]
+    encoded, data = cv2.imencode(".png", np.ascontiguousarray(blue) if grey else page, options)
+    if not encoded:
+        raise UndecodableImage(f"the page of {page.shape[1]:,} by {page.shape[0]:,} pixels cannot be encoded as a PNG")
+    return data.tobytes()

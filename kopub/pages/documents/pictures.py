@@ -1,0 +1,172 @@
+"""Pages of image files: the file's own bytes if it is one page, else PNGs."""
+
+import io
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kopub.errors import UndecodableImage, first_line, is_of_machine, visible
+from kopub.fingerprints import CodeVersion
+from kopub.pages.damage import fax_damage
+from kopub.pages.documents.text_layer import MadePage, PageCount
+from kopub.pages.page import is_deep, is_fax, tiff_frames, to_8_bits, turned
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from PIL.TiffImagePlugin import TiffImageFile
+
+CODE = CodeVersion(
+    "pages.pictures",
+    {
+        1: "the first release",
+        2: "damaged faxes are said, and pages of a TIFF that only say that they are smaller copies are pages",
+        3: "pages of a TIFF with greys of 32 bits are not black or white; photos with damaged metadata are read",
+    },
+)
+"""A new version takes every image in again."""
+
+AS_THEY_ARE = frozenset({".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp"})
+"""Suffixes of files whose bytes are taken as a page."""
+TIFF = frozenset({".tif", ".tiff"})
+HEIF = "HEIF"
+CONVERTED = {
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".jp2": "JPEG2000",
+    ".j2k": "JPEG2000",
+    ".jpx": "JPEG2000",
+    ".avif": "AVIF",
+    ".heic": HEIF,
+    ".heif": HEIF,
+}
+"""Suffixes of files that become PNGs of the same pixels, with Pillow's name for their format."""
+SUFFIXES = AS_THEY_ARE | TIFF | CONVERTED.keys()
+
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
+"""Pixel modes that a PNG can hold unchanged."""
+_LONGEST_REASON = 200
+
+
+class Pictures:
+    """Image files as documents.
+
+    The last TIFF stays open, because its pages are read one after another. All methods raise `OSError` for a file that
+    cannot be read now, and `MemoryError`.
+    """
+
+    def __init__(self) -> None:
+        from PIL import Image
+
+        # Pillow warns about large pages that are allowed here.
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        self._path: Path | None = None
+        self._image: TiffImageFile | None = None
+        self._frames: list[int] = []
+
+    def pages(self, path: Path) -> int:
+        """Count a TIFF's pages, or 1 for others. Raises `UndecodableImage` for a damaged TIFF."""
+        if path.suffix.lower() not in TIFF:
+            return 1
+        try:
+            self._open(path)
+        except Exception as error:
+            if is_of_machine(error):
+                raise
+            raise _unusable(error) from None
+        return len(self._frames)
+
+    def count(self, path: Path) -> PageCount:
+        """Return the count of `pages`; an image has no attachments."""
+        return PageCount(self.pages(path))
+
+    def render(self, path: Path, page: int, dpi: int) -> bytes:
+        """Return the page, counted from 0, encoded; `dpi` has no effect. Raises `UndecodableImage`.
+
+        `raw_pages` finds out whether bytes that are taken unchanged can be decoded.
+        """
+        suffix = path.suffix.lower()
+        try:
+            if suffix in TIFF:
+                self._open(path)
+                assert self._image is not None
+                if len(self._frames) == 1:
+                    return path.read_bytes()
+                self._image.seek(self._frames[page])
+                return _png(self._image)
+            if suffix in CONVERTED:
+                return _converted(path, CONVERTED[suffix])
+            return path.read_bytes()
+        except UndecodableImage:
+            raise
+        # Pillow and its plugins raise many kinds of exceptions for hostile bytes.
+        except Exception as error:
+            if is_of_machine(error):
+                raise
+            raise _unusable(error) from None
+
+    def make(self, path: Path, page: int, dpi: int) -> MadePage:
+        """Return the page as `render` does, without a text layer. Raises `UndecodableImage`."""
+        made = MadePage(self.render(path, page, dpi))
+        if len(self._frames) > 1 and path == self._path and self._image is not None and is_fax(self._image):
+            # The damage no longer shows in the page's PNG.
+            return replace(made, damage=fax_damage(path.read_bytes(), self._frames[page]))
+        return made
+
+    def _open(self, path: Path) -> None:
+        from PIL import Image
+        from PIL.TiffImagePlugin import TiffImageFile
+
+        if self._path == path:
+            return
+        if self._image is not None:
+            self._image.close()
+            self._path = self._image = None
+        image = Image.open(path, formats=["TIFF"])
+        assert isinstance(image, TiffImageFile)
+        self._frames = tiff_frames(image)
+        self._path, self._image = path, image
+
+
+def heif_installed() -> bool:
+    """Return whether HEIC files can be read, which needs the extra `heic`."""
+    try:
+        import pillow_heif
+    except ModuleNotFoundError:
+        return False
+    pillow_heif.register_heif_opener()
+    return True
+
+
+def _converted(path: Path, format: str) -> bytes:
+    from PIL import Image
+
+    if format == HEIF and not heif_installed():
+        raise UndecodableImage("HEIC needs an extra: install kopub[heic], or save it as JPEG")
+    with Image.open(path, formats=[format]) as image:
+        if (pictures := getattr(image, "n_frames", 1)) > 1:
+            raise UndecodableImage(
+                f"the {format} holds {pictures:,} pictures and a page is one: save each as a file of its own"
+            )
+        return _png(turned(image))
+
+
+def _png(image: "Image.Image") -> bytes:
+    import numpy as np
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    page = image
+    if image.mode.startswith("I;16"):
+        page = Image.fromarray(np.asarray(image).astype("<u2"))
+    elif is_deep(image):
+        page = Image.fromarray(to_8_bits(np.asarray(image)))
+    elif image.mode not in _PNG_MODES:
+        page = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    page.save(encoded, "PNG", compress_level=1, exif=b"")
+    return encoded.getvalue()
+
+
+def _unusable(error: Exception) -> UndecodableImage:
+    reason = first_line(error)
+    return UndecodableImage(f"the image cannot be read: {visible(reason, _LONGEST_REASON)}")

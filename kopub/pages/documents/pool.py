@@ -1,0 +1,350 @@
+"""A pool of processes that make the pages of documents, in ranges.
+
+A file that crashes its process costs one page. The pools of `concurrent.futures` cannot do this: a crash breaks the
+whole pool, and tasks have no time limit. Here every process has its own pipe, and one thread waits for one answer.
+"""
+
+import os
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from kopub.errors import UndecodableImage, first_line
+from kopub.pages.documents.conversion import Conversions, converter, is_converted
+from kopub.pages.documents.folder import DocumentFile, LeftOut, marked
+from kopub.pages.documents.pdf import Pdfs, is_pdf
+from kopub.pages.documents.pictures import Pictures
+from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.places import SourcePath, on_disk, sha256_of
+from kopub.parallel import ordered_map
+from kopub.processes import ChildPool, LostAnswer, answer_requests
+
+PAGE_SECONDS = 600.0
+"""Most seconds for one page. Dense maps take seconds; a file that loops would hold up all others."""
+_MOST = 16
+"""Most processes; more are no faster, because one process writes everything that they make."""
+_AHEAD = 2
+"""Tasks in flight per process; results are taken in order, and must not pile up behind a slow page."""
+
+
+class DocumentPool:
+    """A context manager of processes that make pages, each started with its first task.
+
+    With 0 `processes`, there is one for each core, at most 16.
+    """
+
+    def __init__(self, processes: int = 0, seconds: float = PAGE_SECONDS) -> None:
+        self._count = processes or min(os.cpu_count() or 1, _MOST)
+        self._threads = ThreadPoolExecutor(self._count)
+        self._processes = ChildPool(f"{__name__}:work", self._count, seconds)
+        self._conversions = Conversions()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._conversions.cancel()
+        self._processes.cancel()
+        self._threads.shutdown()
+        self._processes.end()
+        self._conversions.end()
+
+    def count(self, paths: Iterable[SourcePath]) -> Iterator[PageCount | Failure]:
+        """Count each document's pages, in order. Raises what fetching a document raises."""
+        return self._answers(("count", path) for path in paths)
+
+    def render(self, pages: Iterable[tuple[SourcePath, int]], dpi: int) -> Iterator[MadePage | Failure]:
+        """Yield pages, counted from 0, in order; PDFs at `dpi`. Raises as `count` does."""
+        return self._answers(("make", path, page, dpi) for path, page in pages)
+
+    def _answers(self, requests: Iterator[tuple[Any, ...]]) -> Iterator[Any]:
+        asked: deque[Future[Any]] = deque()
+        try:
+            while True:
+                ahead = islice(requests, _AHEAD * self._count - len(asked))
+                asked.extend(self._threads.submit(self._ask, request) for request in ahead)
+                if not asked:
+                    return
+                yield asked.popleft().result()
+        finally:
+            for future in asked:
+                future.cancel()
+
+    def _ask(self, request: tuple[Any, ...]) -> Any:
+        method, path, *arguments = request
+        lost: str | None = None
+        with on_disk(path) as found:
+            file = found
+            if _is_empty(found):
+                return Failure("the file is empty")
+            if is_converted(found):
+                converted = self._conversions.pdf(str(path), found)
+                if isinstance(converted, Failure):
+                    return converted
+                file = converted.pdf
+                lost = converted.lost.get(arguments[0]) if arguments else None
+            try:
+                answer = self._processes.ask((method, file, *arguments))
+            except LostAnswer as error:
+                answer = Failure(str(error), may_pass=True)
+        return replace(answer, damage=lost) if lost and isinstance(answer, MadePage) else answer
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.is_file() and not path.stat().st_size
+    except OSError:  # whoever reads it says why
+        return False
+
+
+def work(connection: Connection) -> None:
+    """Make and count pages until the parent closes the pipe or exits."""
+    pdfs, pictures = Pdfs(), Pictures()
+
+    def answer(request: tuple[Any, ...]) -> Any:
+        method, path, *arguments = request
+        try:
+            return getattr(pdfs if is_pdf(path) else pictures, method)(path, *arguments)
+        except UndecodableImage as error:
+            return Failure(str(error))
+        except OSError as error:
+            return Failure(f"the file cannot be read: {error.strerror or first_line(error)}", may_pass=True)
+        # An unforeseen fault, such as a lack of memory, costs a page, not the process.
+        except Exception as error:
+            return Failure(f"it cannot be made into pages: {first_line(error)}", may_pass=True)
+
+    answer_requests(connection, answer)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRange:
+    """Consecutive pages of a document: `count` of its `pages`, from `first`, counted from 0.
+
+    A document that cannot be opened has 0 `pages`, and one range of one row with the `problem`, which `may_pass` if it
+    is not in its bytes. `place` and `name` are those of its `DocumentFile`; its pages' ids begin with `id`. `converter`
+    is the program that first made a PDF of it. `missing` pages are claimed by the file but not found.
+    """
+
+    place: str
+    name: str
+    id: str
+    sha256: str
+    first: int
+    count: int
+    pages: int
+    problem: str | None = None
+    may_pass: bool = False
+    attachments: int = 0
+    converter: str | None = None
+    missing: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The key of the range, which stays the same if the document changes or moves."""
+        return self.id, self.first
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the range as it is stored, with newer fields only if not default."""
+        later = {
+            field.name: field.default
+            for field in fields(self)
+            if field.name in ("may_pass", "attachments", "converter", "missing")
+        }
+        return {name: value for name, value in asdict(self).items() if name not in later or value != later[name]}
+
+
+def first_pages(ranges: Iterable[PageRange], most: int) -> Iterator[PageRange]:
+    """Yield the ranges up to `most` pages; the last one may be shortened."""
+    for each in ranges:
+        if most <= 0:
+            return
+        yield replace(each, count=min(each.count, most))
+        most -= each.count
+
+
+def pack(ranges: Iterable[PageRange], before: Sequence[Sequence[PageRange]], most: int) -> list[list[PageRange]]:
+    """Return the ranges of every shard, given those `before`.
+
+    No range has more than `most` pages. A range stays in its shard, even if its document changed, unless the shard
+    would grow beyond twice `most` pages. All others fill new shards of at most `most` pages, in order. A new shard
+    replaces one that lost all its ranges, or else comes last; a shard that lost all and is not replaced stays empty.
+    """
+    wanted = {each.key: each for each in ranges}
+    shards = [_keep(old, wanted, 2 * most) for old in before]
+    fresh = deque(_pack(wanted.values(), most))
+    shards = [shard if shard or not fresh else fresh.popleft() for shard in shards]
+    return [*shards, *fresh]
+
+
+def _keep(old: Sequence[PageRange], wanted: dict[tuple[str, int], PageRange], most: int) -> list[PageRange]:
+    """Return the ranges that stay in a shard, and remove them from `wanted`."""
+    room = most - sum(each.count for each in old if wanted.get(each.key) == each)
+    kept = []
+    for each in old:
+        now = wanted.get(each.key)
+        if now is None or (now != each and now.count > room):
+            continue
+        room -= 0 if now == each else now.count
+        kept.append(wanted.pop(each.key))
+    return kept
+
+
+def _pack(ranges: Iterable[PageRange], most: int) -> list[list[PageRange]]:
+    """Return the ranges in order, as many in each shard as fit."""
+    shards: list[list[PageRange]] = []
+    room = 0
+    for each in ranges:
+        if each.count > room:
+            shards.append([])
+            room = most
+        shards[-1].append(each)
+        room -= each.count
+    return shards
+
+
+_FETCHED_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TakenNames:
+    """The document names and id prefixes that other sources use."""
+
+    names: Collection[str] = ()
+    ids: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRanges:
+    """The ranges of a source's documents, and the left-out files.
+
+    `copies_of` are the sources that already have some of the documents.
+    """
+
+    ranges: list[PageRange] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    copies_of: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """The facts shared by all ranges of a document: its `pages` or its `problem`."""
+
+    sha256: str
+    pages: int
+    problem: str | None = None
+    may_pass: bool = False
+    attachments: int = 0
+    converter: str | None = None
+    missing: int = 0
+
+
+def ranges_of(
+    documents: Sequence[DocumentFile],
+    source: str,
+    before: Iterable[PageRange],
+    known: Iterable[PageRange],
+    elsewhere: Mapping[str, tuple[str, str]],
+    taken: TakenNames,
+    pool: DocumentPool,
+    most: int,
+) -> SourceRanges:
+    """Return the ranges of a source's documents, in order, and the left-out files.
+
+    A range has at most `most` pages. Documents found `elsewhere`, which maps SHA-256 to source and name there, are left
+    out, as are files attached to documents. A document keeps the id that it had `before`, even if its file was renamed.
+    The file of a document in a `known` range is hashed but not opened.
+    """
+    result = SourceRanges()
+    ranges, left_out = result.ranges, result.left_out
+    facts = dict(zip((each.place for each in documents), _facts(documents, pool, known), strict=True))
+    own: list[DocumentFile] = []
+    for document in documents:
+        found = facts[document.place]
+        if other := elsewhere.get(found.sha256):
+            source_of, name = other
+            result.copies_of.add(source_of)
+            left_out.append(LeftOut(document.path, document.name, f"the same file as {name} of {source_of}"))
+            continue
+        own.append(document)
+        reasons = PageCount(found.pages, found.attachments, found.missing).left_out()
+        left_out += [LeftOut(document.path, document.name, reason) for reason in reasons]
+    ids = _ids(own, source, before, {place: found.sha256 for place, found in facts.items()}, taken)
+    for document in own:
+        found, page_id = facts[document.place], ids[document.place]
+        name = f"{source}/{document.name}" if document.name in taken.names else document.name
+        for first in range(0, found.pages or 1, most):
+            count = min(most, (found.pages or 1) - first)
+            ranges.append(PageRange(document.place, name, page_id, first=first, count=count, **asdict(found)))
+    return result
+
+
+def _ids(
+    documents: Sequence[DocumentFile],
+    source: str,
+    before: Iterable[PageRange],
+    sha256: Mapping[str, str],
+    taken: TakenNames,
+) -> dict[str, str]:
+    """Return each document's id prefix: its former one, or its stem, marked if taken."""
+    had = {each.place: each for each in before}
+    ids = {each.place: had[each.place].id for each in documents if each.place in had}
+    gone: dict[str, deque[str]] = defaultdict(deque)
+    for each in had.values():
+        if each.place not in ids and each.sha256:
+            gone[each.sha256].append(each.id)
+    for document in documents:
+        if document.place not in ids and (left := gone.get(sha256[document.place])):
+            ids[document.place] = left.popleft()
+    used = {*ids.values(), *taken.ids}
+    for document in documents:
+        if document.place not in ids:
+            own = document.id if document.id not in used else marked(document.id, f"{source}\0{document.place}")
+            ids[document.place] = own
+            used.add(own)
+    return ids
+
+
+def _facts(documents: Sequence[DocumentFile], pool: DocumentPool, known: Iterable[PageRange]) -> Iterator[_Facts]:
+    """Return the facts about each document, in order."""
+    # The same bytes are a PDF or an image depending on the suffix, and another converter makes another PDF.
+    before = {(each.sha256, _suffix(each.place), each.converter): each for each in known if not each.may_pass}
+    converters = [converter(_suffix(document.place)) for document in documents]
+    # Files on this disk are read one at a time; remote ones are fetched concurrently.
+    local = all(isinstance(document.path, Path) for document in documents)
+    hashes = list(map(_sha256, documents) if local else ordered_map(_sha256, documents, _FETCHED_AT_ONCE))
+    facts = [
+        None if isinstance(sha256, OSError) else before.get((sha256, _suffix(document.place), made_by))
+        for document, sha256, made_by in zip(documents, hashes, converters, strict=True)
+    ]
+    new = (
+        document.path
+        for document, sha256, found in zip(documents, hashes, facts, strict=True)
+        if found is None and isinstance(sha256, str)
+    )
+    counts = pool.count(new)
+    for sha256, found, made_by in zip(hashes, facts, converters, strict=True):
+        if isinstance(sha256, OSError):
+            yield _Facts("", 0, f"the file cannot be read: {sha256.strerror}", may_pass=True)
+        elif found is not None:
+            yield _Facts(sha256, found.pages, found.problem, False, found.attachments, made_by, found.missing)
+        elif isinstance(count := next(counts), Failure):
+            yield _Facts(sha256, 0, count.reason, count.may_pass, converter=made_by)
+        else:
+            yield _Facts(sha256, count.pages, None, False, count.attachments, made_by, count.missing)
+
+
+def _suffix(place: str) -> str:
+    return PurePosixPath(place).suffix.lower()
+
+
+def _sha256(document: DocumentFile) -> str | OSError:
+    try:
+        return sha256_of(document.path)
+    except OSError as error:
+        return error

@@ -1,0 +1,415 @@
+"""A folder of documents as Parquet shards of page images.
+
+They are made once and kept beside the index. A shard is named by the fingerprint of its pages' inputs, which its
+metadata spells out. So no shard is ever overwritten, no page is made twice, and a killed `index` continues at the first
+missing shard.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from kopub.errors import SourceError, StoreError, counted, first_line
+from kopub.files import cannot_write, replace_file
+from kopub.fingerprints import fingerprint
+from kopub.pages.arrow import BYTES, FAILED, FILE_NAME, ID, IMAGE, PAGE_NUMBER, PROBLEM, TEXT_LAYER
+from kopub.pages.documents import conversion, pdf, pictures, text_layer
+from kopub.pages.documents.folder import DocumentFile, LeftOut
+from kopub.pages.documents.pool import DocumentPool, PageRange, TakenNames, first_pages, pack, ranges_of
+from kopub.pages.documents.text_layer import Failure, MadePage
+from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk
+
+FOLDER = "rendered"
+NAMES = "pages-*.parquet"
+_MADE = "made.parquet"
+"""The temporary name of a shard that was just made."""
+
+
+class ShardFolder:
+    """The folder of shards beside an index."""
+
+    def __init__(self, index: CorpusPlace) -> None:
+        self._own = (index.home if index.remote else index.folder) / FOLDER
+        """The local folder for files being made, and for the lock."""
+        self._folder: SourcePath = self._own
+        if index.remote:
+            self._folder = ObjectPath.listed(f"{index.url}/{FOLDER}", index.fetched)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Let one process at a time render.
+
+        Raises `SourceError` if another process holds the lock, and `StoreError` if the folder cannot be written.
+        """
+        lock = FileLock(self._own / ".lock", timeout=0)
+        try:
+            self._own.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            raise SourceError(
+                f"another `kopub index` makes pages in {self._own.parent}: wait for it, or end it"
+            ) from None
+        except OSError as error:
+            raise StoreError(cannot_write(self._own, error)) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def found(self) -> list[SourcePath]:
+        """Return the existing shards, sorted by name."""
+        paths: Iterable[SourcePath] = self._folder.iterdir() if self._folder.is_dir() else ()
+        return sorted((path for path in paths if fnmatchcase(path.name, NAMES)), key=str)
+
+    def write(self, write: Callable[[Path], str]) -> SourcePath:
+        """Let `write` make and name a shard, whole or not at all. Raises `StoreError`."""
+        names: list[str] = []
+        made = self._own / _MADE
+        try:
+            replace_file(made, lambda temporary: names.append(write(temporary)))
+            path = self._folder / names[-1]
+            if isinstance(path, Path):
+                made.replace(path)
+            else:
+                path.put(made)
+            return path
+        except OSError as error:
+            raise StoreError(cannot_write(self._own, error)) from error
+        finally:
+            made.unlink(missing_ok=True)
+
+    def clear(self, keep: Iterable[SourcePath]) -> None:
+        """Remove all shards but those to `keep`, and temporary files of a killed `index`."""
+        for path in [*set(self.found()) - set(keep), *self._own.glob(".*.parquet.*.tmp")]:
+            path.unlink()
+
+
+SHARD_PAGES = 500
+
+_NAMED = 10
+"""Most failed pages of a shard that are named."""
+_METADATA = b"kopub.rendered"
+_SCHEMA = pa.schema(
+    [
+        (ID, pa.string()),
+        (IMAGE, pa.struct([(BYTES, pa.binary()), ("path", pa.string())])),
+        (FILE_NAME, pa.string()),
+        (PAGE_NUMBER, pa.int32()),
+        (TEXT_LAYER, pa.string()),
+        (PROBLEM, pa.string()),
+        (FAILED, pa.bool_()),
+    ]
+)
+_GROUP_ROWS = 16
+_GROUP_BYTES = 1 << 25
+"""Limits of a row group in rows and bytes: it is read as a whole, and 16 scans may have 200 MB."""
+
+Progress = Callable[[str], None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedShard:
+    """The content of a file, and the `renderer` of its pages.
+
+    The renderer is the resolution and the versions with which they were made. `failed` are the rows of pages that could
+    not be made and will be tried again, and `quarantined` those whose bytes cannot be used.
+    """
+
+    renderer: str
+    ranges: tuple[PageRange, ...]
+    failed: tuple[int, ...] = ()
+    quarantined: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return NAMES.replace("*", fingerprint(self.metadata()))
+
+    @property
+    def rows(self) -> int:
+        return sum(each.count for each in self.ranges)
+
+    def metadata(self) -> str:
+        """Return the shard as ASCII JSON, because file names may not be UTF-8."""
+        lost = {"failed": self.failed, "quarantined": self.quarantined}
+        said = {name: rows for name, rows in lost.items() if rows}
+        return json.dumps({"renderer": self.renderer, "ranges": [each.as_json() for each in self.ranges], **said})
+
+    def failed_in(self, pages: PageRange) -> set[int]:
+        """Return the rows of a range to try again, counted from its first."""
+        start = self.start_of(pages)
+        return {row - start for row in self.failed if start <= row < start + pages.count}
+
+    def start_of(self, pages: PageRange) -> int:
+        """Return the row at which a range begins."""
+        return sum(other.count for other in self.ranges[: self.ranges.index(pages)])
+
+    @classmethod
+    def of(cls, path: SourcePath) -> "RenderedShard | None":
+        """Return the shard in a file, or None if it is another file or damaged."""
+        try:
+            with path.open("rb") as opened:
+                return cls.read(opened)
+        except OSError:
+            return None
+
+    @classmethod
+    def read(cls, opened: BinaryIO) -> "RenderedShard | None":
+        """Return the shard in an open file; None for other or damaged files. Raises `OSError`."""
+        try:
+            with pq.ParquetFile(opened) as file:
+                content = json.loads((file.metadata.metadata or {})[_METADATA])
+                ranges = tuple(PageRange(**each) for each in content["ranges"])
+                if FAILED in file.schema_arrow.names:
+                    failed, quarantined = (tuple(content.get(name, ())) for name in ("failed", "quarantined"))
+                    return cls(content["renderer"], ranges, failed, quarantined)
+                # An older release quarantined pages for temporary reasons too, so all its lost pages are tried again.
+                problems = file.read([PROBLEM])[PROBLEM].is_valid().to_pylist()
+                ranges = tuple(replace(each, may_pass=each.problem is not None) for each in ranges)
+                return cls(content["renderer"], ranges, tuple(row for row, lost in enumerate(problems) if lost))
+        except (pa.ArrowException, KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedShards:
+    """The shards of a source's documents, and what was lost.
+
+    Each file comes with its former key, if any. `failed` counts pages that could not be made for a reason that may be
+    temporary, and `left` those that are not wanted yet.
+    """
+
+    files: Sequence[tuple[SourcePath, str | None]]
+    failed: int
+    left_out: Sequence[LeftOut]
+    copies_of: Collection[str]
+    left: int
+
+
+def render(
+    documents: Sequence[DocumentFile],
+    source: str,
+    rendered: ShardFolder,
+    before: Sequence[tuple[str, str]],
+    others: Mapping[str, str],
+    taken: TakenNames,
+    dpi: int,
+    most: int | None,
+    progress: Progress,
+) -> RenderedShards:
+    """Make the pages of a source's documents that are in no shard yet.
+
+    `before` are the keys and files of the source's shards in the index, because a document stays in its shard. `others`
+    maps the files of other sources to the sources' names; their documents are left out of this one, and `taken` are
+    their names and ids. Only the first `most` pages are made if it is given. A document or page that cannot be made
+    becomes a row with a problem and no bytes. Only one process at a time may call this. Raises `StoreError`.
+    """
+    renderer = f"{dpi} dpi, {pdf.version()}, text {text_layer.TEXT_CODE.number}, pictures {pictures.CODE.number}"
+    stored = {path: shard for path in rendered.found() if (shard := RenderedShard.of(path))}
+    by_place = {str(path): shard.ranges for path, shard in stored.items()}
+    had = [by_place.get(file, ()) for _, file in before]
+    # A file that could not be read has no hash, and is not a copy of another such file.
+    elsewhere = {
+        each.sha256: (name, each.name)
+        for file, name in others.items()
+        for each in by_place.get(file, ())
+        if each.sha256
+    }
+    failed = 0
+    with DocumentPool() as pool:
+        # Another version may count other pages, or open a document that this one cannot.
+        known = [each for shard in stored.values() if shard.renderer == renderer for each in shard.ranges]
+        of_before = [each for ranges in had for each in ranges]
+        found = ranges_of(documents, source, of_before, known, elsewhere, taken, pool, SHARD_PAGES)
+        every_page = sum(each.count for each in found.ranges)
+        own = counted(len({each.place for each in found.ranges}), "document")
+        wanted = found.ranges if most is None else list(first_pages(found.ranges, most))
+        total = sum(each.count for each in wanted)
+        of_these = "" if total == every_page else f", of which the first {total:,} are made"
+        progress(f"{own}, {counted(every_page, 'page')}{of_these}")
+        if any(each.converter for each in wanted) and not conversion.has_korean_font():
+            progress(f"no Korean font is here, so Hangul of office files is lost: {conversion.KOREAN_FONTS}")
+        packed = pack(wanted, had, SHARD_PAGES)
+        keys = [key for key, _ in before] + [None] * (len(packed) - len(had))
+        paths = {document.place: document.path for document in documents}
+        making = _ShardMaker(rendered, renderer, stored, paths, pool, dpi)
+        files: list[tuple[SourcePath, str | None]] = []
+        end = 0
+        for key, shard_ranges in zip(keys, map(tuple, packed), strict=True):
+            if not shard_ranges:
+                continue
+            path, shard, made = making.shard(shard_ranges)
+            files.append((path, key))
+            failed += len(shard.failed)
+            start, end = end + 1, end + shard.rows
+            did = f"{counted(shard.rows, 'page')} kept" if made is None else f"{made:,} of {shard.rows:,} pages made"
+            progress(f"pages {start:,} to {end:,} of {total:,}: {did}")
+            for problem in _problems(path, shard):
+                progress(problem)
+    if failed:
+        progress(f"{failed:,} of {counted(total, 'page')} could not be made: index again to try them once more")
+    return RenderedShards(files, failed, found.left_out, found.copies_of, every_page - total)
+
+
+def _problems(path: SourcePath, shard: RenderedShard) -> Iterator[str]:
+    """Yield a line for each of the first failed pages, and for every quarantined one."""
+    if not (shard.failed or shard.quarantined):
+        return
+    with on_disk(path) as file:
+        problems = pq.read_table(file, columns=[PROBLEM])[PROBLEM]
+    for row in shard.failed[:_NAMED]:
+        yield f"could not be made: {problems[row].as_py()}"
+    for row in shard.quarantined:
+        yield f"will be quarantined: {problems[row].as_py()}"
+
+
+@dataclass
+class _Lost:
+    """The number of made pages, and the lost rows, of a shard being written."""
+
+    made: int = 0
+    failed: list[int] = field(default_factory=list)
+    quarantined: list[int] = field(default_factory=list)
+
+    def counted(self, pages: Iterator[MadePage | Failure]) -> Iterator[MadePage | Failure]:
+        for page in pages:
+            self.made += isinstance(page, MadePage)
+            yield page
+
+    def noted(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for at, row in enumerate(rows):
+            if row[PROBLEM] is not None and row[IMAGE][BYTES] is None:
+                (self.failed if row[FAILED] else self.quarantined).append(at)
+            yield row
+
+
+class _ShardMaker:
+    """The maker of shards, which copies pages that are already `stored`."""
+
+    def __init__(
+        self,
+        rendered: ShardFolder,
+        renderer: str,
+        stored: Mapping[SourcePath, RenderedShard],
+        paths: Mapping[str, SourcePath],
+        pool: DocumentPool,
+        dpi: int,
+    ) -> None:
+        self._rendered, self._renderer, self._paths, self._pool, self._dpi = rendered, renderer, paths, pool, dpi
+        usable = {path: shard for path, shard in stored.items() if shard.renderer == renderer}
+        self._whole = {shard.ranges: (path, shard) for path, shard in usable.items() if not shard.failed}
+        self._made = {each: (path, shard) for path, shard in usable.items() for each in shard.ranges}
+
+    def shard(self, ranges: tuple[PageRange, ...]) -> tuple[SourcePath, RenderedShard, int | None]:
+        """Return the ranges' file and shard, and the pages made, None if it existed."""
+        if ranges in self._whole:
+            return *self._whole[ranges], None
+        lost = _Lost()
+        written: list[RenderedShard] = []
+
+        def write(temporary: Path) -> str:
+            with _writer(temporary) as writer:
+                for group in _groups(lost.noted(self._rows(ranges, lost))):
+                    writer.write_table(pa.Table.from_pylist(group, _SCHEMA))
+                written.append(RenderedShard(self._renderer, ranges, tuple(lost.failed), tuple(lost.quarantined)))
+                writer.add_key_value_metadata({_METADATA: written[0].metadata()})
+            return written[0].name
+
+        return self._rendered.write(write), written[0], lost.made
+
+    def _wanted(self, pages: PageRange) -> list[int]:
+        """Return the pages of a range that must be made, counted from its first."""
+        if pages.problem is not None:
+            return []
+        if pages not in self._made:
+            return list(range(pages.count))
+        return sorted(self._made[pages][1].failed_in(pages))
+
+    def _rows(self, ranges: Sequence[PageRange], lost: "_Lost") -> Iterator[Row]:
+        """Yield a shard's rows: copied from another, made now, or with the document's problem."""
+        asked = [(self._paths[each.place], each.first + at) for each in ranges for at in self._wanted(each)]
+        pages = lost.counted(self._pool.render(asked, self._dpi))
+        for each in ranges:
+            if each.problem is not None:
+                yield _row(each, None, Failure(each.problem, each.may_pass))
+                continue
+            again = set(self._wanted(each))
+            copied = _copy_rows(each, *self._made[each]) if each in self._made else iter(())
+            for at, number in enumerate(_numbers(each)):
+                kept = next(copied, None)
+                yield _row(each, number, next(pages)) if at in again else cast("Row", kept)
+
+
+def _numbers(pages: PageRange) -> list[int | None]:
+    """Return the page numbers, from 1, or a single None for an unopened document."""
+    return [None] if pages.problem is not None else [pages.first + at + 1 for at in range(pages.count)]
+
+
+def _page_id(pages: PageRange, number: int | None) -> str:
+    return f"{pages.id}{Path(pages.place).suffix.lower()}" if number is None else f"{pages.id}_{number}"
+
+
+def _row(pages: PageRange, number: int | None, page: MadePage | Failure) -> Row:
+    made, problem = (page, page.damage) if isinstance(page, MadePage) else (None, page.reason)
+    return {
+        ID: _page_id(pages, number),
+        IMAGE: {BYTES: made and made.data, "path": None},
+        FILE_NAME: pages.name,
+        PAGE_NUMBER: number,
+        TEXT_LAYER: made and made.text_layer,
+        PROBLEM: problem and f"{pages.name}{'' if number is None else f', page {number}'}: {problem}",
+        FAILED: isinstance(page, Failure) and page.may_pass,
+    }
+
+
+def _copy_rows(pages: PageRange, path: SourcePath, shard: RenderedShard) -> Iterator[Row]:
+    """Yield a range's rows from another shard. Raises `SourceError` if their ids differ."""
+    ids = iter(_page_id(pages, number) for number in _numbers(pages))
+    start = shard.start_of(pages)
+    with on_disk(path) as stored, pq.ParquetFile(stored) as file:
+        end = 0
+        for group in range(file.num_row_groups):
+            begin, end = end, end + file.metadata.row_group(group).num_rows
+            if begin < start + pages.count and start < end:
+                skipped = max(start - begin, 0)
+                try:
+                    rows = file.read_row_group(group)
+                except (pa.ArrowException, OSError) as error:
+                    raise _damage_error(path, first_line(error)) from None
+                for row in rows.slice(skipped, start + pages.count - begin - skipped).to_pylist():
+                    if row[ID] != next(ids):
+                        raise _damage_error(path, "a row has the id of another page")
+                    yield row
+    if next(ids, None) is not None:
+        raise _damage_error(path, "it lacks rows")
+
+
+def _damage_error(path: SourcePath, reason: str) -> SourceError:
+    return SourceError(f"{path} is damaged ({reason}): delete it and index again")
+
+
+def _writer(path: Path) -> pq.ParquetWriter:
+    # Images are compressed already, whereas a page's text layer shrinks to a third.
+    options: dict[str, Any] = {"compression": {TEXT_LAYER: "zstd"}, "use_dictionary": False, "write_statistics": False}
+    return pq.ParquetWriter(path, _SCHEMA, **options)
+
+
+def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    group: list[Row] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += len(row[IMAGE][BYTES] or b"")
+        if len(group) == _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,263 @@
+"""A cache of object storage on this disk, which evicts the least recently used files."""
+
+import hashlib
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from filelock import FileLock, Timeout
+
+from kopub.errors import SourceError, StoreError, first_line
+from kopub.files import cannot_write
+from kopub.fingerprints import fingerprint
+from kopub.store.faults import retry, translate_errors
+from kopub.store.objects import Objects
+
+_AT_ONCE = 2**24
+"""Bytes of a file fetched in one request."""
+_ATTEMPTS = 3
+"""Attempts to fetch a file that changes while it is fetched."""
+_SUFFIX = 20
+"""Most characters kept of a file's suffix, by which readers of documents recognize its type."""
+_LOCK, _PART, _ROOM = ".lock", ".part", ".room"
+_MARKS = ("ETag", "etag", "e_tag", "generation", "md5Hash", "content_md5")
+"""Keys under which storages identify the content of a file."""
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+"""Keys for storages that only know when a file was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A file's size and a mark that changes with its content, as storage reports them."""
+
+    size: int
+    mark: str
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> "Stamp":
+        """Return the stamp in a listing's entry, or in the answer about a single file."""
+        size = info["size"]
+        known = next(({key: info[key]} for key in _MARKS if info.get(key)), None)
+        known = known or {key: info[key] for key in _TIMES if info.get(key)}
+        return cls(size, fingerprint([size, sorted(f"{key.lower()}={value}" for key, value in known.items())]))
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedFile:
+    """A file on this disk, with the SHA-256 of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass
+class _Use:
+    """A file in use by threads of this process.
+
+    The first thread takes the lock between processes, and the last one releases it.
+    """
+
+    lock: FileLock
+    users: int = 0
+    alone: threading.Lock = field(default_factory=threading.Lock)
+
+
+_uses: dict[Path, _Use] = {}
+_listed = threading.Lock()
+
+
+class FetchedFiles:
+    """A cache of at most `most` bytes in `folder`, which processes of this machine share.
+
+    A file's name states the URL, the version of its content, and the SHA-256 of its bytes. The file gets that name only
+    once it is complete on disk, so that a partial one is never used.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._most = folder, most
+
+    @contextmanager
+    def held(self, url: str, listed: Stamp | None = None) -> Iterator[FetchedFile]:
+        """Yield the file of a URL as it is now, or as it was `listed`.
+
+        The file stays while the context is open; once mapped, it stays mapped afterwards. Raises `SourceError` if the
+        file is missing or larger than the cache, and `StoreError` if the storage does not answer or the disk is full.
+        """
+        use = self._use(url)
+        with self._alone(use):
+            found = self._fetched(url, listed)
+            use.users += 1
+        try:
+            yield found
+        finally:
+            with self._alone(use):
+                use.users -= 1
+
+    def take(self, url: str, made: Path) -> Stamp:
+        """Move a file that this machine has just written to a URL into the cache."""
+        with self._alone(self._use(url)):
+            try:
+                stamp = _ask(url)
+                with made.open("rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                if stamp.size == made.stat().st_size <= self._most:
+                    self._forget(url)
+                    with self._room(stamp.size):
+                        os.replace(made, self._folder / _name(url, stamp, sha256))
+                return stamp
+            except OSError as error:
+                raise StoreError(cannot_write(self._folder, error)) from error
+
+    def _use(self, url: str) -> _Use:
+        path = self._folder / f"{_prefix(url)}{_LOCK}"
+        with _listed:
+            if path not in _uses:
+                _uses[path] = _Use(FileLock(path, thread_local=False))
+            return _uses[path]
+
+    @contextmanager
+    def _alone(self, use: _Use) -> Iterator[None]:
+        """Hold a file exclusively in this process and, if it has no users, between processes."""
+        with use.alone:
+            if not use.users:
+                self._locked(use.lock)
+            try:
+                yield
+            finally:
+                if not use.users:
+                    use.lock.release()
+
+    def _locked(self, lock: FileLock) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError as error:
+            raise StoreError(cannot_write(self._folder, error)) from error
+
+    def _fetched(self, url: str, listed: Stamp | None) -> FetchedFile:
+        for _ in range(_ATTEMPTS):
+            stamp = listed or _ask(url)
+            for path in self._folder.glob(f"{_prefix(url)}-{stamp.mark}-*"):
+                if path.stat().st_size == stamp.size:
+                    os.utime(path)
+                    return FetchedFile(path, path.name.split("-")[2][:64])
+            try:
+                fetched = self._fetch(url, stamp, forget=not self._use(url).users)
+            except OSError as error:
+                raise StoreError(cannot_write(self._folder, error)) from error
+            if fetched is not None:
+                return fetched
+            if listed is not None:
+                break
+        raise SourceError(f"{url} changed while it was read: index it again when nobody writes to it")
+
+    def _fetch(self, url: str, stamp: Stamp, forget: bool) -> FetchedFile | None:
+        """Fetch the whole file, and `forget` earlier versions; None if it changed meanwhile."""
+        if stamp.size > self._most:
+            raise SourceError(
+                f"{url} has {stamp.size:,} bytes and corpus.cache_gb lets this machine keep {self._most / 1e9:g} GB: "
+                "raise it"
+            )
+        objects, path = Objects.at(url)
+        part = self._folder / f"{_prefix(url)}-{uuid.uuid4().hex[:8]}{_PART}"
+        digest = hashlib.sha256()
+        try:
+            if forget:
+                self._forget(url)
+            with self._room(stamp.size), part.open("wb") as file:
+                file.truncate(stamp.size)
+            with part.open("r+b") as file:
+                for start in range(0, stamp.size, _AT_ONCE):
+                    content = _read(objects, path, url, start, min(start + _AT_ONCE, stamp.size))
+                    digest.update(content)
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                whole = file.tell() == stamp.size
+            if not whole or _ask(url) != stamp:
+                return None
+            made = self._folder / _name(url, stamp, digest.hexdigest())
+            os.replace(part, made)
+            return FetchedFile(made, digest.hexdigest())
+        finally:
+            part.unlink(missing_ok=True)
+
+    @contextmanager
+    def _room(self, size: int) -> Iterator[None]:
+        """Make room for `size` bytes, locked against other processes."""
+        with FileLock(self._folder / _ROOM):
+            known = []
+            for path in self._folder.iterdir():
+                with suppress(FileNotFoundError):
+                    if path.suffix != _LOCK and path.name != _ROOM:
+                        known.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+            held = sum(each for _, each, _ in known)
+            for _, each, path in sorted(known):
+                if held + size <= self._most:
+                    break
+                if self._remove(path):
+                    held -= each
+            yield
+
+    def _remove(self, path: Path) -> bool:
+        """Remove a file unless it is in use; return whether it is gone."""
+        lock = self._folder / f"{path.name.partition('-')[0]}{_LOCK}"
+        with _listed:
+            use = _uses.get(lock)
+        if use is not None and (use.users or not use.alone.acquire(blocking=False)):
+            return False
+        try:
+            with FileLock(lock, timeout=0):
+                path.unlink(missing_ok=True)
+        except (Timeout, OSError):
+            # Another process uses it, or Windows refuses to remove a mapped file.
+            return False
+        finally:
+            if use is not None:
+                use.alone.release()
+        return True
+
+    def _forget(self, url: str) -> None:
+        """Remove other versions of a file, and what a killed process left."""
+        for path in self._folder.glob(f"{_prefix(url)}-*"):
+            path.unlink(missing_ok=True)
+
+
+def _prefix(url: str) -> str:
+    return fingerprint(url)
+
+
+def _name(url: str, stamp: Stamp, sha256: str) -> str:
+    return f"{_prefix(url)}-{stamp.mark}-{sha256}{PurePosixPath(url).suffix[:_SUFFIX]}"
+
+
+def _ask(url: str) -> Stamp:
+    """Return the stamp that the storage reports for a file now."""
+    try:
+        objects, path = Objects.at(url)
+        with translate_errors(url, "read"):
+            info = retry(lambda: objects.fs.info(path))
+    except FileNotFoundError:
+        raise _missing_error(url) from None
+    except ImportError as error:
+        raise SourceError(f"{url} needs a package that is missing: {first_line(error)}") from None
+    if info.get("type") != "file" or info.get("size") is None:
+        raise _missing_error(url)
+    return Stamp.of(info)
+
+
+def _read(objects: Objects, path: str, url: str, start: int, end: int) -> bytes:
+    try:
+        with translate_errors(url, "read"):
+            return retry(lambda: cast("bytes", objects.fs.cat_file(path, start=start, end=end)))
+    except FileNotFoundError:
+        raise _missing_error(url) from None
+
+
+def _missing_error(url: str) -> SourceError:
+    return SourceError(f"there is no file {url}: bring it back, or index what is there with `kopub index`")

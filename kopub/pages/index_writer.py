@@ -1,0 +1,375 @@
+"""The writer of an index: the shards, queries and left-out files of all sources."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopub.errors import SourceError, counted, quoted, spelt
+from kopub.files import is_url
+from kopub.pages import manifest
+from kopub.pages.corpus import SHARD, Query, assign, digest, from_table, parse_queries, read_table, to_table
+from kopub.pages.documents.folder import LeftOut
+from kopub.pages.documents.pdf import DPI
+from kopub.pages.documents.pool import TakenNames
+from kopub.pages.documents.shards import ShardFolder, render
+from kopub.pages.manifest import Manifest, PageSource, QueryFile, name_of, shard_number
+from kopub.pages.page_reader import open_shard
+from kopub.pages.places import CorpusPlace, SourcePath
+from kopub.pages.source_files import PageRows, SeenIds, SourceFiles, document_of, read_file, with_keys
+
+QUERIES = "queries.parquet"
+LEFT_OUT = "left_out.txt"
+"""The list of files that are not in the corpus: per line, the name, the reason and the source, separated by tabs."""
+_NAMED = 10
+"""Most files named on the terminal for one reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A source's part of a corpus: files of pages, and files left out.
+
+    `copies_of` are the sources that already have some of its files. `failed` counts pages that could not be made, and
+    `dpi` is the resolution at which pages were drawn. `left` counts pages that a first look leaves for later.
+    """
+
+    files: Sequence[PageRows]
+    left_out: Sequence[LeftOut]
+    copies_of: Collection[str]
+    failed: int = 0
+    dpi: int | None = None
+    left: int = 0
+
+
+class IndexWriter:
+    """The writer of an index at `place` from the one `before`, in one process."""
+
+    def __init__(self, place: CorpusPlace, before: Manifest | None, tell: Callable[[str], None]) -> None:
+        self._place, self._before, self._tell = place, before, tell
+
+    def write(
+        self, named: str, found: SourceFiles, dpi: int | None, replace: bool, most: int | None = None
+    ) -> Manifest:
+        """Write the index with what was `found` in a source, and return it.
+
+        The source is added to the others, unless it is to `replace` them. For a first look, `most` limits the pages of
+        its documents. Raises `SourceError`, `StoreError`; the previous index then stays.
+        """
+        before = self._before
+        old = before.named(named) if before else None
+        kept = [each for each in before.sources if each is not old] if before else []
+        replace = replace and bool(kept)
+        kept = [] if replace else kept
+        source = PageSource(
+            name=old.name if old else self._free_name(named, found, kept),
+            place=found.name if found.revision else self._place.relative(named),
+            revision=found.revision,
+        )
+        others = self._files_of(kept)
+        most = self._most(named, found, old, most)
+        if not found.documents:
+            return self._publish(source, old, found, self._scan(source, found, others), kept, others, replace)
+        rendered = ShardFolder(self._place)
+        with rendered.exclusive():
+            part = self._rendered(rendered, named, source, old, found, others, dpi or (old and old.dpi) or DPI, most)
+            result = self._publish(source, old, found, part, kept, others, replace)
+            rendered.clear(_files_in(rendered, result))
+        return result
+
+    def _most(self, named: str, found: SourceFiles, old: PageSource | None, most: int | None) -> int | None:
+        """Return the pages of a first look, at least as many as before. Raises `SourceError`."""
+        if most is None:
+            return None
+        if not found.documents:
+            raise SourceError(f"{named} holds shards: have a first look at one of them, with --shards instead")
+        if old and not old.left:
+            raise SourceError(f"all of {named} is indexed already: --max-pages is for a first look")
+        return max(most, sum(shard.rows for shard in self._before.shards_of(old.name)) if self._before and old else 0)
+
+    def write_without(self, source: PageSource) -> Manifest:
+        """Write the index without one of its sources. Raises `SourceError`, `StoreError`."""
+        before = self._before
+        assert before is not None, "a source is of an index"
+        kept = [each for each in before.sources if each != source]
+        gone = {shard.key: shard.sha256 for shard in before.shards_of(source.name)}
+        left_out = [each for each in self._left_out_before() if each[2] != source.name]
+        result = self._write(kept, self._files_of(kept), self._queries_of(kept), {**before.retired, **gone}, left_out)
+        rendered = ShardFolder(self._place)
+        if _files_in(rendered, before):
+            with rendered.exclusive():
+                rendered.clear(_files_in(rendered, result))
+        return result
+
+    def _free_name(self, named: str, found: SourceFiles, kept: Sequence[PageSource]) -> str:
+        own = named if found.revision else name_of(self._place.location(self._place.relative(named)))
+        taken = {source.name for source in kept}
+        names = itertools.chain([own], (f"{own}-{number}" for number in itertools.count(2)))
+        return next(name for name in names if name not in taken)
+
+    def _files_of(self, kept: Sequence[PageSource]) -> list[PageRows]:
+        """Return the shards of unchanged sources, with the ids they hold."""
+        names, before = {source.name for source in kept}, self._before
+        files: list[PageRows] = []
+        if before is None:
+            return files
+        for shard in before.shards:
+            if shard.source not in names:
+                continue
+            try:
+                pages = open_shard(before, shard.key)
+                rows = pages.names()
+                if pages.problem or len(rows) != shard.rows:
+                    raise SourceError(pages.problem or f"it has {len(rows):,} rows and had {shard.rows:,}")
+                files.append(PageRows(shard, rows, before.written.get(shard.key)))
+            except SourceError as error:
+                # If this failed, and two sources had moved, neither could be indexed before the other.
+                self._tell(f"{shard.key} of {shard.source} cannot be read ({error}): index or take out that source too")
+                files.append(PageRows(shard, None, before.written.get(shard.key)))
+        return files
+
+    def _rendered(
+        self,
+        rendered: ShardFolder,
+        named: str,
+        source: PageSource,
+        old: PageSource | None,
+        found: SourceFiles,
+        others: Sequence[PageRows],
+        dpi: int,
+        most: int | None,
+    ) -> _Part:
+        """Return a source's pages, making new ones of documents. Raises `SourceError`, `StoreError`."""
+        own = self._before.shards_of(old.name) if self._before and old else []
+        rows = [row for file in others for row in file.rows or ()]
+        made = render(
+            found.documents,
+            source.name,
+            rendered,
+            [(shard.key, self._place.location(shard.file)) for shard in own],
+            {self._place.location(file.shard.file): file.shard.source for file in others},
+            TakenNames(
+                names={name for _, name in rows if name},
+                ids={part for page_id, _ in rows if page_id for part in (page_id, page_id.rpartition("_")[0])},
+            ),
+            dpi,
+            most,
+            self._tell,
+        )
+        if made.failed and not is_url(named) and not Path(named).exists():
+            raise SourceError(
+                f"{named} went away while it was indexed: bring it back and index again; what was indexed before stays"
+            )
+        files = [file for path, key in made.files if (file := read_file(path, self._place, source.name, key or ""))]
+        return _Part(files, made.left_out, made.copies_of, made.failed, dpi, made.left)
+
+    def _scan(self, source: PageSource, found: SourceFiles, others: Sequence[PageRows]) -> _Part:
+        """Return a source's files of pages that no other source has."""
+        known = {file.shard.sha256: file.shard for file in others}
+        files: list[PageRows] = []
+        left_out: list[LeftOut] = []
+        copies: set[str] = set()
+        for at, path in enumerate(found.pages, start=1):
+            file, name = read_file(path, self._place, source.name), spelt(path.name)
+            if file is None:
+                left_out.append(LeftOut(path, name, "it has no rows"))
+            elif same := known.get(file.shard.sha256):
+                copies.add(same.source)
+                reason = f"the same file as {spelt(Path(same.file).name)} of {same.source}"
+                left_out.append(LeftOut(path, name, reason))
+            else:
+                files.append(file)
+                self._tell(f"{name} ({at} of {len(found.pages)}): {counted(file.shard.rows, 'page')}")
+        return _Part(files, left_out, copies)
+
+    def _publish(
+        self,
+        source: PageSource,
+        old: PageSource | None,
+        found: SourceFiles,
+        part: _Part,
+        kept: Sequence[PageSource],
+        others: Sequence[PageRows],
+        replace: bool,
+    ) -> Manifest:
+        before = self._before
+        if not part.files and part.copies_of:
+            raise SourceError(f"all of {found.name} is in the corpus already, of {', '.join(sorted(part.copies_of))}")
+        if not part.files:
+            raise SourceError(f"{found.name} has no pages")
+        queries = self._queries_of(kept)
+        queries[source.name] = self._parse(found)
+        source = source.model_copy(
+            update={
+                "dpi": part.dpi,
+                "documents": len({document_of(row) for file in part.files for row in file.rows or ()}),
+                "failed": part.failed,
+                "left": part.left,
+                "queries": len(queries[source.name]),
+                "copies_of": sorted(part.copies_of),
+                "indexed_at": old and old.indexed_at,
+            }
+        )
+        own = before.shards_of(old.name) if before and old else []
+        if before is None or replace:
+            # A new corpus numbers its keys from the start, but a file shared with the previous one keeps its key.
+            same = {file.shard.sha256 for file in part.files}
+            had = [shard for shard in before.shards if shard in own or shard.sha256 in same] if before else []
+            files, retired = with_keys(part.files, had, others, {})[0], dict[str, str]()
+        else:
+            files, retired = with_keys(part.files, own, others, before.retired)
+        if source != old or [file.shard for file in files] != own:
+            source = source.model_copy(update={"indexed_at": datetime.now(UTC).replace(microsecond=0)})
+        sources = [source if each is old else each for each in (before.sources if before and old else kept)]
+        sources = [each for each in sources if each is source or each in kept]
+        if old is None:
+            sources.append(source)
+        left_out = [(each.name, each.reason, source.name) for each in [*found.left_out, *part.left_out]]
+        names = {each.name for each in kept}
+        stays = [each for each in self._left_out_before() if each[2] in names]
+        result = self._write(sources, [*others, *files], queries, retired, [*stays, *left_out])
+        self._tell_left_out(left_out)
+        return result
+
+    def _write(
+        self,
+        sources: Sequence[PageSource],
+        files: Sequence[PageRows],
+        queries: Mapping[str, Sequence[Query]],
+        retired: Mapping[str, str],
+        left_out: Sequence[tuple[str, str, str]],
+    ) -> Manifest:
+        """Write the index, its queries, and the list of left-out files."""
+        seen = SeenIds()
+        shards = [seen.take(file) for file in sorted(files, key=lambda file: shard_number(file.shard.key))]
+        if seen.duplicates:
+            self._tell(f"{seen.duplicates:,} rows repeat the id of an earlier page: they will be quarantined")
+        if seen.unusable:
+            self._tell(f"{seen.unusable:,} rows have no usable id: they will be quarantined")
+        asked = self._write_queries(sources, queries, seen.shard_of, [shard.key for shard in shards])
+        result = Manifest(
+            sources=[each.model_copy(update={"queries": len(queries.get(each.name, ()))}) for each in sources],
+            shards=shards,
+            queries=asked,
+            retired=dict(sorted(retired.items())),
+            written={file.shard.key: file.written for file in files if file.written is not None},
+        )
+        self._place.write(manifest.NAME, result.to_json().encode())
+        if asked is None:
+            self._place.remove(QUERIES)
+        if left_out:
+            self._place.write(LEFT_OUT, "".join("\t".join(each) + "\n" for each in left_out).encode())
+        else:
+            self._place.remove(LEFT_OUT)
+        return Manifest.load(self._place)
+
+    def _tell_left_out(self, left_out: Sequence[tuple[str, str, str]]) -> None:
+        """Report each reason to leave files out, with the first files of each."""
+        by_reason: dict[str, list[str]] = defaultdict(list)
+        for name, reason, _ in left_out:
+            by_reason[reason].append(name)
+        for reason, names in by_reason.items():
+            for name in names[:_NAMED]:
+                self._tell(f"left out: {name} ({reason})")
+            if len(names) > _NAMED:
+                more = f"{len(names) - _NAMED:,} more for this reason, listed in {self._place.location(LEFT_OUT)}"
+                self._tell(f"left out: {more}")
+
+    def _left_out_before(self) -> list[tuple[str, str, str]]:
+        """Return the name, reason and source of each file left out of the previous index."""
+        before = self._before
+        if before is None or not self._place.has(LEFT_OUT):
+            return []
+        lines = (line.split("\t") for line in self._place.read(LEFT_OUT).decode().split("\n"))
+        first = before.sources[0].name
+        # An older release, with one source, left out the source's name.
+        return [(line[0], line[1], line[2] if len(line) > 2 else first) for line in lines if len(line) > 1]
+
+    def _parse(self, found: SourceFiles) -> list[Query]:
+        if found.questions is None:
+            if not found.documents:
+                self._tell(f"{found.name} has no queries")
+            return []
+        queries = parse_queries(found.questions, found.annotations, found.questions_name)
+        self._tell(
+            counted(len(queries), "query", "queries")
+            if queries
+            else f"{found.questions_name} has no rows: there are no queries"
+        )
+        return queries
+
+    def _queries_of(self, kept: Sequence[PageSource]) -> dict[str, list[Query]]:
+        """Return the queries of unchanged sources, by the source's name; none from a lost table."""
+        before = self._before
+        if before is None or before.queries is None or not kept:
+            return {}
+        try:
+            queries = iter(from_table(self._indexed(before.queries)))
+        except SourceError as error:
+            for source in kept:
+                if source.queries:
+                    self._tell(f"the queries of {source.name} are lost ({error}): index it again")
+            return {}
+        of_source = {each.name: list(itertools.islice(queries, each.queries)) for each in before.sources}
+        return {each.name: of_source[each.name] for each in kept}
+
+    def _indexed(self, queries: QueryFile) -> pa.Table:
+        with self._place.held(queries.file) as path:
+            table = read_table(path)
+        if digest(table) != queries.sha256:
+            raise SourceError(f"{self._place.location(queries.file)} changed since it was indexed")
+        return table
+
+    def _write_queries(
+        self,
+        sources: Sequence[PageSource],
+        by_source: Mapping[str, Sequence[Query]],
+        shard_of: Mapping[str, str],
+        keys: Sequence[str],
+    ) -> QueryFile | None:
+        queries = [query for source in sources for query in by_source.get(source.name, ())]
+        if not queries:
+            return None
+        asked_by: dict[str, str] = {}
+        for source in sources:
+            for query in by_source.get(source.name, ()):
+                if (other := asked_by.setdefault(query.query_id, source.name)) != source.name:
+                    raise SourceError(
+                        f"{other} and {source.name} both have a query with the id {quoted(query.query_id)}: "
+                        "give one of them another id"
+                    )
+        unknown = _unknown_pages(queries, shard_of)
+        if unknown:
+            self._tell(f"{len(unknown):,} ground-truth pages are not in the corpus, the first is {quoted(unknown[0])}")
+        table = to_table(queries, assign(queries, shard_of, keys, self._shards_before(keys)))
+        buffer = pa.BufferOutputStream()
+        pq.write_table(table, buffer)
+        self._place.write(QUERIES, buffer.getvalue().to_pybytes())
+        return QueryFile(file=QUERIES, rows=len(queries), sha256=digest(table), unknown=unknown)
+
+    def _shards_before(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return each query's shard in the previous index, if that shard still exists."""
+        if self._before is None or self._before.queries is None:
+            return {}
+        try:
+            table = self._indexed(self._before.queries)
+        except SourceError:
+            return {}
+        there = frozenset(keys)
+        asked = zip(table["query_id"].to_pylist(), table[SHARD].to_pylist(), strict=True)
+        return {query_id: key for query_id, key in asked if key in there}
+
+
+def _files_in(rendered: ShardFolder, index: Manifest) -> list[SourcePath]:
+    """Return the rendered shards that an index names."""
+    named = {index.place(shard.file) for shard in index.shards}
+    return [path for path in rendered.found() if str(path) in named]
+
+
+def _unknown_pages(queries: Iterable[Query], shard_of: Mapping[str, str]) -> list[str]:
+    pages = dict.fromkeys(page for query in queries for page in query.ground_truth)
+    return [page for page in pages if page not in shard_of]

@@ -1,0 +1,126 @@
+"""The inspection of page images: format, size, damage, and what sets them upright.
+
+Machines with 16 cores or more inspect pages in a process for each core, not in threads. Pillow releases the interpreter
+lock for each of a PNG's 150 chunks and then waits for it with all other threads, so threads keep about 13 cores busy
+(docs/benchmarks/whole_graph.md).
+"""
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from threading import BoundedSemaphore
+from typing import Self
+
+from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine
+from kopub.pages.page import decode, inspect
+from kopub.pages.upright import PageTransform, find_transform
+from kopub.parallel import tuned_for_decoding
+from kopub.processes import ChildPool, LostAnswer, answer_requests
+
+CHECKERS = 2
+"""Threads of one process that check pages at once: more would only wait for the interpreter lock."""
+MOST_PROCESSES = 32
+_FEWEST_CORES = 16
+"""Cores from which processes are used; threads keep 13 busy, and share the memory of what they import."""
+_PAGES_PER_PROCESS = 8
+"""Fewest pages for each process, which takes about as long to start as five pages to inspect."""
+_SECONDS = 600.0
+"""Most seconds for one page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The findings about a page; `width` and `height` are of the upright page, in pixels."""
+
+    format: str
+    width: int
+    height: int
+    upright: PageTransform | None
+    damage: str | None
+
+
+class PageInspector:
+    """A context manager that inspects pages, for `threads` callers at once.
+
+    `pages` is how many are to be inspected, and `upright` whether any is set upright. With 0 `processes`, it uses one
+    for each core, at most 32, where that is faster than threads of this process; 1 means threads.
+    """
+
+    def __init__(self, pages: int, upright: bool, processes: int = 0) -> None:
+        cores = os.cpu_count() or 1
+        if not processes:
+            most = min(cores, MOST_PROCESSES)
+            pays = upright and cores >= _FEWEST_CORES and pages >= _PAGES_PER_PROCESS * most
+            processes = most if pays else 1
+        self._processes = ChildPool(f"{__name__}:work", processes, _SECONDS) if processes > 1 else None
+        self.threads = processes if self._processes else cores if upright else CHECKERS
+        self._upright = upright
+        self._checking = BoundedSemaphore(CHECKERS)
+        self._exit = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self._upright:
+            self._exit.enter_context(tuned_for_decoding())
+        if self._processes:
+            self._exit.callback(self._processes.end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    def inspect(self, data: bytes | memoryview, may_turn: bool) -> Inspection:
+        """Inspect an encoded image, and set it upright if it `may_turn`. Raises `UndecodableImage`.
+
+        An image that crashes its process, or takes too long, raises `UnreadImage`.
+        """
+        if self._processes is None:
+            return _inspect(data, may_turn, self._checking)
+        try:
+            answer = self._processes.ask((bytes(data), may_turn))
+        except LostAnswer as error:
+            raise UnreadImage(f"the image was not read: {error}") from None
+        if isinstance(answer, UndecodableImage):
+            raise answer
+        return answer
+
+
+def _inspect(data: bytes | memoryview, may_turn: bool, checking: BoundedSemaphore) -> Inspection:
+    with checking:
+        info = inspect(data)
+    transform = _transform(data) if may_turn else None
+    width, height = (info.width, info.height) if transform is None else (transform.width, transform.height)
+    damage = info.damage and f"the image is damaged: {info.damage}"
+    return Inspection(info.format, width, height, transform, damage)
+
+
+def _transform(data: bytes | memoryview) -> PageTransform | None:
+    """Return the transform that sets a page upright, if needed and possible.
+
+    Raises `UnreadImage` if the failure is the machine's, such as a lack of memory.
+    """
+    try:
+        return find_transform(decode(data))
+    except UnreadImage:
+        raise
+    except UndecodableImage:
+        # The assets that read the image report why it cannot be used.
+        return None
+    except Exception as error:
+        if is_of_machine(error):
+            raise UnreadImage(f"the page was not set upright: {first_line(error)}") from None
+        raise
+
+
+def work(connection: Connection) -> None:
+    """Inspect pages until the parent closes the pipe or exits."""
+    alone = BoundedSemaphore()
+
+    def answer(request: tuple[bytes, bool]) -> Inspection | UndecodableImage:
+        try:
+            return _inspect(*request, alone)
+        except UndecodableImage as error:
+            return error
+
+    with tuned_for_decoding():
+        answer_requests(connection, answer)

@@ -1,0 +1,408 @@
+"""A page image: its encoded bytes, its format and size, and its pixels."""
+
+import io
+import math
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from kopub.errors import UndecodableImage, UnreadImage, first_line, is_of_machine, visible
+from kopub.pages.damage import GROUP_4, fax_damage, jpeg_damage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL import Image
+    from PIL.ImageFile import ImageFile
+    from PIL.TiffImagePlugin import TiffImageFile
+    from pywuffs.aux import ImageDecoderConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PageBatch:
+    """The pages that a shard's table lacks, processed together, one after another."""
+
+    shard: str
+    pages: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page image.
+
+    `data` is the encoded file as the source holds it (PNG, JPEG, WebP or TIFF). `batch` describes the pages processed
+    together with it, if known.
+    """
+
+    page_id: str
+    data: bytes | memoryview
+    batch: PageBatch | None = None
+
+    @cached_property
+    def image(self) -> "np.ndarray":
+        """RGB pixels, uint8 (height, width, 3), upright. Raises `UndecodableImage`."""
+        return decode(self.data)
+
+
+FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
+MAX_PIXELS = 178_956_970
+"""Largest page accepted, in pixels: Pillow's own limit, 540 MB decoded. An A0 sheet at 300 dpi has 139 million."""
+
+_PLAIN_MODES = frozenset({"RGB", "L", "1"})
+_UPRIGHT = 1
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+_EXIF_ORIENTATION = 0x0112
+_TIFF_SUBFILE = 0x00FE
+_COPY, _MASK = 0b001, 0b100
+"""Bits of the TIFF subfile tag: a smaller copy of another picture, and a mask for one."""
+_TIFF_COMPRESSION = 0x0103
+_MOST_COUNTED = 1000
+"""Most pictures of a TIFF that are counted; a hostile one could have millions."""
+_MP_ENTRIES = 0xB002
+_MULTI_FRAME = "Multi-Frame Image"
+"""Pillow's name for further views in a JPEG: parts of a panorama, other angles, the other eye."""
+_LONGEST_REASON = 200
+_PNG_DEPTH = 24
+"""Index of the byte of a PNG that gives the bits per sample."""
+_PNG_HEADER = 33
+"""Bytes of a PNG before its second chunk: the signature and IHDR."""
+_CHUNK_HEADER = 8
+"""Bytes of a PNG chunk before its content: length and type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """The size, format and damage of an encoded page.
+
+    `width` and `height` are those of the upright page, in pixels. `damage` is a decoder's message about lost parts.
+    """
+
+    format: str
+    width: int
+    height: int
+    damage: str | None = None
+
+
+def inspect(data: bytes | memoryview) -> ImageInfo:
+    """Check a page, and return its format, size and damage.
+
+    The file must be whole and hold one picture. PNG chunks are checked against their CRCs. A JPEG must have its end
+    marker, and is decoded to find damaged parts; so is a TIFF, and one with fax data twice. Raises only
+    `UndecodableImage`, with a reason that a person can understand.
+    """
+    with _open(data, "damaged") as image:
+        info = ImageInfo(_format(image), *_upright_size(image))
+        if info.format == "TIFF":
+            image.load()
+            if is_fax(image):
+                info = replace(info, damage=fax_damage(data))
+        else:
+            image.verify()
+        if info.format == "JPEG":
+            info = replace(info, damage=jpeg_damage(data))
+    return info
+
+
+def is_plain(data: bytes | memoryview) -> bool:
+    """Return whether all decoders give the same page. Raises `UndecodableImage`.
+
+    They do for an upright page without alpha or a palette.
+    """
+    with _open(data, "damaged") as image:
+        upright = _orientation(image) == _UPRIGHT
+        return image.mode in _PLAIN_MODES and upright and "transparency" not in image.info
+
+
+def decode(data: bytes | memoryview) -> "np.ndarray":
+    """Return RGB pixels, uint8 (height, width, 3), upright, transparency on white.
+
+    Plain 8-bit pages go through OpenCV or, if PNG, libspng, which are faster than Pillow and release the GIL; colour
+    PNGs go through Wuffs if pywuffs is installed, which gives the same pixels in half the time. Everything else (alpha,
+    palette, CMYK, 16 bit, floats, EXIF rotation) goes through Pillow. A damaged JPEG gives what can be drawn
+    (`ImageInfo.damage`). Raises only `UndecodableImage`.
+    """
+    import numpy as np
+    from PIL import Image
+
+    with _open(data, "not decodable") as image:
+        upright = _orientation(image) == _UPRIGHT
+        if image.mode in _PLAIN_MODES and upright and "transparency" not in image.info:
+            pixels = _decode_plain(data, image)
+            # Boxes refer to the size that `inspect` returns, which is Pillow's.
+            if pixels is not None and pixels.shape == (image.height, image.width, 3):
+                return pixels
+        if image.mode == "P" and image.palette is None:
+            raise UndecodableImage("the image is not decodable: its palette is missing")
+        page = image if upright else turned(image)
+        if is_deep(page):
+            samples, clear = np.asarray(page), page.info.get("transparency")
+            page = Image.fromarray(to_8_bits(samples))
+            if clear is not None:
+                page.putalpha(Image.fromarray(np.where(samples == clear, 0, 255).astype(np.uint8)))
+        if page.has_transparency_data:
+            page = _on_paper(page.convert("RGBA"))
+        return np.asarray(page.convert("RGB"))
+
+
+def _on_paper(page: "Image.Image") -> "Image.Image":
+    """Return an RGBA page on white, on black, or opaque: the first that shows something."""
+    import numpy as np
+    from PIL import Image
+
+    papers = (Image.alpha_composite(Image.new("RGBA", page.size, paper), page) for paper in ("white", "black"))
+    for shown in (*papers, page):
+        if np.ptp(np.asarray(shown.convert("RGB")), axis=(0, 1)).any():
+            return shown
+    return Image.new("RGB", page.size, "white")
+
+
+def is_deep(image: "Image.Image") -> bool:
+    """Return whether a grey picture has samples of more than 8 bits, which Pillow clips."""
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def to_8_bits(samples: "np.ndarray") -> "np.ndarray":
+    """Return grey samples as uint8.
+
+    Of 16 or 32 bits, the 8 highest in use are kept (scanners store 12 bits in 16). Floats are scaled from a maximum of
+    1 or, if any is above 1, of 255 or their own maximum.
+    """
+    import numpy as np
+
+    if samples.dtype.kind == "f":
+        most = float(np.nanmax(samples))
+        scale = 255 if most <= 1 else 255 / max(most, 255)
+        return np.nan_to_num(samples * scale).clip(0, 255).astype(np.uint8)
+    samples = samples.clip(0)
+    return (samples >> max(0, int(samples.max()).bit_length() - 8)).astype(np.uint8)
+
+
+def _decode_plain(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+    """Return the RGB pixels of a plain page, or None if Pillow must decode it.
+
+    A plain page is upright and has no alpha or palette. Pillow must also decode pages that other decoders refuse.
+    """
+    import cv2
+    import imagecodecs
+    import numpy as np
+
+    if image.format == "PNG":
+        # Pillow's mode is RGB for 16-bit samples too.
+        if data[_PNG_DEPTH] == 16:
+            return None
+        pixels = _decode_by_wuffs(data, image) if image.mode == "RGB" else None
+        if pixels is None:
+            pixels = imagecodecs.spng_decode(data)  # pyright: ignore[reportArgumentType]
+        return cv2.cvtColor(pixels, cv2.COLOR_GRAY2RGB) if pixels.ndim == 2 else pixels
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+
+
+def _decode_by_wuffs(data: bytes | memoryview, image: "ImageFile") -> "np.ndarray | None":
+    """Return the RGB pixels of an 8-bit colour PNG, else None.
+
+    Also None without pywuffs, and for pages that libspng must judge, because the result must not depend on whether
+    pywuffs is installed. Wuffs is the stricter of the two about the pixels, and libspng about the chunks before them;
+    so libspng reads those chunks here, wrapped around a single pixel. Animations are left to libspng, because the two
+    may show different pictures.
+    """
+    import imagecodecs
+
+    config = _wuffs()
+    if config is None or not image.tile:
+        return None
+    chunks = bytes(data[_PNG_HEADER : image.tile[0].offset - _CHUNK_HEADER])
+    if b"acTL" in chunks:
+        return None
+    pixel = _one_pixel()
+    try:
+        imagecodecs.spng_decode(pixel[:_PNG_HEADER] + chunks + pixel[_PNG_HEADER:])
+    except imagecodecs.SpngError:
+        return None
+
+    from pywuffs.aux import ImageDecoder
+
+    # The decoder takes anything other than bytes for a path.
+    page = ImageDecoder(config).decode(bytes(data))
+    return None if page.error_message else page.pixbuf
+
+
+@cache
+def _wuffs() -> "ImageDecoderConfig | None":
+    """Return Wuffs' configuration, None without pywuffs, an extra that must be compiled."""
+    try:
+        from pywuffs import ImageDecoderQuirks, ImageDecoderType, PixelFormat
+        from pywuffs.aux import ImageDecoderConfig
+    except ModuleNotFoundError:
+        return None
+    config = ImageDecoderConfig()
+    config.enabled_decoders = [ImageDecoderType.PNG]
+    config.pixel_format = PixelFormat.RGB
+    # By default Wuffs does not verify the checksums of a PNG.
+    config.quirks = {ImageDecoderQuirks.IGNORE_CHECKSUM: 0}
+    return config
+
+
+@cache
+def _one_pixel() -> bytes:
+    """Return an 8-bit colour PNG with one pixel: signature, IHDR, IDAT, IEND."""
+    import imagecodecs
+    import numpy as np
+
+    return bytes(imagecodecs.spng_encode(np.zeros((1, 1, 3), np.uint8)))
+
+
+@contextmanager
+def _open(data: bytes | memoryview, fault: str) -> "Iterator[ImageFile]":
+    """Yield the image with its header read; turn any fault into `UndecodableImage`."""
+    from PIL import Image
+
+    if not data:
+        raise UndecodableImage("the image has no bytes")
+    # Pillow warns about large pages that are allowed here. The filter stays set, as resetting it is not thread-safe.
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.format == "PNG" and not image.tile:
+                raise UndecodableImage(f"the image is {fault}: the PNG has no pixels")
+            _refuse_several(image)
+            yield image
+    except UndecodableImage:
+        raise
+    except Image.UnidentifiedImageError:
+        start = bytes(data[:8])
+        raise UndecodableImage(f"not a {', '.join(FORMATS)} image (it starts with {start!r})") from None
+    except Image.DecompressionBombError:
+        raise UndecodableImage(f"the page has more than {MAX_PIXELS:,} pixels; scale it down") from None
+    # Pillow and the decoders raise many kinds of exceptions for hostile bytes, and one page must not end a shard.
+    except Exception as error:
+        reason = first_line(error)
+        if is_of_machine(error):
+            raise UnreadImage(f"the image was not read: {visible(reason, _LONGEST_REASON)}") from None
+        raise UndecodableImage(f"the image is {fault}: {visible(reason, _LONGEST_REASON)}") from None
+
+
+def _format(image: "ImageFile") -> str:
+    """Return one of `FORMATS`; Pillow calls a JPEG with further pictures MPO."""
+    return "JPEG" if image.format == "MPO" else image.format or ""
+
+
+def _refuse_several(image: "ImageFile") -> None:
+    """Raise `UndecodableImage` for several pictures, of which all but one would be lost."""
+    name = _format(image)
+    if name == "TIFF":
+        # Pillow sets `is_animated` after reading the first directory; `n_frames` would read them all.
+        pages = len(tiff_frames(image, _MOST_COUNTED)) if image.is_animated else 1  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        if pages > 1:
+            count = f"{pages:,}" if pages < _MOST_COUNTED else f"{_MOST_COUNTED:,} or more"
+            raise UndecodableImage(f"the TIFF holds {count} pages: save each as a file and a row of its own")
+        return
+    pictures = _jpeg_pictures(image) if name == "JPEG" else getattr(image, "n_frames", 1)
+    if pictures > 1:
+        raise UndecodableImage(f"the {name} holds {pictures:,} pictures and a page is one: save that one alone")
+
+
+def tiff_frames(image: "TiffImageFile", most: int | None = None) -> list[int]:
+    """Return the numbers of a TIFF's pictures that are pages.
+
+    These are the first picture and all others except masks and smaller copies. A picture that is marked as a smaller
+    copy but has more than half of the pixels is a page. At most `most` pictures are examined. Raises what Pillow raises
+    for a damaged file.
+    """
+    pages, at, largest = [0], 1, math.prod(image.size)
+    while most is None or at < most:
+        try:
+            image.seek(at)
+        except EOFError:
+            break
+        kind, size = int(image.tag_v2.get(_TIFF_SUBFILE, 0)), math.prod(image.size)
+        if not kind & _MASK and not (kind & _COPY and size < largest / 2):
+            pages.append(at)
+            largest = max(largest, size)
+        at += 1
+    image.seek(0)
+    return pages
+
+
+def is_fax(image: "ImageFile") -> bool:
+    """Return whether a TIFF's current picture is fax data of Group 4."""
+    return image.tag_v2.get(_TIFF_COMPRESSION) == GROUP_4  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _jpeg_pictures(image: "ImageFile") -> int:
+    """Count a JPEG's views, without thumbnails and a phone's depth or gain maps."""
+    entries = getattr(image, "mpinfo", {}).get(_MP_ENTRIES, ())
+    return 1 + sum(entry["Attribute"]["MPType"].startswith(_MULTI_FRAME) for entry in entries[1:])
+
+
+def _upright_size(image: "ImageFile") -> tuple[int, int]:
+    """Return (width, height) after EXIF rotation, which Pillow has already applied to TIFFs."""
+    width, height = image.size
+    sideways = image.format != "TIFF" and _orientation(image) in _SIDEWAYS
+    return (height, width) if sideways else (width, height)
+
+
+def _orientation(image: "Image.Image") -> int:
+    """Return the EXIF orientation; for a PNG, from chunks before the pixels only.
+
+    To read later chunks, Pillow would decode the whole PNG.
+    """
+    if image.format == "PNG" and "exif" not in image.info:
+        return _UPRIGHT
+    try:
+        return image.getexif().get(_EXIF_ORIENTATION, _UPRIGHT)
+    except (SyntaxError, struct.error):
+        # Damaged metadata makes no page unreadable; Pillow itself ignores it in a JPEG.
+        return _UPRIGHT
+
+
+def turned(image: "ImageFile") -> "Image.Image":
+    """Return the page as its EXIF orientation turns it.
+
+    Pillow's own function also writes the metadata anew, which fails if a tag has a value of a wrong type.
+    """
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    # A TIFF is turned when it is loaded, and then has no orientation.
+    image.load()
+    turn = turns.get(_orientation(image))
+    return image if turn is None else image.transpose(turn)
+
+
+def grey_as_one_channel(pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Return RGB pixels as (height, width) if all three channels are equal, else unchanged."""
+    import cv2
+
+    red, green, blue = cv2.split(pixels)
+    is_grey = not cv2.norm(red, green, cv2.NORM_INF) and not cv2.norm(red, blue, cv2.NORM_INF)
+    return green if is_grey else pixels  # pyright: ignore[reportReturnType]
+
+
+def whole_patches(width: int, height: int, patch: int, least: int, most: int) -> tuple[int, int]:
+    """Return (columns, rows) of patches close to the picture's shape.
+
+    Each patch has `patch` pixels a side, and there are `least` to `most` of them. This is the rule of the Qwen-VL
+    family's preprocessors ("smart resize", from Qwen2-VL).
+    """
+    columns, rows = max(1, round(width / patch)), max(1, round(height / patch))
+    area = width * height / patch**2
+    if columns * rows > most:
+        shrink = math.sqrt(area / most)
+        columns = max(1, math.floor(width / shrink / patch))
+        rows = max(1, math.floor(height / shrink / patch))
+    elif columns * rows < least:
+        enlarge = math.sqrt(least / area)
+        columns, rows = math.ceil(width * enlarge / patch), math.ceil(height * enlarge / patch)
+    return columns, rows

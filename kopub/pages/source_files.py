@@ -1,0 +1,427 @@
+"""A source's files and their rows: pages, questions, documents and left-out files."""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel, Field, ValidationError
+
+from kopub.errors import SourceError, spelt, visible
+from kopub.files import is_url
+from kopub.pages import manifest
+from kopub.pages.arrow import open_pages
+from kopub.pages.corpus import read_table
+from kopub.pages.documents import folder
+from kopub.pages.documents.folder import DocumentFile, LeftOut, find_documents, natural
+from kopub.pages.documents.pdf import is_pdf
+from kopub.pages.manifest import Shard, shard_key
+from kopub.pages.places import CorpusPlace, ObjectPath, SourcePath, on_disk, sha256_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+_FORMATS: dict[str, Literal["arrow", "parquet"]] = {".arrow": "arrow", ".parquet": "parquet", ".pq": "parquet"}
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_OF = re.compile(r"(.*-)(\d+)(-of-)(\d+)(\D*)")
+"""A file name that states the number of files: `train-00000-of-00003.parquet`."""
+_OF_DATASETS = frozenset({"dataset_dict.json", "dataset_info.json", "state.json"})
+"""Files that `datasets` writes beside its data, and that can be left out without loss."""
+_OF_HOME = frozenset(
+    [manifest.NAME, manifest.GOLD, "queries.parquet", "left_out.txt", "rendered", "store", "sources", "evaluations"]
+)
+"""Names that the platform writes into a home, which are not part of a source in the same folder."""
+_READ_FROM = {
+    "qa": "questions are read from one table beside the pages, called …-qa",
+    "queries": "questions are read from one table beside the pages, called …-qa",
+    "annotations": "annotations are read from one table beside the pages, called …-annotations",
+}
+"""The reason to leave out a table, by its role."""
+_MISSING = "not there, although the names of the others count it"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The files of a source: either `pages`, in order, or `documents`."""
+
+    name: str
+    pages: Sequence[SourcePath]
+    documents: list[DocumentFile] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    questions: pa.Table | None = None
+    annotations: pa.Table | None = None
+    questions_name: str = ""
+    revision: str | None = None
+
+
+class _SavedSplits(BaseModel):
+    """The used part of the file that `datasets` writes beside several splits."""
+
+    splits: list[str]
+
+
+class _SavedFile(BaseModel):
+    filename: str
+
+
+class _SavedState(BaseModel):
+    """The used part of the file that `datasets` writes beside a split."""
+
+    files: list[_SavedFile] = Field(alias="_data_files")
+
+
+_Saved = TypeVar("_Saved", bound=BaseModel)
+
+
+def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None]) -> SourceFiles:
+    """Return the files of a source indexed at `place`. Raises `SourceError`, `StoreError` for a URL."""
+    folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
+    require_utf8(place.relative(source))
+    if folder.is_dir():
+        return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
+    if folder.is_file():
+        found = find_documents(folder)
+        if found.documents:
+            return SourceFiles(source, [], found.documents)
+        if format_of(folder) is None:
+            raise SourceError(f"{source} is no file of pages: {found.left_out[0].reason}")
+        if not _holds_pages(folder):
+            raise SourceError(f"{source} is no .arrow or .parquet file of pages, and no PDF, image, HWP or office file")
+        return SourceFiles(source, [folder])
+    if _HUB_ID.fullmatch(source) and isinstance(folder, Path) and not folder.parent.is_dir():
+        corpus = download(source, progress)
+        return SourceFiles(source, corpus.files, [], [], corpus.questions, corpus.annotations, source, corpus.revision)
+    raise SourceError(
+        f"{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
+        if isinstance(folder, Path)
+        else f"there is nothing at {source}: correct the URL"
+    )
+
+
+def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:
+    """Return a file's format by its suffix, or None if it is not a table."""
+    return _FORMATS.get(path.suffix.lower())
+
+
+def _in_folder(folder: SourcePath, is_home: bool) -> SourceFiles:
+    """Return the files in and below a folder; a home's own files are left out."""
+    pages = folder / "corpus" if (folder / "corpus").is_dir() else folder
+    beside = {role(path.stem): path for path in sorted(folder.iterdir()) if format_of(path) == "parquet"}
+    questions, annotations = beside.get("qa"), beside.get("annotations")
+    around = find_documents(folder)
+    in_order = sorted(_saved_files(pages) or pages.iterdir(), key=lambda path: (natural(path.name), path.name))
+    files = list(filter(_holds_pages, in_order))
+    documents: list[DocumentFile] = []
+    if files:
+        pdf = next((each.path for each in around.documents if each.path.parent == pages and is_pdf(each.path)), None)
+        if pdf:
+            raise _two_kinds(pages, pdf, files[0])
+        left_out = [*_beside_shards(files, [*around.left_out, *around.documents], pages), *_gaps(files)]
+    else:
+        left_out = [_with_shards_named(each) for each in around.left_out]
+        documents = _documents_in(pages, (around if pages == folder else find_documents(pages)).documents, left_out)
+        if len(around.documents) > len(documents):
+            raise SourceError(
+                f"{folder} holds documents in corpus/ and outside of it: put all into it, or give it another name"
+            )
+    used = {str(path) for path in (questions, annotations) if path}
+    own = _OF_HOME if is_home else frozenset[str]()
+    return SourceFiles(
+        name=str(folder),
+        pages=files,
+        documents=documents,
+        left_out=[each for each in left_out if str(each.path) not in used and each.name.split("/")[0] not in own],
+        questions=_table(questions) if questions else None,
+        annotations=_table(annotations) if annotations else None,
+        questions_name=str(questions or ""),
+    )
+
+
+def require_utf8(path: SourcePath | str) -> None:
+    """Raise `SourceError` for a path that neither the index nor Arrow can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{visible(str(path))} has a name that is not UTF-8: rename it") from None
+
+
+def _table(path: SourcePath) -> pa.Table:
+    require_utf8(path)
+    with on_disk(path) as file:
+        return read_table(file)
+
+
+def _documents_in(folder: SourcePath, found: list[DocumentFile], left_out: Sequence[LeftOut]) -> list[DocumentFile]:
+    """Return the documents `found` in a folder. Raises `SourceError` for none, or mixed kinds."""
+    for place, document in {each.path.parent: each.path for each in found}.items():
+        if other := next(filter(_holds_pages, sorted(place.iterdir())), None):
+            raise _two_kinds(place, document, other)
+    if not found:
+        more = f"; left out: {left_out[0].name} ({left_out[0].reason})" if left_out else ""
+        raise SourceError(f"{folder} has no pages in Arrow or Parquet, and no PDF, image, HWP or office file{more}")
+    return found
+
+
+def _two_kinds(place: SourcePath, document: SourcePath, pages: SourcePath) -> SourceError:
+    return SourceError(
+        f"{place} holds documents and .arrow or .parquet files ({document.name}, {pages.name}): "
+        "give each kind a folder of its own and index one"
+    )
+
+
+def _beside_shards(
+    files: Sequence[SourcePath], others: Iterable[DocumentFile | LeftOut], folder: SourcePath
+) -> Iterator[LeftOut]:
+    """Yield the files around the page files in `folder`, with reasons to leave them out."""
+    taken = {str(path) for path in files}
+    saved = (files[0].parent / "state.json").is_file()
+    for each in others:
+        if str(each.path) in taken or each.path.name in _OF_DATASETS:
+            continue
+        if isinstance(each, DocumentFile):
+            what = f"beside {files[0].name}, which holds the pages" if each.path.parent == folder else "a document"
+            reason = f"{what}: index it from a folder of its own"
+        elif not _is_table(each.path):
+            reason = each.reason
+        elif (kind := role(each.path.stem)) != "corpus":
+            reason = _READ_FROM[kind]
+        elif each.path.name == manifest.GOLD:
+            reason = "known answers are read from the home: copy it there"
+        elif saved and each.path.parent == files[0].parent:
+            reason = "the file of the dataset beside it does not list it"
+        else:
+            reason = "a file of pages in another folder: index that folder too, with --add"
+        yield LeftOut(each.path, each.name, reason)
+
+
+def _gaps(files: Sequence[SourcePath]) -> Iterator[LeftOut]:
+    """Yield the files that are missing although other files' names count them."""
+    numbers: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for match in filter(None, (_OF.fullmatch(path.name) for path in files)):
+        first, number, of, count, end = match.groups()
+        numbers[first, of, count, end].append(number)
+    for (first, of, count, end), found in sorted(numbers.items()):
+        there, width = set(map(int, found)), min(map(len, found))
+        # Files are numbered from 0, or from 1 up to their count.
+        start = int(int(count) in there)
+        # A hostile name may claim billions of files.
+        for at in range(start, start + min(int(count), len(files) * 100)):
+            if at not in there:
+                name = f"{first}{at:0{width}d}{of}{count}{end}"
+                yield LeftOut(files[0].parent / name, spelt(name), _MISSING)
+
+
+def _with_shards_named(left_out: LeftOut) -> LeftOut:
+    reason = "a file of pages: index its folder alone"
+    return replace(left_out, reason=reason) if _holds_pages(left_out.path) else left_out
+
+
+def _saved_files(folder: SourcePath) -> list[SourcePath]:
+    """Return the files of a dataset that `datasets` saved, in its order, if any."""
+    if (path := folder / "dataset_dict.json").is_file():
+        splits = _read_json(path, _SavedSplits).splits
+        if len(splits) != 1:
+            raise SourceError(f"{folder} has the splits {', '.join(splits)}: name the folder of one")
+        return _saved_files(folder / splits[0])
+    if (path := folder / "state.json").is_file():
+        return [folder / file.filename for file in _read_json(path, _SavedState).files]
+    return []
+
+
+def _read_json(path: SourcePath, model: type[_Saved]) -> _Saved:
+    try:
+        return model.model_validate(manifest.parsed_json(path.read_bytes()))
+    except ValidationError as error:
+        raise SourceError(f"{path} cannot be read: {manifest.first_fault(error)}") from None
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read: {error!r}") from None
+
+
+def _is_table(path: SourcePath) -> bool:
+    return format_of(path) is not None and path.name[0] != "."
+
+
+def _holds_pages(path: SourcePath) -> bool:
+    return _is_table(path) and role(path.stem) == "corpus"
+
+
+_BESIDE = frozenset({"qa", "annotations", "queries"})
+"""Roles of tables beside the pages: questions, the ids of their pages, and indexed queries."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubCorpus:
+    """A corpus on the Hub: its Arrow `files` of pages at a commit, `revision`."""
+
+    revision: str
+    files: list[Path]
+    questions: "pa.Table | None"
+    annotations: "pa.Table | None"
+
+
+def role(name: str) -> str:
+    """Return a name's role by its last word: one of `_BESIDE`, or "corpus"."""
+    word = name.lower().replace("_", "-").rpartition("-")[2]
+    return word if word in _BESIDE else "corpus"
+
+
+def download(dataset_id: str, progress: Callable[[str], None]) -> HubCorpus:
+    """Load a dataset's configurations, from the cache or the Hub. Raises `SourceError`."""
+    from datasets import get_dataset_config_names, load_dataset, load_dataset_builder
+    from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        names = get_dataset_config_names(dataset_id)
+        by_role: dict[str, list[str]] = {}
+        for name in names:
+            by_role.setdefault(role(name), []).append(name)
+        if len(by_role.get("corpus", [])) != 1:
+            raise SourceError(f"{dataset_id} has the configurations {', '.join(names)}: which holds pages is not clear")
+        revision = load_dataset_builder(dataset_id, by_role["corpus"][0]).hash
+        loaded: dict[str, Dataset] = {}
+        for part in ("corpus", "qa", "annotations"):
+            for name in by_role.get(part, [])[:1]:
+                progress(f"{dataset_id}: bringing in {name}")
+                loaded[part] = _only_split(load_dataset(dataset_id, name, revision=revision), f"{dataset_id} {name}")
+    except (DatasetsError, HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceError(
+            f"{dataset_id} cannot be brought in from the Hub: {reason}; a folder with its Parquet files will do as well"
+        ) from None
+    return HubCorpus(
+        revision=str(revision),
+        files=[Path(file["filename"]) for file in loaded["corpus"].cache_files],
+        questions=loaded["qa"].data.table if "qa" in loaded else None,
+        annotations=loaded["annotations"].data.table if "annotations" in loaded else None,
+    )
+
+
+def _only_split(splits: "Mapping[Any, Dataset]", name: str) -> "Dataset":
+    if len(splits) != 1:
+        raise SourceError(f"{name} has the splits {', '.join(splits)}; a corpus has one")
+    return next(iter(splits.values()))
+
+
+Rows = Sequence[tuple[str | None, str | None]]
+"""The id and the document of every row of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRows:
+    """A shard with its rows, which are None if its file cannot be read.
+
+    Its key is empty until one is assigned. `written` is when its file was last written, in nanoseconds; None for a file
+    at a URL.
+    """
+
+    shard: Shard
+    rows: Rows | None
+    written: int | None = None
+
+
+@dataclass(slots=True)
+class SeenIds:
+    """The page ids of the shards so far, and counts of rows that lose theirs."""
+
+    shard_of: dict[str, str] = field(default_factory=dict)
+    duplicates: int = 0
+    unusable: int = 0
+
+    def take(self, file: PageRows) -> Shard:
+        """Return the next shard's entry, with the ids that repeat earlier shards' pages."""
+        if file.rows is None:
+            return file.shard
+        duplicates: set[str] = set()
+        for page_id, _ in file.rows:
+            if page_id is None or folder.problem_with(page_id):
+                self.unusable += 1
+            elif page_id in self.shard_of:
+                self.duplicates += 1
+                if self.shard_of[page_id] != file.shard.key:
+                    duplicates.add(page_id)
+            else:
+                self.shard_of[page_id] = file.shard.key
+        return file.shard.model_copy(update={"duplicates": sorted(duplicates)})
+
+
+def read_file(path: SourcePath, place: CorpusPlace, source: str, key: str = "") -> PageRows | None:
+    """Read a whole file of pages; None without rows. Raises `SourceError` for damage."""
+    format = format_of(path)
+    assert format is not None, "a file of pages was found by its suffix"
+    # The time is taken before the file is read, so that a write during the read is noticed later.
+    written = path.stat().st_mtime_ns if isinstance(path, Path) else None
+    require_utf8(path)
+    with on_disk(path) as file:
+        pages = open_pages(file, format, place=str(path))
+    rows: list[tuple[str | None, str | None]] = []
+    layers = 0
+    for batch in pages.batches():
+        if problem := batch.problem or batch.misread:
+            raise SourceError(_not_whole(path, problem) if batch.problem else f"{path}: {problem}")
+        for at in range(batch.rows):
+            row = batch.row(at)
+            rows.append((row.id, row.file_name))
+            layers += row.text_layer is not None
+    if pages.problem:
+        raise SourceError(_not_whole(path, pages.problem))
+    if not rows:
+        return None
+    shard = Shard(
+        key=key,
+        file=place.relative(path),
+        format=format,
+        rows=len(rows),
+        bytes=path.stat().st_size if isinstance(path, Path) else path.size,
+        sha256=sha256_of(path),
+        text_layers=layers,
+        source=source,
+    )
+    return PageRows(shard, rows, written)
+
+
+def with_keys(
+    files: Sequence[PageRows], had: Sequence[Shard], others: Sequence[PageRows], retired: Mapping[str, str]
+) -> tuple[list[PageRows], dict[str, str]]:
+    """Return the files with their keys, and all retired keys.
+
+    A file keeps the key that its bytes, or else its path, `had`, or gets back the key under which its bytes were
+    `retired`; the other files get the lowest numbers never used. Keys that the source `had` and no file has now are
+    added to the retired ones.
+    """
+    keys = {at: file.shard.key for at, file in enumerate(files) if file.shard.key}
+    free = {shard.key: shard for shard in had if shard.key not in keys.values()}
+    for same in (lambda shard: (shard.sha256, shard.file), lambda shard: shard.sha256, lambda shard: shard.file):
+        known: dict[Any, list[str]] = defaultdict(list)
+        for shard in reversed(free.values()):
+            known[same(shard)].append(shard.key)
+        for at, file in enumerate(files):
+            if at not in keys and (left := known.get(same(file.shard))):
+                keys[at] = left.pop()
+                del free[keys[at]]
+    gone = {**retired, **{key: shard.sha256 for key, shard in free.items()}}
+    back = {sha256: key for key, sha256 in gone.items()}
+    for at, file in enumerate(files):
+        if at not in keys and file.shard.sha256 in back:
+            keys[at] = back.pop(file.shard.sha256)
+            del gone[keys[at]]
+    used = {*keys.values(), *gone, *(file.shard.key for file in others)}
+    numbers = (key for number in itertools.count() if (key := shard_key(number)) not in used)
+    keyed = [
+        replace(file, shard=file.shard.model_copy(update={"key": keys.get(at) or next(numbers)}))
+        for at, file in enumerate(files)
+    ]
+    return keyed, gone
+
+
+def document_of(row: tuple[str | None, str | None]) -> str:
+    page_id, name = row
+    return name or (page_id or "").rpartition("_")[0] or page_id or ""
+
+
+def _not_whole(path: SourcePath, problem: str) -> str:
+    return f"{path}: {problem}; bring in a whole file and index again"

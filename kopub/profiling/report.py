@@ -1,0 +1,376 @@
+"""A run's stages and how their time was spent, in figures and as HTML."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from kopub.gpu import GIB
+from kopub.profiling.observer import Counts, Observations, ServerHistory
+from kopub.profiling.timeline import (
+    Span,
+    Split,
+    busy_share,
+    gaps,
+    idle_between,
+    longest_gap_at,
+    split,
+    steady_rate,
+)
+
+_SHARD = re.compile(r"(?P<asset>\w+) (?P<shard>[^\s:]+): (?P<computed>\d+) computed")
+"""The log line of an asset about a published shard."""
+_BEGUN = re.compile(r"(?P<asset>\w+): begun (?P<seconds>[\d.]+) s before its step")
+"""The log line of an asset whose shards were begun during earlier steps."""
+
+
+@dataclass
+class RunStage:
+    """One asset of a run: its time, its shards, its rows and its metadata."""
+
+    name: str
+    span: Span
+    succeeded: bool = True
+    shards: dict[str, float] = field(default_factory=dict)
+    computed: int = 0
+    metadata: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def figure(self, name: str) -> float:
+        """Return the sum of a figure over the shards, or 0 if none has it."""
+        values = (shard.get(name) for shard in self.metadata.values())
+        return sum(float(value) for value in values if isinstance(value, int | float))
+
+
+def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
+    """Return the stages of a run in the order of their starts.
+
+    A stage that did not end lasts until the last event.
+    """
+    begun: dict[str, float] = {}
+    ended: dict[str, tuple[float, bool]] = {}
+    shards: dict[str, dict[str, float]] = {}
+    computed: dict[str, int] = {}
+    metadata: dict[str, dict[str, Mapping[str, Any]]] = {}
+    last = 0.0
+    for entry in instance.all_logs(run_id):
+        last = max(last, entry.timestamp)
+        event = entry.dagster_event
+        if event is None:
+            found = _SHARD.match(entry.user_message)
+            if found:
+                shards.setdefault(found["asset"], {})[found["shard"]] = entry.timestamp
+                computed[found["asset"]] = computed.get(found["asset"], 0) + int(found["computed"])
+            elif (found := _BEGUN.match(entry.user_message)) and found["asset"] in begun:
+                begun[found["asset"]] -= float(found["seconds"])
+        elif event.event_type is dg.DagsterEventType.STEP_START and event.step_key:
+            begun[event.step_key] = entry.timestamp
+        elif event.event_type in (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE):
+            assert event.step_key
+            ended[event.step_key] = entry.timestamp, event.event_type is dg.DagsterEventType.STEP_SUCCESS
+        elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
+            made = event.step_materialization_data.materialization
+            asset = made.asset_key.to_user_string()
+            metadata.setdefault(asset, {})[made.partition or ""] = {
+                name: value.value for name, value in made.metadata.items()
+            }
+    return [
+        RunStage(
+            name=name,
+            span=Span(start, ended.get(name, (last, False))[0]),
+            succeeded=ended.get(name, (last, False))[1],
+            shards=shards.get(name, {}),
+            computed=computed.get(name, 0),
+            metadata=metadata.get(name, {}),
+        )
+        for name, start in sorted(begun.items(), key=lambda item: item[1])
+    ]
+
+
+_STOLEN = 0.01
+"""Least stolen share of the cores that is reported."""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """One stage: its wall time, and how it was spent.
+
+    `rate` is rows per second over the wall time, `steady` the same without the first and last answers of its server;
+    `gaps` are the idle seconds of the device from one shard to the next. `cores` and `busy` are the busy shares of all
+    cores and of the cards, `stolen` is a share of the cores too (see `Observations`); `gpu` has the figures of
+    `Readings.figures`. Unknown values are None.
+    """
+
+    stage: RunStage
+    split: Split
+    rate: float
+    steady: float | None
+    gaps: Sequence[float]
+    busy: float | None
+    cores: float
+    stolen: float
+    gpu: Mapping[str, float]
+    requests: float
+    prompt_tokens: float
+    generated_tokens: float
+    cache_hits: float
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One command from its start to its end: its stages and the time around them.
+
+    `idle_between` are the idle seconds of the device from each stage that used it to the next that did.
+    """
+
+    span: Span
+    stages: Sequence[StageReport]
+    loading: float
+    between: float
+    ending: float
+    busy: float
+    stolen: float
+    idle: Sequence[Span]
+    idle_between: Mapping[tuple[str, str], float]
+    device: str
+
+    @property
+    def split(self) -> Split:
+        """The sum over the stages."""
+        return sum((each.split for each in self.stages), Split())
+
+    @property
+    def slowed(self) -> str:
+        """A warning if the host took too much of the cores, else empty."""
+        if self.stolen < _STOLEN:
+            return ""
+        return f"the host of this virtual machine had other work for {self.stolen:.0%} of the cores"
+
+
+def report(
+    span: Span, stages: Sequence[RunStage], observed: Observations, server_of: Mapping[str, str] | None = None
+) -> RunReport:
+    """Return the report of a command that lasted for `span`.
+
+    `server_of` maps the asset of a stage to the key of its server.
+    """
+    steps = observed.activity
+    keys = server_of or {}
+    reported = [_stage(stage, observed, observed.servers.get(keys.get(stage.name, ""))) for stage in stages]
+    covered = _covered_seconds([stage.span for stage in stages])
+    first = min((stage.span.start for stage in stages), default=span.end)
+    last = max((stage.span.end for stage in stages), default=span.end)
+    pairs = pairwise(_one_after_the_other([each.stage for each in reported if each.split.working > 0]))
+    return RunReport(
+        span=span,
+        stages=reported,
+        loading=first - span.start,
+        between=last - first - covered,
+        ending=span.end - last,
+        busy=busy_share(steps, span),
+        stolen=_mean(observed.stolen, span),
+        idle=gaps(steps, span),
+        idle_between={(a.name, b.name): idle_between(steps, a.span, b.span) for a, b in pairs},
+        device=observed.device,
+    )
+
+
+def _one_after_the_other(stages: Sequence[RunStage]) -> list[RunStage]:
+    """Return the stages, without those that ran entirely beside another."""
+    found: list[RunStage] = []
+    for stage in stages:
+        if not found or stage.span.end > found[-1].span.end:
+            found.append(stage)
+    return found
+
+
+def _stage(stage: RunStage, observed: Observations, server: ServerHistory | None) -> StageReport:
+    steps, span = observed.activity, stage.span
+    server = server or ServerHistory("")
+    requests = growth(server.requests, span)
+    answered = [(at, count) for at, count in server.requests if span.start <= at <= span.end]
+    steady = steady_rate(answered)
+    published = sorted(stage.shards.values())[:-1]
+    return StageReport(
+        stage=stage,
+        split=split(steps, span),
+        rate=stage.computed / span.seconds if span.seconds > 0 else 0.0,
+        steady=steady * stage.computed / requests if steady and requests else None,
+        gaps=[longest_gap_at(steps, at, span) for at in published],
+        busy=busy_share(steps, span) if observed.cards else None,
+        cores=_mean(observed.cores, span),
+        stolen=_mean(observed.stolen, span),
+        gpu=observed.readings.figures(span.start, span.end),
+        requests=requests,
+        prompt_tokens=growth(server.prompt_tokens, span),
+        generated_tokens=growth(server.generated_tokens, span),
+        cache_hits=growth(server.cache_hits, span),
+    )
+
+
+def growth(counts: Counts, span: Span) -> float:
+    """Return the growth of a count within `span`, interpolated between two polls.
+
+    A server first polled within `span` counts as started in it.
+    """
+    if not counts or counts[0][0] >= span.end:
+        return 0.0
+    moments, amounts = zip(*counts, strict=True)
+    start, end = np.interp([span.start, span.end], moments, amounts)
+    return float(round(end - (start if moments[0] <= span.start else 0.0)))
+
+
+def _mean(counts: Counts, span: Span) -> float:
+    inside = [share for at, share in counts if span.start <= at <= span.end]
+    return sum(inside) / len(inside) if inside else 0.0
+
+
+def _covered_seconds(spans: Sequence[Span]) -> float:
+    """Return the number of seconds in at least one of the spans."""
+    total, reached = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda each: each.start):
+        total += max(0.0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return total
+
+
+_TEMPLATE = Path(__file__).with_name("page.html.jinja")
+_WIDTH = 1000.0
+"""Units of the picture from the start of a run to its end."""
+_HIGH = 60.0
+"""Units of a curve's height."""
+_POINTS = 800
+"""Points of a curve; more would not be visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle in a lane: its place, width, label and tooltip."""
+
+    x: float
+    width: float
+    label: str
+    title: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of the picture: bars, or a curve as the points of a polygon.
+
+    `most` is the value at the top of the curve.
+    """
+
+    label: str
+    bars: Sequence[Bar] = ()
+    curve: str = ""
+    most: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTable:
+    """A table of the page; its first column has names, the others have numbers."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    """One run on the page: a title, sentences, lanes, time marks and tables."""
+
+    title: str
+    lines: Sequence[str]
+    lanes: Sequence[Lane]
+    ticks: Sequence[tuple[float, str]]
+    tables: Sequence[ReportTable]
+
+
+def render(title: str, sections: Sequence[RunSection]) -> str:
+    """Return the page."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(title=title, sections=sections, width=_WIDTH, high=_HIGH)
+
+
+def section(
+    title: str, run: RunReport, observed: Observations, tables: Sequence[ReportTable], lines: Sequence[str] = ()
+) -> RunSection:
+    """Return the picture of a run: its stages, shards, servers, cards and cores."""
+    return RunSection(title, lines, list(_lanes(run, observed)), ticks(run.span), tables)
+
+
+def ticks(span: Span) -> list[tuple[float, str]]:
+    """Return the places of time marks, and their labels in seconds from the start."""
+    step = next((step for step in (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600) if span.seconds / step <= 14), 3600.0)
+    return [(_WIDTH * n * step / span.seconds, f"{n * step:g} s") for n in range(int(span.seconds / step) + 1)]
+
+
+def _lanes(run: RunReport, observed: Observations) -> list[Lane]:
+    span = run.span
+    lanes = [Lane(each.stage.name, _stage_bars(each.stage.span, each.stage.shards, span)) for each in run.stages]
+    for history in observed.servers.values():
+        starts = [
+            _bar(start, span, "starting", f"ready after {start.seconds:.0f} s", "start") for start in history.starts
+        ]
+        seen = [at for at, _ in history.requests if span.start <= at <= span.end]
+        ready = [_bar(Span(seen[0], seen[-1]), span, "ready", history.model, "ready")] if seen else []
+        lanes.append(Lane(f"server of {Path(history.model).name}", [bar for bar in (*starts, *ready) if bar.width > 0]))
+        rate = _rates(history.requests, span)
+        if rate:
+            lanes.append(_curve("its answers a second", rate, span, unit="/s"))
+    for number, card in enumerate(observed.cards):
+        lanes.append(_curve(f"GPU {card.name} busy", observed.of_card(number), span, 1.0, "100 %"))
+    if observed.cards:
+        total = sum(card.memory for card in observed.cards) / GIB
+        lanes.append(_curve("GPU memory", observed.memory, span, total, f"{total:.0f} GiB"))
+    lanes.append(_curve("cores busy", observed.cores, span, 1.0, "100 %"))
+    return lanes
+
+
+def _stage_bars(span: Span, shards: dict[str, float], whole: Span) -> list[Bar]:
+    """Return one bar for each shard, and one for the time after the last."""
+    bars, begin = [], span.start
+    for shard, end in sorted(shards.items(), key=lambda item: item[1]):
+        bars.append(_bar(Span(begin, end), whole, shard, f"{shard}: {end - begin:.1f} s", "stage"))
+        begin = end
+    bars.append(_bar(Span(begin, span.end), whole, "", f"{span.seconds:.1f} s in all", "after"))
+    return [bar for bar in bars if bar.width > 0]
+
+
+def _bar(span: Span, whole: Span, label: str, title: str, kind: str) -> Bar:
+    start, end = max(span.start, whole.start), min(span.end, whole.end)
+    scale = _WIDTH / whole.seconds
+    width = max(0.0, end - start) * scale
+    # A letter is about seven units wide, and a label must fit its bar.
+    return Bar((start - whole.start) * scale, width, label if width > 7 * len(label) else "", title, kind)
+
+
+def _curve(label: str, counts: Counts, span: Span, most: float | None = None, top: str = "", unit: str = "") -> Lane:
+    """Return a lane with the area under a curve of (time, value)."""
+    inside = [(at, value) for at, value in counts if span.start <= at <= span.end]
+    if not inside:
+        return Lane(label)
+    most = most or max(value for _, value in inside) or 1.0
+    size = max(1, len(inside) // _POINTS)
+    groups = [inside[at : at + size] for at in range(0, len(inside), size)]
+    means = [(sum(at for at, _ in g) / len(g), sum(value for _, value in g) / len(g)) for g in groups]
+    xs = [(_WIDTH * (at - span.start) / span.seconds, _HIGH * (1 - min(1.0, value / most))) for at, value in means]
+    points = [(xs[0][0], _HIGH), *xs, (xs[-1][0], _HIGH)]
+    return Lane(label, curve=" ".join(f"{x:.1f},{y:.1f}" for x, y in points), most=top or f"{most:.0f}{unit}")
+
+
+def _rates(counts: Counts, span: Span) -> Counts:
+    """Return the answers per second between successive counts; empty if none came."""
+    inside = [(at, count) for at, count in counts if span.start <= at <= span.end]
+    rates = [
+        (at, max(0.0, after - before) / (at - began)) for (began, before), (at, after) in pairwise(inside) if at > began
+    ]
+    return rates if any(rate for _, rate in rates) else []

@@ -1,0 +1,343 @@
+"""A grounded answer of DeepSeek-OCR: its blocks, and the regions made from them."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+
+from kopub.layout.regions import Task
+from kopub.recognition.vlm.client.answers import Defect, Problem, find_defect, tidy
+from kopub.recognition.vlm.client.chat_requests import ChatAnswer
+from kopub.recognition.vlm.client.deepseek import clean
+from kopub.recognition.vlm.client.tables import count_placeholders
+
+OURS: Mapping[str, str] = MappingProxyType(
+    {
+        "title": "doc_title",
+        "sub_title": "paragraph_title",
+        "text": "text",
+        "paragraph": "text",
+        "list": "text",
+        "table": "table",
+        "table_caption": "figure_title",
+        "table_footnote": "vision_footnote",
+        "image": "image",
+        "figure": "image",
+        "image_caption": "figure_title",
+        "figure_caption": "figure_title",
+        "figure_title": "figure_title",
+        "image_footnote": "vision_footnote",
+        "figure_footnote": "vision_footnote",
+        "chart": "chart",
+        "chart_caption": "figure_title",
+        "equation": "display_formula",
+        "formula": "display_formula",
+        "equation_caption": "formula_number",
+        "header": "header",
+        "footer": "footer",
+        "page_number": "number",
+        "footnote": "footnote",
+    }
+)
+"""Our labels by the model's own. The first nine and the captions were seen in real answers, the others in parsers
+written by others."""
+UNKNOWN = "text"
+"""Our label for blocks that the model labels in any other way: their text is read."""
+TITLES = frozenset({"doc_title", "paragraph_title"})
+CAPTIONS = frozenset(label for label in OURS if label.endswith(("_caption", "_footnote")) or label == "figure_title")
+"""The model's own labels for captions and notes of a table or a picture."""
+CAPTIONED = frozenset({"table", "image", "figure", "chart"})
+
+
+GRID = 999
+"""The largest coordinate in both directions, whatever the shape of the page; the smallest is 0."""
+
+PixelBox = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) in pixels of the upright page."""
+ShareBox = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) as shares of width and height, each 0 to 1, with a positive area."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBlock:
+    """A block of a page: the model's label, its boxes, its text.
+
+    Text before the first tag has no label and no box; a block whose boxes cannot be used has none either. `is_last`
+    marks the block in which the answer ends.
+    """
+
+    label: str
+    boxes: tuple[ShareBox, ...]
+    text: str
+    is_last: bool = False
+
+
+def _mark(name: str) -> str:
+    return rf"[<＜][|｜]{name}[|｜][>＞]"
+
+
+_NUMBERS = r"\[[\[\]\d\s,.\-]*"
+_TAG = re.compile(
+    # A closed label, or one in which the answer ends, then its box, whole or cut off.
+    rf"{_mark('ref')}(?P<label>[^<＜\n]{{0,200}}?)(?:{_mark('/ref')}|(?=[<＜][|｜])|\Z)"
+    rf"(?:\s*{_mark('det')}\s*(?P<boxes>{_NUMBERS})?(?:{_mark('/det')})?)?"
+    rf"|{_mark('det')}\s*(?P<named>[A-Za-z_]{{2,40}}(?=\s*\[))?\s*(?P<named_boxes>{_NUMBERS})?(?:{_mark('/det')})?"
+    rf"|^[ \t]*(?P<bare>{'|'.join(sorted(OURS, key=len, reverse=True))})[ \t]?"
+    r"(?P<bare_boxes>\[\[[\d\s,.\-]*(?:\][\s,]*\[[\d\s,.\-]*)*(?:\]\]|\Z))",
+    re.MULTILINE | re.IGNORECASE,
+)
+_STRAY = re.compile(rf"{_mark('/?(?:ref|det|grounding)')}|[<＜][|｜]/?(?:ref?|r|det?|d|grounding)?[|｜]?\Z")
+"""A mark without its partner, or a mark that is cut off at the end of the answer."""
+_ONE_BOX = re.compile(r"\[([^\[\]]*)\]?")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NAME = re.compile(r"[A-Za-z0-9_ \-]*")
+_TABLE = re.compile(r"<table", re.IGNORECASE)
+
+
+def parse(answer: str) -> tuple[AnswerBlock, ...]:
+    """Parse an answer into its blocks, in reading order.
+
+    An answer without text and tags has none. A table's HTML goes to the table even if the tag of its caption comes in
+    between, and a caption printed above its table or picture comes before it.
+    """
+    blocks = list(_blocks(answer))
+    if blocks:
+        blocks[-1] = replace(blocks[-1], is_last=True)
+    return tuple(_put_captions_in_place(_move_tables_to_tags(blocks)))
+
+
+def _blocks(answer: str) -> Iterator[AnswerBlock]:
+    label, boxes, start, tagged = "", (), 0, False
+    for tag in _TAG.finditer(answer):
+        block = _block(label, boxes, answer[start : tag.start()])
+        if tagged or block.text:
+            yield block
+        label = (tag["label"] or tag["named"] or tag["bare"] or "").strip()
+        boxes = _parse_boxes(tag["boxes"] or tag["named_boxes"] or tag["bare_boxes"] or "")
+        start, tagged = tag.end(), True
+    block = _block(label, boxes, answer[start:])
+    if block.text or block.boxes:
+        yield block
+
+
+def _block(label: str, boxes: tuple[ShareBox, ...], text: str) -> AnswerBlock:
+    text = _STRAY.sub("", text).strip()
+    if not text and not _NAME.fullmatch(label):
+        # If the prompt asks for words instead of blocks, the model writes the printed words in place of the label.
+        return AnswerBlock("", boxes, label)
+    return AnswerBlock(label.lower(), boxes, text)
+
+
+def _parse_boxes(written: str) -> tuple[ShareBox, ...]:
+    """Return a tag's boxes that have an area, with their corners in order."""
+    found = []
+    for box in _ONE_BOX.findall(written):
+        numbers = [min(max(float(number), 0.0), GRID) / GRID for number in _NUMBER.findall(box)]
+        if len(numbers) == 4:
+            (x1, x2), (y1, y2) = sorted(numbers[::2]), sorted(numbers[1::2])
+            if x1 < x2 and y1 < y2:
+                found.append((x1, y1, x2, y2))
+    return tuple(found)
+
+
+def _move_tables_to_tags(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """Move each table's HTML to its own tag, past tags of its caption or notes."""
+    for at, block in enumerate(blocks):
+        if block.label != "table" or block.text:
+            continue
+        for later in range(at + 1, len(blocks)):
+            other = blocks[later]
+            if other.label not in CAPTIONS:
+                break
+            found = _TABLE.search(other.text)
+            if found is not None:
+                blocks[at] = replace(block, text=other.text[found.start() :], is_last=other.is_last)
+                blocks[later] = replace(other, text=other.text[: found.start()].strip(), is_last=False)
+                break
+    return blocks
+
+
+def _put_captions_in_place(blocks: list[AnswerBlock]) -> list[AnswerBlock]:
+    """Put captions before their table or picture if they are printed above it."""
+    for at in range(len(blocks) - 1):
+        block, caption = blocks[at], blocks[at + 1]
+        if block.label in CAPTIONED and caption.label in CAPTIONS and block.boxes and caption.boxes:
+            (_, top, _, bottom), (_, above, _, below) = block.boxes[0], caption.boxes[0]
+            if above + below < top + bottom and below <= (top + bottom) / 2:
+                blocks[at], blocks[at + 1] = caption, block
+    return blocks
+
+
+_KINDS = {"table": Task.TABLE, "display_formula": Task.FORMULA}
+_PICTURES = frozenset({"image", "chart"})
+_HEADING = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
+_EQUAL_BLOCKS = {True: 8, False: 30}
+"""Fewest equal blocks at the end of an answer that are a loop, by whether it used up its room."""
+_WORST_FIRST = tuple(Problem)
+_LEAST_HEIGHT = 0.01
+"""Least height, as a share of the page's, of the strip between two neighbours."""
+
+
+class BoxSource(StrEnum):
+    """The origin of the box of a region."""
+
+    NAMED = "named"
+    """The answer gives it."""
+    BETWEEN = "between"
+    """The answer gives no usable box: it is the strip between the neighbours."""
+    NOWHERE = "nowhere"
+    """It is unknown: the box is the whole part of the page that the answer is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRegion:
+    """A region of an answer; `doubt` says what is wrong with its text."""
+
+    label: str
+    bbox: PixelBox
+    text: str
+    doubt: Problem | None = None
+    place: BoxSource = BoxSource.NAMED
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """The regions of an answer in reading order, its text, and its worst defect.
+
+    `unknown` counts labels missing from `OURS`, `pruned` cells whose placeholder was removed.
+    """
+
+    regions: tuple[NamedRegion, ...]
+    text: str
+    defect: Defect | None
+    unknown: int = 0
+    pruned: int = 0
+
+
+def page_answer(answer: ChatAnswer, frame: PixelBox, scripts: Collection[str]) -> PageAnswer:
+    """Judge an answer about the part of a page in `frame`.
+
+    `scripts` are the expected scripts, named as in `script_of`.
+    """
+    blocks = parse(answer.text)
+    if not blocks:
+        return PageAnswer((), "", find_defect("", answer.finish_reason, Task.TEXT, scripts))
+    used_up = answer.finish_reason == "length"
+    contents = [_content(block) for block in blocks]
+    text = "\n".join(content for _, content in contents)
+    defect = _defect(blocks, contents, answer.finish_reason, scripts)
+    sound = len(text) if defect is None or defect.problem is not Problem.LOOP else defect.sound
+    regions: list[NamedRegion] = []
+    start = 0
+    for at, (block, (label, content)) in enumerate(zip(blocks, contents, strict=True)):
+        if start > sound:
+            break  # the rest is the loop
+        doubt = _find_doubt(content, label, scripts)
+        if start + len(content) > sound:
+            doubt = Problem.LOOP
+        elif used_up and block.is_last:
+            doubt = doubt or Problem.CUT
+        start += len(content) + 1
+        regions += _regions(blocks, at, label, content, doubt, frame)
+    unknown = sum(bool(block.label) and block.label not in OURS for block in blocks)
+    pruned = sum(count_placeholders(block.text) for block in blocks) - count_placeholders(text)
+    return PageAnswer(tuple(regions), text, defect, unknown, max(0, pruned))
+
+
+def join_answers(parts: Sequence[PageAnswer]) -> PageAnswer:
+    """Join the answers about the parts of a page, with the worst defect."""
+    defects = [part.defect for part in parts if part.defect is not None]
+    return PageAnswer(
+        tuple(region for part in parts for region in part.regions),
+        "\n".join(part.text for part in parts),
+        min(defects, key=lambda defect: _WORST_FIRST.index(defect.problem), default=None),
+        sum(part.unknown for part in parts),
+        sum(part.pruned for part in parts),
+    )
+
+
+def _content(block: AnswerBlock) -> tuple[str, str]:
+    """Return our label and the content of a block, in the form of `RegionText.content`."""
+    label = OURS.get(block.label, UNKNOWN)
+    if label not in _KINDS and "<table" in block.text.lower():
+        label = "table"
+    kind = _KINDS.get(label, Task.TEXT)
+    content = tidy(clean(block.text, kind), kind)
+    return label, _HEADING.sub("", content) if label in TITLES else content
+
+
+def _defect(
+    blocks: Sequence[AnswerBlock], contents: Sequence[tuple[str, str]], finish_reason: str, scripts: Collection[str]
+) -> Defect | None:
+    used_up = finish_reason == "length"
+    same = 1
+    while same < len(blocks) and _is_like(blocks[-1 - same], blocks[-1]):
+        same += 1
+    if same >= _EQUAL_BLOCKS[used_up]:
+        ended = "\n".join(content for _, content in contents[: len(blocks) - same + 1])
+        return Defect(Problem.LOOP, f"{same} equal blocks ({blocks[-1].label or UNKNOWN:.40}) end it", len(ended))
+    text = "\n".join(content for _, content in contents)
+    if not text.strip():
+        # A page with nothing but pictures has no text.
+        return Defect(Problem.CUT, "the answer was cut off", 0) if used_up else None
+    return find_defect(text, finish_reason, Task.TABLE if "<table" in text else Task.TEXT, scripts)
+
+
+def _is_like(block: AnswerBlock, other: AnswerBlock) -> bool:
+    return block.label == other.label and block.text == other.text
+
+
+def _find_doubt(content: str, label: str, scripts: Collection[str]) -> Problem | None:
+    """Return what is wrong with the text of one region, judged alone."""
+    if not content.strip():
+        return None
+    defect = find_defect(content, "stop", _KINDS.get(label, Task.TEXT), scripts)
+    return None if defect is None else defect.problem
+
+
+def _regions(
+    blocks: Sequence[AnswerBlock], at: int, label: str, content: str, doubt: Problem | None, frame: PixelBox
+) -> list[NamedRegion]:
+    """Return the regions of a block: one for its text, one for each picture."""
+    block = blocks[at]
+    boxes = [_in_frame(box, frame) for box in block.boxes]
+    if label in _PICTURES:
+        pictures = [NamedRegion(label, box, "") for box in boxes]
+        # A picture is cut out, and the text that the model read in it becomes a region of its own.
+        texts = [NamedRegion(UNKNOWN, _around(boxes), content, doubt)] if content and boxes else []
+        if pictures or not content:
+            return [*pictures, *texts]
+        label = UNKNOWN
+    if boxes and content:
+        return [NamedRegion(label, _around(boxes), content, doubt)]
+    if boxes:
+        return [NamedRegion(label, box, "", doubt) for box in boxes]
+    if not content:
+        return []
+    box = _between(blocks, at)
+    if box is None:
+        return [NamedRegion(label, frame, content, doubt, BoxSource.NOWHERE)]
+    return [NamedRegion(label, _in_frame(box, frame), content, doubt, BoxSource.BETWEEN)]
+
+
+def _between(blocks: Sequence[AnswerBlock], at: int) -> ShareBox | None:
+    """Return the strip between the neighbours of a block without a box, if any."""
+    after = next((block.boxes[0] for block in blocks[at + 1 :] if block.boxes), None)
+    before = next((block.boxes[-1] for block in reversed(blocks[:at]) if block.boxes), None)
+    if after is None and before is None:
+        return None
+    top = before[3] if before is not None else 0.0
+    bottom = after[1] if after is not None else 1.0
+    return (0.0, top, 1.0, bottom) if bottom - top >= _LEAST_HEIGHT else None
+
+
+def _in_frame(box: ShareBox, frame: PixelBox) -> PixelBox:
+    (x1, y1, x2, y2), (left, top, right, bottom) = box, frame
+    width, height = right - left, bottom - top
+    return left + x1 * width, top + y1 * height, left + x2 * width, top + y2 * height
+
+
+def _around(boxes: Sequence[PixelBox]) -> PixelBox:
+    x1, y1, x2, y2 = zip(*boxes, strict=True)
+    return min(x1), min(y1), max(x2), max(y2)

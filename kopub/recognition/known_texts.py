@@ -1,0 +1,210 @@
+"""Texts known before recognition, which only reads the others, and samples to prove these."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from rapidfuzz.distance import Levenshtein
+
+from kopub.layout.regions import READ_TASKS, Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.content import letters
+from kopub.recognition.regions import PageReading, RegionText, TextOrigin, page_reading
+from kopub.states import LOST, State
+
+_MOST_WAITING = 64
+"""Most pages with nothing to read that may pile up while a recognizer takes pages and returns none."""
+_GIVEN = "given"
+"""`finish_reason` of a text that was known beforehand."""
+
+_MOST_APART = 0.5
+"""Most edits, relative to the longer of two texts, for both to show the same print; no reader makes more mistakes."""
+_FEWEST_DIGITS = 4
+"""Fewest digits that are also compared separately, because prices and dates may be wrong although all letters match."""
+
+Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]]
+"""`Recognizer.read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownText:
+    """The text of a region and its origin; `content` is as in `RegionText.content`."""
+
+    content: str
+    origin: TextOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class LineSample:
+    """A line whose text is known but which is read anyway, as a test.
+
+    `box` is (x1, y1, x2, y2) in pixels of the upright page.
+    """
+
+    text: str
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PageToRead:
+    """A page, its regions, and their known texts by index.
+
+    The texts in `claimed` are accepted as long as the page's `samples` are read as expected. If one is not, the regions
+    are read, and each keeps its claimed text only if its own reading agrees.
+    """
+
+    page: Page
+    regions: Sequence[Region]
+    known: Mapping[int, KnownText] = field(default_factory=dict)
+    claimed: Mapping[int, KnownText] = field(default_factory=dict)
+    samples: Sequence[LineSample] = ()
+    doubted: bool = False
+    """Whether a sample was read differently from its known text."""
+
+    @property
+    def believed(self) -> Mapping[int, KnownText]:
+        """The texts that need no reading."""
+        return self.known if self.doubted else {**self.known, **self.claimed}
+
+    @property
+    def to_read(self) -> list[Region]:
+        """What a recognizer gets: regions, even pictures and skipped ones, and samples."""
+        believed = self.believed
+        unknown = [region for region in self.regions if region.index not in believed]
+        first = 1 + max((region.index for region in self.regions), default=-1)
+        lines = enumerate(() if self.doubted else self.samples, start=first)
+        return [*unknown, *(Region(index, "text", Task.TEXT, 1.0, sample.box) for index, sample in lines)]
+
+
+def agree(known: str, read: str) -> bool:
+    """Return whether a text and a reading, allowing for mistakes, may show the same print."""
+    a, b = letters(known).casefold(), letters(read).casefold()
+    digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
+    if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
+        return False
+    return Levenshtein.normalized_distance(a, b) <= _MOST_APART
+
+
+def known_texts(regions: Iterable[Region], reread: Collection[Task] = ()) -> dict[int, KnownText]:
+    """Return the texts that layout found, except for tasks to be read again."""
+    return {
+        region.index: KnownText(region.text, TextOrigin.LAYOUT)
+        for region in regions
+        if region.text and region.text.strip() and region.task in READ_TASKS and region.task not in reread
+    }
+
+
+def read_unknown(read: Read, pages: Iterable[PageToRead]) -> Iterator[PageReading]:
+    """Yield one reading for each page, in any order.
+
+    It holds the page's known texts, and what `read` makes of the rest. A page whose texts are all known, without
+    samples, never reaches `read`, and `read` is not called if there are only such pages. Pages are taken lazily.
+    Exceptions of `read` pass through.
+    """
+    split = _PageRouter(iter(pages))
+    goes_on = True
+    while goes_on:
+        if split.next_to_read():
+            with closing(_as_generator(read(split.to_read()))) as readings:
+                for reading in readings:
+                    if (whole := split.whole(reading)) is not None:
+                        yield whole
+                    yield from split.take_known()
+            goes_on = split.gave_way or split.has_doubted
+        else:
+            goes_on = not split.exhausted
+        yield from split.take_known()
+
+
+class _PageRouter:
+    """The router that sends pages to a recognizer or past it."""
+
+    def __init__(self, pages: Iterator[PageToRead]) -> None:
+        self._pages = pages
+        self._next: PageToRead | None = None
+        self._requested: dict[str, PageToRead] = {}
+        self._past: deque[PageReading] = deque()
+        self._doubted: deque[PageToRead] = deque()
+        self.exhausted = False
+        self.gave_way = False
+        """Whether the recognizer got no more pages only because too many others waited."""
+
+    @property
+    def has_doubted(self) -> bool:
+        """Whether a page must be read again because a sample contradicts it."""
+        return bool(self._doubted)
+
+    def next_to_read(self) -> bool:
+        """Return whether a page to read comes before too many others have passed."""
+        if self._next is None and self._doubted:
+            self._next = self._doubted.popleft()
+        while self._next is None and not self.exhausted and len(self._past) < _MOST_WAITING:
+            page = next(self._pages, None)
+            if page is None:
+                self.exhausted = True
+            elif page.to_read or not page.believed:
+                self._next = page
+            else:
+                self._past.append(page_reading(page.page.page_id, _known_region_texts(page), ()))
+        return self._next is not None
+
+    def to_read(self) -> Iterator[tuple[Page, Sequence[Region]]]:
+        """Yield the recognizer's pages, but end early if too many others wait."""
+        self.gave_way = False
+        while self.next_to_read():
+            assert self._next is not None
+            page, self._next = self._next, None
+            if page.known or page.claimed:
+                self._requested[page.page.page_id] = page
+            yield page.page, page.to_read
+        self.gave_way = not self.exhausted
+
+    def take_known(self) -> Iterator[PageReading]:
+        """Yield the pages that bypassed the recognizer since the last call."""
+        while self._past:
+            yield self._past.popleft()
+
+    def whole(self, reading: PageReading) -> PageReading | None:
+        """Add the known texts to a reading; None if the page is read again.
+
+        A page that was lost as a whole stays lost, with its reason.
+        """
+        page = self._requested.pop(reading.page_id, None)
+        if page is None or (reading.state in LOST and not reading.regions):
+            return reading
+        own = {region.index for region in page.regions}
+        if not page.doubted:
+            read = sorted((text for text in reading.regions if text.index not in own), key=lambda text: text.index)
+            if len(read) < len(page.samples) or not all(map(_proves, read, page.samples)):
+                self._doubted.append(replace(page, doubted=True))
+                return None
+        found = [_claimed_or_read(page, text) for text in reading.regions if text.index in own]
+        texts = sorted((*found, *_known_region_texts(page)), key=lambda text: text.index)
+        return page_reading(reading.page_id, texts, reading.crops)
+
+
+def _proves(read: RegionText, sample: LineSample) -> bool:
+    return read.state is not State.FAILED and agree(sample.text, read.content)
+
+
+def _claimed_or_read(page: PageToRead, read: RegionText) -> RegionText:
+    """Return a region's claimed text if its reading agrees, else the reading."""
+    claimed = page.claimed.get(read.index)
+    if claimed is None or read.state is State.FAILED or not agree(claimed.content, read.content):
+        return read
+    return replace(read, content=claimed.content, origin=claimed.origin, finish_reason=_GIVEN)
+
+
+def _as_generator(readings: Iterable[PageReading]) -> Generator[PageReading, None, None]:
+    """Yield from `readings`, as a generator that can be closed."""
+    yield from readings
+
+
+def _known_region_texts(page: PageToRead) -> list[RegionText]:
+    believed = page.believed
+    return [
+        RegionText(region.index, region.label, known.content, finish_reason=_GIVEN, attempts=0, origin=known.origin)
+        for region in page.regions
+        if (known := believed.get(region.index)) is not None
+    ]

@@ -1,0 +1,350 @@
+"""Reading of text blocks, and of tables cell by cell, with Tesseract's engines."""
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kopub.layout.ink import (
+    INK_CONTRAST,
+    PAPER_REACH,
+    PRINT_CONTRAST,
+    ink_contrast,
+    ink_mask,
+    paper_level,
+    shrink,
+    true_runs,
+)
+from kopub.layout.lines import InkBox, RuledLines, estimate_em, find_rules, merge_intervals
+from kopub.recognition.tesseract.words import (
+    OcrWord,
+    english_is_better,
+    erase_leaders,
+    find_leaders,
+    insert_leaders,
+    is_latin_word,
+    join_words,
+    run_span,
+    uncertain_runs,
+    unsure_words,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LANGUAGES = ("kor", "eng")
+"""The languages of the reference corpus."""
+_BORDER = 12
+"""Pixels of paper added around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
+_CUT = 4
+"""Pixels above and below the words of a line that still belong to it."""
+_NARROWEST = 3
+"""Pixels of the narrowest run that can hold a letter."""
+_EMPTY = 48
+"""Grey levels between the lightest and darkest pixel of a cell without print."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockText:
+    """The text of a block or table, and its words with their confidence."""
+
+    text: str
+    words: Sequence[OcrWord]
+
+
+class Reader:
+    """Tesseract's engines for the languages, used by one thread at a time.
+
+    `folder` holds the languages' traineddata files. Korean and English have an engine each, because an engine for both
+    misreads Latin as Hangul. Any other combination of languages is read by one engine for all.
+    """
+
+    def __init__(self, folder: str, languages: Sequence[str] = LANGUAGES) -> None:
+        import tesserocr
+
+        line = tesserocr.PSM.SINGLE_LINE
+        apart = set(languages) == set(LANGUAGES)
+        main = LANGUAGES[0] if apart else "+".join(languages)
+        self._main = tesserocr.PyTessBaseAPI(path=folder, lang=main, psm=line)
+        self._english = tesserocr.PyTessBaseAPI(path=folder, lang=LANGUAGES[1], psm=line) if apart else None
+
+        self._deadline = math.inf
+
+    def limit(self, seconds: float) -> None:
+        """Limit all further reading to `seconds` in total; beyond it raises `RuntimeError`."""
+        self._deadline = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """Free the engines."""
+        self._main.End()
+        if self._english is not None:
+            self._english.End()
+
+    def block(self, gray: "NDArray[np.uint8]") -> BlockText:
+        """Read one block, uint8 (height, width), by its printed lines."""
+        leaders = find_leaders(gray)
+        plain = erase_leaders(gray, leaders)
+        rows = [words for row in find_rows(plain) if (words := self._words(self._main, plain, row))]
+        lines = [self._corrected(plain, line) for line in insert_leaders(rows, leaders)]
+        return BlockText("\n".join(map(join_words, lines)), [word for line in lines for word in line])
+
+    def table(self, gray: "NDArray[np.uint8]", scale: float) -> BlockText:
+        """Read a ruled table as `<table>` HTML, or as a block without a grid."""
+        cells = find_cells(gray, scale)
+        if len(cells) < 2:
+            return self.block(gray)
+        read = [self._cell(gray, cell.box) for cell in cells]
+        html = table_html(cells, [" ".join(cell.text.split()) for cell in read])
+        return BlockText(html, [word for cell in read for word in cell.words])
+
+    def _cell(self, gray: "NDArray[np.uint8]", box: InkBox) -> BlockText:
+        inside = gray[box.y1 : box.y2, box.x1 : box.x2]
+        if min(box.width, box.height) < _NARROWEST or int(np.ptp(inside)) < _EMPTY:
+            return BlockText("", ())
+        return self.block(inside)
+
+    def _corrected(self, gray: "NDArray[np.uint8]", line: list[OcrWord]) -> list[OcrWord]:
+        """Read the uncertain words of a Korean line again in English, if possible."""
+        if self._english is None:
+            return line
+        line = self._replaced(gray, line, unsure_words(line), is_latin_word)
+        return self._replaced(gray, line, uncertain_runs(line), english_is_better)
+
+    def _replaced(
+        self,
+        gray: "NDArray[np.uint8]",
+        line: list[OcrWord],
+        runs: Sequence[tuple[int, int]],
+        is_better: Callable[[Sequence[OcrWord], Sequence[OcrWord]], bool],
+    ) -> list[OcrWord]:
+        """Return the line with the English readings of `runs` that are better."""
+        if not runs:
+            return line
+        words = list(line)
+        top = max(0, min(word.box[1] for word in line) - _CUT)
+        bottom = max(word.box[3] for word in line) + _CUT
+        white = find_gaps(gray[top:bottom])
+        for start, end in reversed(runs):
+            left, right = run_span(line, (start, end), white)
+            if right - left < _NARROWEST:
+                continue
+            english = self._words(self._english, gray, InkBox(left, top, right, min(bottom, gray.shape[0])))
+            if is_better(line[start:end], english):
+                first = english[0]
+                english[0] = OcrWord(first.text, first.confidence, first.box, line[start].after_blank)
+                words[start:end] = english
+        return words
+
+    def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: InkBox) -> list[OcrWord]:
+        """Return the words of one row of a block, in pixels of the block."""
+        import cv2
+        import tesserocr
+
+        pixels = gray[row.y1 : row.y2, row.x1 : row.x2]
+        border = (_BORDER, _BORDER, _BORDER, _BORDER)
+        image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_level(pixels)])
+        height, width = image.shape
+        engine.SetImageBytes(image.tobytes(), width, height, 1, width)
+        left = self._deadline - time.monotonic()
+        # A limit of 0 milliseconds would mean no limit.
+        engine.Recognize(0 if math.isinf(left) else max(1, round(1000 * left)))
+        if time.monotonic() > self._deadline:
+            raise RuntimeError("Tesseract took too long for this page (recognition.page_seconds)")
+        found = engine.GetIterator()
+        if found is None:
+            return []
+        words: list[OcrWord] = []
+        for item in tesserocr.iterate_level(found, tesserocr.RIL.WORD):
+            if item.Empty(tesserocr.RIL.WORD):
+                continue
+            x1, y1, x2, y2 = item.BoundingBox(tesserocr.RIL.WORD)
+            across, down = row.x1 - _BORDER, row.y1 - _BORDER
+            text, confidence = item.GetUTF8Text(tesserocr.RIL.WORD), item.Confidence(tesserocr.RIL.WORD)
+            blank = bool(words) and item.BlanksBeforeWord() > 0
+            # A box may reach into the border, which in the block is where the lines above and below are.
+            top, bottom = max(row.y1, y1 + down), min(row.y2, y2 + down)
+            words.append(OcrWord(text, confidence, (x1 + across, top, x2 + across, bottom), blank))
+        return words
+
+
+def find_rows(gray: "NDArray[np.uint8]") -> list[InkBox]:
+    """Return boxes around the rows of a block, uint8 (height, width), top to bottom.
+
+    They are tight, and without specks. Tesseract's own line finding may take the short last line of a Korean paragraph
+    as a sign of vertical text; given one row at a time, it has no lines to find.
+    """
+    ink = ink_mask(gray, PRINT_CONTRAST)
+    width = int(np.any(ink, axis=0).sum())
+    found = _join_slivers(true_runs(np.any(ink, axis=1)), width)
+    rows = []
+    for top, bottom in found:
+        columns = np.flatnonzero(ink[top:bottom].any(axis=0))
+        rows.append(InkBox(int(columns[0]), top, int(columns[-1]) + 1, bottom))
+    return rows
+
+
+def find_gaps(strip: "NDArray[np.uint8]") -> list[tuple[int, int]]:
+    """Return the column runs (start, end) of a row without ink, including its margins."""
+    return true_runs(~np.any(ink_mask(strip, PRINT_CONTRAST), axis=0))
+
+
+def _join_slivers(rows: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
+    """Join accents, dots and underlines to the row before them if it stays a row.
+
+    In a narrow block of `width` inked columns, white rows also separate the parts of a syllable such as 끔, but these
+    are closer to each other than lines of text.
+    """
+    if not rows:
+        return []
+    highest = max(end - start for start, end in rows)
+    typical = float(np.median([end - start for start, end in rows if end - start > highest / 2]))
+    whole: list[tuple[int, int]] = []
+    for start, end in rows:
+        last = whole[-1] if whole else (start, start)
+        sliver = min(end - start, last[1] - last[0]) < typical / 2
+        gap, height = start - last[1], end - last[0]
+        part = width < 4 * height and gap < 0.1 * min(width, 2 * height)
+        if whole and ((sliver and gap < 0.35 * typical and height < 1.6 * typical) or part):
+            whole[-1] = (last[0], end)
+        else:
+            whole.append((start, end))
+    return whole
+
+
+_COVERED = 0.6
+"""Share of a cell's edge that must be ruled; the rest may be lost where rules cross or are pale."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuledCell:
+    """A cell of a ruled table.
+
+    `box` is in pixels of the table, without its rules.
+    """
+
+    row: int
+    column: int
+    row_span: int
+    column_span: int
+    box: InkBox
+
+
+def find_cells(gray: "NDArray[np.uint8]", scale: float) -> list[RuledCell]:
+    """Find the cells of a table, uint8 (height, width), row by row.
+
+    There are none if it has no grid. Rules are found on a copy scaled by `scale`, that of the page's working copy.
+    """
+    height, width = gray.shape
+    small = shrink(gray, scale)
+    contrast = ink_contrast(small, PAPER_REACH)
+    em = estimate_em((contrast > INK_CONTRAST).astype(np.uint8))
+    rules = find_rules(contrast, em)
+    if not rules.horizontal and not rules.vertical:
+        return []
+    xs = _lines([(rule.x1, rule.x2) for rule in rules.vertical], small.shape[1], em)
+    ys = _lines([(rule.y1, rule.y2) for rule in rules.horizontal], small.shape[0], em)
+    return [_scale_cell(cell, scale, (width, height)) for cell in _cells(xs, ys, rules)]
+
+
+def _lines(rules: list[tuple[int, int]], end: int, em: float) -> list[tuple[int, int]]:
+    """Return the grid lines of one direction, with the edges of an open table."""
+    lines = merge_intervals(rules, em / 2)
+    if not lines or lines[0][0] > em:
+        lines.insert(0, (0, 0))
+    if lines[-1][1] < end - em:
+        lines.append((end, end))
+    return lines
+
+
+def _cells(xs: list[tuple[int, int]], ys: list[tuple[int, int]], rules: RuledLines) -> list[RuledCell]:
+    rows, columns = len(ys) - 1, len(xs) - 1
+    owner = {(row, column): (row, column) for row in range(rows) for column in range(columns)}
+
+    def root(cell: tuple[int, int]) -> tuple[int, int]:
+        while owner[cell] != cell:
+            cell = owner[cell]
+        return cell
+
+    for row in range(rows):
+        for column in range(columns):
+            top, bottom, left, right = ys[row][1], ys[row + 1][0], xs[column][1], xs[column + 1][0]
+            if column + 1 < columns and not _is_ruled(
+                [(r.y1, r.y2) for r in rules.vertical if r.x1 < xs[column + 1][1] and r.x2 > xs[column + 1][0]],
+                top, bottom,
+            ):  # fmt: skip
+                owner[root((row, column + 1))] = root((row, column))
+            if row + 1 < rows and not _is_ruled(
+                [(r.x1, r.x2) for r in rules.horizontal if r.y1 < ys[row + 1][1] and r.y2 > ys[row + 1][0]],
+                left, right,
+            ):  # fmt: skip
+                owner[root((row + 1, column))] = root((row, column))
+    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for cell in owner:
+        groups.setdefault(root(cell), []).append(cell)
+    found = []
+    for members in groups.values():
+        first_row, first_column = min(row for row, _ in members), min(column for _, column in members)
+        last_row, last_column = max(row for row, _ in members), max(column for _, column in members)
+        if (last_row - first_row + 1) * (last_column - first_column + 1) != len(members):
+            # If missing rules leave no rectangle, the plain grid is used, which loses nothing.
+            found += [_cell(xs, ys, member, member) for member in members]
+        else:
+            found.append(_cell(xs, ys, (first_row, first_column), (last_row, last_column)))
+    return _drop_empty_lines(found)
+
+
+def _drop_empty_lines(cells: list[RuledCell]) -> list[RuledCell]:
+    """Renumber the cells without grid lines at which none starts, such as stray rules."""
+    rows = sorted({cell.row for cell in cells})
+    columns = sorted({cell.column for cell in cells})
+    packed = [
+        RuledCell(
+            bisect_left(rows, cell.row),
+            bisect_left(columns, cell.column),
+            bisect_left(rows, cell.row + cell.row_span) - bisect_left(rows, cell.row),
+            bisect_left(columns, cell.column + cell.column_span) - bisect_left(columns, cell.column),
+            cell.box,
+        )
+        for cell in cells
+    ]
+    return sorted(packed, key=lambda cell: (cell.row, cell.column))
+
+
+def _is_ruled(rules: list[tuple[int, int]], start: int, end: int) -> bool:
+    covered = sum(max(0, min(b, end) - max(a, start)) for a, b in merge_intervals(rules, 1))
+    return covered >= _COVERED * (end - start)
+
+
+def _cell(
+    xs: list[tuple[int, int]], ys: list[tuple[int, int]], first: tuple[int, int], last: tuple[int, int]
+) -> RuledCell:
+    (row, column), (last_row, last_column) = first, last
+    box = InkBox(xs[column][1], ys[row][1], xs[last_column + 1][0], ys[last_row + 1][0])
+    return RuledCell(row, column, last_row - row + 1, last_column - column + 1, box)
+
+
+def _scale_cell(cell: RuledCell, scale: float, size: tuple[int, int]) -> RuledCell:
+    """Return the cell at full size, without the soft edge of its rules.
+
+    Remains of a rule would be read as letters.
+    """
+    trim = 1 + 1.5 / scale
+    x1, y1 = round(cell.box.x1 / scale + trim), round(cell.box.y1 / scale + trim)
+    x2, y2 = round(cell.box.x2 / scale - trim), round(cell.box.y2 / scale - trim)
+    box = InkBox(max(0, x1), max(0, y1), min(size[0], max(x1, x2)), min(size[1], max(y1, y2)))
+    return RuledCell(cell.row, cell.column, cell.row_span, cell.column_span, box)
+
+
+def table_html(cells: Sequence[RuledCell], texts: Sequence[str]) -> str:
+    """Write cells, in the order of `find_cells`, as a `<table>` with spans."""
+    rows: dict[int, list[str]] = {row: [] for row in range(max(cell.row + cell.row_span for cell in cells))}
+    for cell, text in zip(cells, texts, strict=True):
+        row_span = f' rowspan="{cell.row_span}"' if cell.row_span > 1 else ""
+        column_span = f' colspan="{cell.column_span}"' if cell.column_span > 1 else ""
+        rows[cell.row].append(f"<td{row_span}{column_span}>{escape(text, quote=False)}</td>")
+    return "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in rows.values()) + "</table>"

@@ -1,0 +1,280 @@
+"""The recognizer of the cpu profile: Tesseract 5, in Korean and English or other languages."""
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from kopub.engine import releases
+from kopub.errors import EngineError, UndecodableImage, did_you_mean
+from kopub.fingerprints import CodeVersion, file_sha256
+from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.parallel import bounded_map, of_two_cores
+from kopub.recognition.base import Recognizer
+from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, region_pixels, skipped
+from kopub.recognition.step_times import timed
+from kopub.recognition.tesseract.reader import LANGUAGES, BlockText, Reader
+from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
+from kopub.states import State
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PLACES = (
+    f"{sys.prefix}/usr/share/tesseract-ocr/5/tessdata",
+    "/usr/share/tesseract-ocr/5/tessdata",
+    "/usr/share/tesseract-ocr/4.00/tessdata",
+    "/usr/share/tessdata",
+    "/usr/share/tesseract/tessdata",
+    "/usr/local/share/tessdata",
+    "/opt/homebrew/share/tessdata",
+    "/home/linuxbrew/.linuxbrew/share/tessdata",
+    "/opt/local/share/tessdata",
+)
+"""Folders of Tesseract's data: the virtual environment, where `make setup` unpacks Debian packages without root; Debian
+and Ubuntu; Arch; Fedora; source builds and Homebrew on Intel; Homebrew on Apple silicon; Linuxbrew; MacPorts."""
+
+SCRIPTS = {
+    "kor": {"HANGUL"},
+    "kor_vert": {"HANGUL"},
+    "jpn": {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
+    "jpn_vert": {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"},
+    "chi_sim": {"CJK"},
+    "chi_sim_vert": {"CJK"},
+    "chi_tra": {"CJK"},
+    "chi_tra_vert": {"CJK"},
+    "rus": {"CYRILLIC"},
+    "ukr": {"CYRILLIC"},
+    "bul": {"CYRILLIC"},
+    "ara": {"ARABIC"},
+    "fas": {"ARABIC"},
+    "heb": {"HEBREW"},
+    "hin": {"DEVANAGARI"},
+    "tha": {"THAI"},
+}
+"""Scripts of languages, besides Latin and Greek, which any page may have."""
+_UNSURE = 60
+"""Mean confidence of a page below which its text is in doubt: upright pages have at least 70, turned ones below 55."""
+_FEWEST_LETTERS = 20
+"""Fewest letters and digits of a page whose confidence is meaningful."""
+_DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
+
+
+class TesseractRecognizer(Recognizer):
+    """Reads regions with Tesseract; ruled tables become `<table>` HTML, pictures are kept."""
+
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "recognition.tesseract",
+        {
+            1: "the first release",
+            2: "faint print is read; regions that Tesseract is unsure of say so",
+            3: "Latin words that were read as sure numbers or unsure Hangul are read in English",
+            4: "a row of nothing but dots stays between its neighbours",
+        },
+    )
+    typical_seconds: ClassVar[float] = 0.03
+    typical_seconds_per_megabyte: ClassVar[float] = 0.84
+    speed_only: ClassVar[frozenset[str]] = frozenset({"threads", "page_seconds"})
+    limits: ClassVar[tuple[str, ...]] = (
+        "Formulas are plain text as Tesseract read it, not LaTeX; `$$` marks where one stands.",
+    )
+
+    languages: list[str] = Field(
+        default=list(LANGUAGES),
+        min_length=1,
+        description="Languages of the pages by the names of Tesseract's data (kor, eng, jpn, chi_sim ...), the main "
+        "one first. Korean and English are each read by their own engine, line by line; others by one engine for all.",
+    )
+    threads: int = Field(default=0, ge=0, description="Pages read at once; 0 means one per core.")
+    page_seconds: float = Field(
+        default=120.0,
+        gt=0,
+        description="Seconds that the reading of a page may take; its other regions fail, and the next run reads it "
+        "again. A page of text takes 1 to 6.",
+    )
+
+    @field_validator("languages")
+    @classmethod
+    def _named_as_data(cls, languages: list[str]) -> list[str]:
+        for name in languages:
+            if not _DATA_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name of Tesseract's data; write one such as kor, eng, jpn or chi_sim")
+        return list(dict.fromkeys(languages))
+
+    @property
+    def expected_scripts(self) -> frozenset[str]:
+        return scripts_of(self.languages)
+
+    def remedy(self, script: str) -> str:
+        named = [language for language, scripts in SCRIPTS.items() if script in scripts and "_vert" not in language]
+        missing = [language for language, path in data_files(named).items() if path is None]
+        data = f"; Tesseract lacks its data: {install(missing)}" if missing else ""
+        return f"add {' or '.join(named) or 'its language'} to recognition.languages{data}"
+
+    def weights(self) -> dict[str, str]:
+        return identity(self.languages)
+
+    def expected_seconds(self, megabytes: float) -> float:
+        return super().expected_seconds(megabytes) * of_two_cores(self.threads)
+
+    def lacks(self) -> list[str]:
+        missing = [name for name, path in data_files(self.languages).items() if path is None]
+        return [missing_data_message(missing)] if missing else []
+
+    def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        folder = tessdata_folder(self.languages)
+        local = threading.local()
+        readers: list[Reader] = []
+
+        def work(item: tuple[Page, Sequence[Region]]) -> PageReading:
+            if not hasattr(local, "reader"):
+                local.reader = Reader(folder, self.languages)
+                readers.append(local.reader)
+            local.reader.limit(self.page_seconds)
+            return read_page(local.reader, *item)
+
+        try:
+            yield from bounded_map(work, pages, self.threads)
+        finally:
+            for reader in readers:
+                reader.close()
+
+
+def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
+    """Read the regions of a page; a failed region does not affect the others.
+
+    A region in which Tesseract finds no text is `ok` and empty, because no second reading could confirm that it is
+    blank.
+    """
+    try:
+        with timed("decode"):
+            gray, _ = readable_grey(page.image)
+        with timed("crop"):
+            crops = cut_pictures(page, regions)
+    except UndecodableImage as error:
+        return PageReading(page.page_id, error.state, str(error))
+    if not regions:
+        return PageReading(page.page_id, State.BLANK)
+    return page_reading(page.page_id, _mark_doubts([_read_region(reader, gray, region) for region in regions]), crops)
+
+
+def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
+    """Mark the texts of which Tesseract is unsure, on a page with little confidence.
+
+    This happens on a page that is turned, mirrored or out of focus.
+    """
+    words = [[word for word in words if any(map(str.isalnum, word.text))] for _, words in read]
+    on_page = [word for some in words for word in some if word.confidence < CERTAIN]
+    letters = sum(len(word.text) for word in on_page)
+    texts = [text for text, _ in read]
+    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= _UNSURE:
+        return texts
+    return [
+        replace(text, reason=f"Tesseract is {sure:.0f} % sure of these words")
+        if some and text.state is State.OK and (sure := mean_confidence(some)) < _UNSURE
+        else text
+        for text, some in zip(texts, words, strict=True)
+    ]
+
+
+def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[OcrWord]]:
+    if region.task in (Task.SKIP, Task.ABANDON):
+        return skipped(region.index, region.label), ()
+    start = time.perf_counter()
+    try:
+        with timed("crop"):
+            crop = region_pixels(gray, region)
+        with timed("read"):
+            read = _reading(reader, crop, region.task, working_scale(*gray.shape))
+    except RuntimeError as error:
+        # tesserocr raises this if Tesseract refuses an image.
+        seconds = time.perf_counter() - start
+        return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
+    return RegionText(region.index, region.label, read.text, seconds=time.perf_counter() - start), read.words
+
+
+def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
+    if task is Task.TABLE:
+        return reader.table(crop, scale)
+    return _read_formula(reader, crop) if task is Task.FORMULA else reader.block(crop)
+
+
+def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
+    """Read a formula as plain text, row by row, because Tesseract has no LaTeX."""
+    read = reader.block(gray)
+    return read if read.text else reader.block(_erase_tall_signs(gray))
+
+
+def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Erase tall brackets, sums and roots, which join several rows into one."""
+    import cv2
+
+    plain = gray.copy()
+    ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
+    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    heights = stats[1:, cv2.CC_STAT_HEIGHT]
+    if heights.size:
+        # Letters differ in height by a factor of two; a sign three times as high as most others spans rows.
+        tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
+        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
+    return plain
+
+
+def scripts_of(languages: Iterable[str]) -> frozenset[str]:
+    """Return the scripts of pages in these languages, as `script_of` names them."""
+    return frozenset({"LATIN", "GREEK"}.union(*(SCRIPTS.get(language, set()) for language in languages)))
+
+
+def data_files(languages: Sequence[str] = LANGUAGES) -> dict[str, Path | None]:
+    """Return each language's traineddata file, all from one folder; None for a missing one."""
+    found = [{name: place / f"{name}.traineddata" for name in languages} for place in _places()]
+    best = max(found, key=lambda files: sum(path.is_file() for path in files.values()))
+    return {name: path if path.is_file() else None for name, path in best.items()}
+
+
+def tessdata_folder(languages: Sequence[str] = LANGUAGES) -> str:
+    """Return the folder of all languages' data, or raise `EngineError` with the remedy."""
+    files = data_files(languages)
+    missing = [name for name, path in files.items() if path is None]
+    if missing:
+        raise EngineError(missing_data_message(missing))
+    return f"{next(path for path in files.values() if path).parent}{os.sep}"
+
+
+def missing_data_message(missing: Sequence[str]) -> str:
+    """Say that data of these languages is missing, and how to get it."""
+    there = sorted({path.stem for place in _places() for path in place.glob("*.traineddata")})
+    guess = "".join(did_you_mean(name, [*SCRIPTS, *there]) for name in missing if name not in SCRIPTS)
+    lacks = f"Tesseract has no {' and '.join(missing)} data{guess}"
+    return f"{lacks}: {install(missing)}; or set TESSDATA_PREFIX to its folder"
+
+
+def install(languages: Sequence[str] = LANGUAGES) -> str:
+    """Return the commands that install the data of these languages."""
+    debian = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in languages)
+    fedora = " ".join(f"tesseract-langpack-{name}" for name in languages)
+    return (
+        f"apt-get install {debian} (Debian, Ubuntu), dnf install {fedora} (Fedora) or "
+        "brew install tesseract tesseract-lang (macOS)"
+    )
+
+
+def identity(languages: Sequence[str] = LANGUAGES) -> dict[str, str]:
+    """Return the engine's version and each language's hash, or `missing`."""
+    hashes = {name: file_sha256(path) if path else "missing" for name, path in data_files(languages).items()}
+    return {**releases("tesserocr"), **hashes}
+
+
+def _places() -> list[Path]:
+    prefix = os.environ.get("TESSDATA_PREFIX")
+    return [Path(prefix), Path(prefix) / "tessdata"] if prefix else [Path(place) for place in PLACES]

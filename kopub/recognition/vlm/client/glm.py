@@ -1,0 +1,78 @@
+"""GLM-OCR in client processes: the removal of marks that it adds to answers."""
+
+import re
+
+from kopub.layout.regions import Task
+from kopub.recognition.content import ContentPart, content_parts, fence_code
+from kopub.recognition.vlm.client.tables import strip_placeholders
+
+_PROSE = frozenset({"markdown", "md", "text", "txt", "plaintext"})
+"""Languages of a fence that contains not code but the whole answer, as chat models wrap it."""
+_CENTRE = re.compile(r'<div\s+align\s*=\s*"?(?:center|left|right)"?\s*>[ \t]*\n*|[ \t]*\n*</div>', re.IGNORECASE)
+_DOCTYPE = re.compile(r"<!doctype html>\s*", re.IGNORECASE)
+_HEADING = re.compile(r"(?:(?<=\n\n)|\A)#{1,6}[ \t]+(?=\S[^\n]*(?:\n\s*\n|\Z))")
+"""The marks of a heading, which is a line by itself; `# ` before each of several lines is printed, as in a listing."""
+_FORMULA = re.compile(r"(?<![\\$A-Za-z0-9])\$[ \t]++([^$\n]*[^$\n \t])[ \t]++\$(?![$A-Za-z0-9]|[ \t]*+\d)")
+_LATEX = re.compile(r"[\\^_{}=<>]|\A\s*\S\s*\Z")
+"""Signs that distinguish a formula from amounts of money such as `$ 5 and $ 6`."""
+
+
+def clean(text: str, task: Task) -> str:
+    """Return an answer as the content of a region.
+
+    A clean answer is returned unchanged. Code stays between fences, each closed and on its own lines; fences around a
+    table, a formula or a whole text are removed. Centred text becomes plain text, a heading its words, and inline
+    formulas are put between `$` without blanks.
+    """
+    text = text.replace("\r\n", "\n").strip()
+    # Removing one mark may turn the remains of a torn one into another.
+    while (cleaner := _clean_once(text, task)) != text:
+        text = cleaner
+    return strip_placeholders(text) if task is Task.TABLE else text
+
+
+def _clean_once(text: str, task: Task) -> str:
+    if task is Task.FORMULA or (task is Task.TABLE and "<table" in text.lower()):
+        return _DOCTYPE.sub("", _unwrap(text)).strip()
+    text = _unwrap_prose(text)
+    parts = [
+        _code(passage) if passage.is_code else _text(passage.text) for passage in content_parts(text, unclosed=True)
+    ]
+    return "\n".join(part for part in parts if part).strip()
+
+
+def _unwrap(text: str) -> str:
+    return "\n".join(passage.text for passage in content_parts(text, unclosed=True)).strip()
+
+
+def _unwrap_prose(text: str) -> str:
+    found = list(content_parts(text, unclosed=True))
+    wraps = len(found) == 1 and found[0].is_code and found[0].language.lower() in _PROSE
+    return found[0].text.strip() if wraps else text
+
+
+def _code(passage: ContentPart) -> str:
+    code = passage.text.strip("\n")
+    return fence_code(code, passage.language) if code.strip() else ""
+
+
+def _text(text: str) -> str:
+    text = _HEADING.sub("", _strip_centring(text))
+    return _FORMULA.sub(lambda found: f"${found[1]}$" if _LATEX.search(found[1]) else found[0], text)
+
+
+def _strip_centring(text: str) -> str:
+    """Strip the tags that centre text; a lone closing tag is part of the print."""
+    if "<div" not in text.lower():
+        return text  # the look for blanks before a tag would take minutes in a long run of them
+    is_open = 0
+
+    def mark(found: re.Match[str]) -> str:
+        nonlocal is_open
+        closes = "</" in found[0]
+        if closes and not is_open:
+            return found[0]
+        is_open += -1 if closes else 1
+        return ""
+
+    return _CENTRE.sub(mark, text)

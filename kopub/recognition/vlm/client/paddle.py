@@ -1,0 +1,278 @@
+"""PaddleOCR-VL in client processes: its pictures and answers, with only OpenCV and numpy."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Task
+from kopub.recognition.vlm.client.region_images import (
+    PATCH,
+    RegionImage,
+    encode_image,
+    line_height,
+    model_size,
+    pad_crop,
+    relative_size,
+    resize,
+)
+from kopub.recognition.vlm.client.tables import strip_placeholders
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION = CodeVersion("recognition.paddleocr_vl_crops", {1: "the first release"})
+"""Version of how a region becomes images; the answer cache keeps answers to the same images."""
+MIN_TOKENS = 144
+"""112,896 pixels, the minimum of the model's own preprocessor, which enlarges smaller pictures."""
+MAX_TOKENS = 1280
+"""1,003,520 pixels, the preprocessor's maximum."""
+_USUAL_LINE = 42.0
+"""Height in pixels of a 10-point line at 300 dpi, assumed for a crop whose lines cannot be measured."""
+_MOST_ASPECT = 190
+"""Largest aspect ratio: the preprocessor refuses more than 200, and a strip one square wide grows only in length."""
+_MOST_PARTS = 12
+"""Most strips of a crop: a 300 dpi page has nine times the pixels that the model takes, so more would show no more."""
+
+
+class PaddleImage(RegionImage):
+    """A crop as it is sent to PaddleOCR-VL."""
+
+    __slots__ = ()
+
+    @property
+    def patches(self) -> int:
+        """Number of squares of `PATCH` pixels in the crop before it was enlarged."""
+        return max(1, round(self.tokens / max(1.0, self.scale) ** 2))
+
+    @property
+    def tokens(self) -> int:
+        """Number of image tokens in the prompt, one per square of `PATCH` pixels."""
+        return (self.width // PATCH) * (self.height // PATCH)
+
+
+def sized_image(
+    crop: "NDArray[np.uint8]", scale: float = 1.0, enough: float = 1.0, max_tokens: int = MAX_TOKENS
+) -> PaddleImage:
+    """Make the image of a crop at a size that the model's preprocessor keeps.
+
+    It is resized and encoded once. `scale` is relative to its usual size; if the limits forbid that size, the scale is
+    inverted, so that a second picture always differs from the first. `enough` is the scale, relative to the crop on the
+    page, at which its print is large enough to be read.
+    """
+    crop = pad_crop(crop)
+    height, width = crop.shape[:2]
+    if enough < 1.0:
+        width, height = (PATCH * math.ceil(side * enough / PATCH) for side in (width, height))
+    size = model_size(width, height, max_tokens, MIN_TOKENS)
+    if scale != 1.0:
+        size = _another_size(size, scale, max_tokens)
+    return PaddleImage(*encode_image(resize(crop, size)), *size, relative_size(size, crop))
+
+
+def _another_size(size: tuple[int, int], scale: float, max_tokens: int) -> tuple[int, int]:
+    """Return a size `scale` times as large per side, or as small at the limits."""
+    usual = size[0] * size[1] / PATCH**2
+    fitting = (each for each in (scale, 1 / scale) if MIN_TOKENS <= usual * each**2 <= max_tokens)
+    # If the limits are too narrow for either, the direction with more room is taken.
+    upwards = max(scale, 1 / scale)
+    last = upwards if max_tokens / usual > usual / MIN_TOKENS else 1 / upwards
+    by = next(fitting, last)
+    width, height = model_size(max(1, round(size[0] * by)), max(1, round(size[1] * by)), max_tokens, MIN_TOKENS)
+    return min(width, _MOST_ASPECT * height), min(height, _MOST_ASPECT * width)
+
+
+def parts_needed(crop: "NDArray[np.uint8]", max_tokens: int = MAX_TOKENS, least_line: int | None = None) -> int:
+    """Return the number of strips in which a crop is read.
+
+    It is chosen so that lines keep `least_line` pixels; 1 if that is None. Lines that are lower than that on the page
+    are not enlarged.
+    """
+    height, width = crop.shape[:2]
+    tokens = width * height / PATCH**2
+    if least_line is None or tokens <= max_tokens:
+        return 1
+    kept = min(1.0, least_line / (line_height(crop) or _USUAL_LINE))
+    return min(_MOST_PARTS, math.ceil(tokens * kept**2 / max_tokens))
+
+
+_INLINE = re.compile(r"\\\(((?:(?!\\[()]).)+?)\\\)", re.DOTALL)
+_DISPLAY = re.compile(r"\\\[((?:(?!\\[\[\]]).)+?)\\\]", re.DOTALL)
+"""Formulas in a text; the innermost pair of delimiters."""
+_HTML = re.compile(r"<table.*<t[dh][\s>]", re.IGNORECASE | re.DOTALL)
+_RULE = re.compile(r"[\s|:]*-{3}[\s|:-]*")
+"""The line under the header of a markdown table."""
+
+
+def clean(text: str, task: Task) -> str:
+    """Return an answer as the content of a region.
+
+    A clean answer is returned unchanged. A table in OTSL becomes HTML, and so do lines of cells between `|`, the form
+    of charts. Formulas in texts and cells are put between `$` or `$$`; printed dollar signs stay.
+    """
+    if task is Task.FORMULA:
+        return text
+    text = _with_dollars(text)
+    if task is Task.TABLE and not _HTML.search(text):
+        table = otsl_to_html(text) if is_otsl(text) else text
+        text = table if _HTML.search(table) else _bars_to_html(table)
+    return strip_placeholders(text) if task is Task.TABLE else text
+
+
+def _with_dollars(text: str) -> str:
+    # Once a pair is replaced, the pair around it becomes the innermost.
+    while True:
+        changed = _DISPLAY.sub(lambda found: f"$${found[1].strip()}$$", text)
+        changed = _INLINE.sub(lambda found: f"${found[1].strip()}$", changed)
+        if changed == text:
+            return text
+        text = changed
+
+
+def _bars_to_html(text: str) -> str:
+    """Turn lines of cells between `|` into a table, and keep other text."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    barred = [at for at, line in enumerate(lines) if "|" in line]
+    if len(barred) < 2:
+        return text
+    first, last = barred[0], barred[-1] + 1
+    rows = [_cells(line) for line in lines[first:last] if not ("|" in line and _RULE.fullmatch(line))]
+    html = "".join(_row(row, "td" if number else "th") for number, row in enumerate(rows))
+    before, after = (escape("\n".join(part), quote=False) for part in (lines[:first], lines[last:]))
+    return "\n".join(part for part in (before, f"<table>{html}</table>", after) if part)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line, which may begin and end with a bar."""
+    cells = [cell.strip() for cell in line.split("|")]
+    if len(cells) > 2 and not cells[0] and not cells[-1]:
+        return cells[1:-1]
+    return cells
+
+
+def _row(cells: list[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell, quote=False)}</{tag}>' for cell in cells)}</tr>"
+
+
+_TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
+_LEFT, _ABOVE = frozenset({"lcel", "xcel"}), frozenset({"ucel", "xcel"})
+_MOST_SPANNED = 1000
+"""Most rows and columns of a cell: the limit of `colspan` in HTML."""
+
+
+@dataclass(slots=True)
+class _OtslCell:
+    kind: str
+    text: str
+    columns: int = 1
+    rows: int = 1
+    covered: bool = False
+    """Whether it is part of another cell."""
+
+
+def is_otsl(text: str) -> bool:
+    """Return whether the text has a tag of OTSL."""
+    return _TAG.search(text) is not None
+
+
+def otsl_to_html(text: str) -> str:
+    """Turn a table in OTSL into a `<table>` with spans, all text escaped.
+
+    OTSL (Lysak et al., 2023, arXiv 2305.03393) writes a table as rows of cells: a full or empty cell, or one that
+    belongs to the cell to its left, above it, or both; then the end of the row. Text before the first tag stays before
+    the table, and text after the last row stays after it. A continuation cell with text of its own is a normal cell.
+    Rows are filled up to the length of the longest, unless a runaway row would more than double the table; no row is
+    cut.
+    """
+    before, rows, after = _parse_otsl(text)
+    _fill(rows)
+    _span(rows)
+    html = "".join(f"<tr>{''.join(map(_html, row))}</tr>" for row in _drop_covered(rows))
+    if not html:
+        return "\n".join(part for part in (before.strip(), after) if part)
+    parts = (escape(before.strip(), quote=False), f"<table>{html}</table>", escape(after, quote=False))
+    return "\n".join(part for part in parts if part)
+
+
+def _parse_otsl(text: str) -> tuple[str, list[list[_OtslCell]], str]:
+    """Return the text before the table, its rows, and the text after it."""
+    before, *tagged = _TAG.split(text)
+    rows: list[list[_OtslCell]] = []
+    row: list[_OtslCell] = []
+    after = ""
+    pairs = list(zip(tagged[::2], tagged[1::2], strict=True))
+    for position, (kind, written) in enumerate(pairs):
+        content = written.strip()
+        if kind != "nl":
+            row.append(_OtslCell("fcel" if content else kind, content))
+            continue
+        rows.append(row)
+        row = []
+        if content and position + 1 < len(pairs):
+            row.append(_OtslCell("fcel", content))
+        elif content:
+            after = content
+    if row:
+        rows.append(row)
+    return before, rows, after
+
+
+def _fill(rows: Sequence[list[_OtslCell]]) -> None:
+    width = max((len(row) for row in rows), default=0)
+    if width * len(rows) > 2 * sum(map(len, rows)):
+        return
+    for row in rows:
+        row += [_OtslCell("ecel", "") for _ in range(width - len(row))]
+
+
+def _span(rows: Sequence[Sequence[_OtslCell]]) -> None:
+    """Give cells their spans; continuation cells that no cell covers become empty cells."""
+    for top, row in enumerate(rows):
+        for left, cell in enumerate(row):
+            if cell.covered or cell.kind not in ("fcel", "ecel"):
+                continue
+            right = left + 1
+            while right < len(row) and _belongs(row[right], _LEFT) and right - left < _MOST_SPANNED:
+                right += 1
+            below = top + 1
+            while below < len(rows) and _continues(rows[below], left, right) and below - top < _MOST_SPANNED:
+                below += 1
+            cell.columns, cell.rows = right - left, below - top
+            for covered in (each for line in rows[top:below] for each in line[left:right]):
+                covered.covered = covered is not cell
+
+
+def _continues(row: Sequence[_OtslCell], left: int, right: int) -> bool:
+    """Return whether a row's columns `left` to `right` belong to the cell above."""
+    if len(row) < right or not _belongs(row[left], _ABOVE):
+        return False
+    return all(_belongs(cell, _LEFT | _ABOVE) for cell in row[left:right])
+
+
+def _belongs(cell: _OtslCell, kinds: frozenset[str]) -> bool:
+    return cell.kind in kinds and not cell.covered
+
+
+def _drop_covered(rows: Sequence[Sequence[_OtslCell]]) -> list[list[_OtslCell]]:
+    """Return the cells to draw of each row, without rows that are wholly covered."""
+    drawn = [[cell for cell in row if not cell.covered] for row in rows]
+    # The number of rows dropped before each row, and in total.
+    gone = list(accumulate((not row for row in drawn), initial=0))
+    for top, row in enumerate(drawn):
+        for cell in row:
+            cell.rows -= gone[top + cell.rows] - gone[top]
+    return [row for row in drawn if row]
+
+
+def _html(cell: _OtslCell) -> str:
+    spans = "".join(
+        f' {name}="{span}"' for name, span in (("rowspan", cell.rows), ("colspan", cell.columns)) if span > 1
+    )
+    text = "<br>".join(escape(line.strip(), quote=False) for line in cell.text.split("\n") if line.strip())
+    return f"<td{spans}>{text}</td>"

@@ -1,0 +1,336 @@
+"""The reading of a page, region by region, with a vision-language model."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kopub.errors import UndecodableImage
+from kopub.layout.regions import Region, Task
+from kopub.pages.page import Page
+from kopub.recognition.regions import (
+    Crop,
+    PageReading,
+    RegionText,
+    cut_pictures,
+    page_reading,
+    region_pixels,
+    skipped,
+)
+from kopub.recognition.step_times import keep, timed
+from kopub.recognition.vlm.client.answers import (
+    FIRST_ATTEMPT,
+    Attempt,
+    AttemptReading,
+    Problem,
+    RegionOutcome,
+    doubtful_outcome,
+    failed_text,
+    find_defect,
+    is_confirmed,
+    join_outcomes,
+    join_readings,
+    may_be_cut,
+    next_attempt,
+    no_reading,
+    reading_text,
+    sum_seconds,
+)
+from kopub.recognition.vlm.client.chat_requests import (
+    AnswerCache,
+    CachedAnswer,
+    ChatAnswer,
+    PromptTokens,
+    answer_room,
+    ask,
+    prompt_name,
+    region_key,
+    request_body,
+)
+from kopub.recognition.vlm.client.region_images import (
+    ImageMaker,
+    RegionImage,
+    cut_strips,
+    has_ink,
+    pack_pixels,
+    scale_to_lines,
+)
+from kopub.recognition.vlm.client.tables import count_placeholders
+from kopub.states import State
+from kopub.vllm.client.client import Client
+from kopub.vllm.client.requests import JobFigures, OversizedRequest, RefusedRequest, UnansweredRequest, gather_all
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NOT_READ = frozenset({Task.SKIP, Task.ABANDON})
+_SEED = 0
+"""Seed of attempts that sample, so that a region gets the same second attempt in every run."""
+_TOP_P = 0.9
+_CONFIRMED = frozenset({Problem.EMPTY, Problem.SCRIPT, Problem.RUNAWAY})
+"""Problems that a cached answer may have, because a second attempt confirmed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageJob:
+    """A page to be read, sent to a client process."""
+
+    page_id: str
+    data: bytes
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """The settings for requests and for judging answers, sent to the client processes.
+
+    `prompts` are keyed by `prompt_name`. `context` is in tokens, and so is `first_answer`, the most that a first answer
+    may take. `make_image` makes the image of a crop at a scale, `count_parts` says in how many strips a crop is read,
+    and `line_height` is the number of pixels that a line of its text needs. `clean` removes the model's own marks from
+    an answer, and leaves a clean one alone. `fingerprints`, by `prompt_name`, cover everything that shapes an answer
+    except the crop.
+    """
+
+    prompts: Mapping[str, str]
+    sampling: Mapping[str, Any]
+    scripts: frozenset[str]
+    most_attempts: int
+    context: int
+    first_answer: int | None
+    make_image: ImageMaker
+    count_parts: "Callable[[NDArray[np.uint8]], int]"
+    line_height: int | None
+    clean: Callable[[str, Task], str]
+    fingerprints: Mapping[str, str]
+    cache_folder: Path | None
+    cache_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionRequest:
+    region: Region
+    prompt: str
+    """Its `prompt_name`."""
+    images: tuple[RegionImage, ...]
+    """A single image, or those of its parts from top to bottom."""
+    parts: int
+    key: bytes | None
+    scaled_down: bool
+
+    @property
+    def tokens(self) -> int:
+        return sum(image.tokens for image in self.images)
+
+
+@dataclass(slots=True)
+class PreparedPage:
+    """A page with its regions' images; `reading` is set if no request is needed."""
+
+    job: PageJob
+    reading: PageReading | None = None
+    settled: list[RegionText] = field(default_factory=list)
+    requests: list[_RegionRequest] = field(default_factory=list)
+    crops: tuple[Crop, ...] = ()
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
+
+
+class VlmReader:
+    """The `Handler` of pages; see `kopub.vllm.client.worker_pool`."""
+
+    def __init__(self, settings: RequestSettings) -> None:
+        self._settings = settings
+        self._prompt_tokens = PromptTokens()
+        folder = settings.cache_folder
+        self._cache = AnswerCache(folder, settings.cache_size) if folder is not None else None
+
+    def close(self) -> None:
+        if self._cache is not None:
+            self._cache.close()
+
+    def prepare(self, job: PageJob) -> PreparedPage:
+        """Decode the page once, crop its regions, and encode those not in the cache."""
+        started = time.perf_counter()
+        prepared = PreparedPage(job)
+        page = Page(job.page_id, job.data)
+        try:
+            with timed("decode"):
+                image = page.image
+            with timed("crop"):
+                prepared.crops = cut_pictures(page, job.regions)
+        except UndecodableImage as error:
+            prepared.reading = PageReading(job.page_id, error.state, str(error))
+            return prepared
+        if not job.regions:
+            prepared.reading = PageReading(job.page_id, State.BLANK)
+            return prepared
+        self._crop(prepared, image)
+        prepared.figures["prepare_seconds"] += time.perf_counter() - started
+        return prepared
+
+    def _crop(self, prepared: PreparedPage, image: "NDArray[np.uint8]") -> None:
+        crops: list[tuple[Region, NDArray[np.uint8], bytes | None]] = []
+        for region in prepared.job.regions:
+            if region.task in _NOT_READ:
+                prepared.settled.append(skipped(region.index, region.label))
+                continue
+            with timed("crop"):
+                pixels = pack_pixels(region_pixels(image, region))
+                inked = has_ink(pixels)
+            if inked:
+                fingerprint = self._settings.fingerprints[self._prompt_name(region)]
+                crops.append((region, pixels, region_key(pixels, fingerprint) if self._cache is not None else None))
+            else:
+                prepared.settled.append(skipped(region.index, region.label, State.BLANK, "no ink"))
+        cached = self._cache.find(key for _, _, key in crops if key is not None) if self._cache is not None else {}
+        for region, pixels, key in crops:
+            hit = cached.get(key) if key is not None else None
+            text = self._reuse(region, hit) if hit is not None else None
+            if text is not None:
+                prepared.settled.append(text)
+                prepared.figures["regions_reused"] += 1
+            else:
+                with timed("encode"):
+                    enough = scale_to_lines(pixels, region.task, self._settings.line_height)
+                    parts = self._settings.count_parts(pixels) if may_be_cut(region.task, region.label) else 1
+                    images = tuple(self._settings.make_image(part, enough=enough) for part in _strips(pixels, parts))
+                prompt = self._prompt_name(region)
+                prepared.requests.append(_RegionRequest(region, prompt, images, parts, key, enough < 1.0))
+                prepared.figures["regions_scaled_down"] += enough < 1.0
+                prepared.figures["regions_in_parts"] += parts > 1
+
+    def _prompt_name(self, region: Region) -> str:
+        return prompt_name(region.label, region.task, self._settings.prompts)
+
+    def _reuse(self, region: Region, cached: CachedAnswer) -> RegionText | None:
+        """Return the text of a cached answer if it still counts as good."""
+        reading = self._judge(cached.answer, region.task, cached.seconds, cached.scale)
+        if reading.defect is None or (cached.attempts > 1 and reading.defect.problem in _CONFIRMED):
+            return reading_text(region, reading, cached.attempts, cached.seconds, reused=True)
+        return None
+
+    def _judge(self, answer: ChatAnswer, task: Task, seconds: float, scale: float) -> AttemptReading:
+        with timed("answer"):
+            text = self._settings.clean(answer.text, task)
+            defect = find_defect(text, answer.finish_reason, task, self._settings.scripts)
+        return AttemptReading(answer, text, defect, seconds, scale)
+
+    async def finish(self, ready: PreparedPage, client: Client) -> tuple[PageReading, JobFigures]:
+        """Send the requests, and join the answers into a reading.
+
+        The costliest region goes first, because the page is done only when that region is.
+        """
+        if ready.reading is not None:
+            return ready.reading, ready.figures
+        good: dict[bytes, CachedAnswer] = {}
+        requests = sorted(ready.requests, key=lambda request: -request.tokens)
+        read = await asyncio.gather(*(self._read(client, ready, request, good) for request in requests))
+        ready.figures["requests_repeated"] += client.take_retries()
+        if self._cache is not None and good:
+            await asyncio.get_running_loop().run_in_executor(None, self._cache.add, good)
+        texts = sorted((*ready.settled, *read), key=lambda text: text.index)
+        return page_reading(ready.job.page_id, texts, ready.crops), ready.figures
+
+    async def _read(
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, good: dict[bytes, CachedAnswer]
+    ) -> RegionText:
+        """Return the text of a region, from its answer or from those of its parts."""
+        region = request.region
+        parts = await gather_all(self._settle(client, prepared, request, part) for part in range(len(request.images)))
+        settled = parts[0] if len(parts) == 1 else join_outcomes(region.task, parts)
+        if settled.failed:
+            prepared.figures["regions_failed"] += 1
+            return failed_text(region, settled)
+        if request.key is not None and settled.doubt is None:
+            reading = settled.reading
+            good[request.key] = CachedAnswer(reading.answer, settled.attempts, settled.seconds, reading.scale)
+        text = reading_text(region, settled.reading, settled.attempts, settled.seconds)
+        if region.task is Task.TABLE:
+            pruned = count_placeholders(settled.reading.answer.text) - count_placeholders(text.content)
+            prepared.figures["cells_pruned"] += max(0, pruned)
+        prepared.figures["regions_blank"] += text.state is State.BLANK
+        prepared.figures["regions_doubted"] += settled.doubt is not None
+        return text if settled.doubt is None else replace(text, reason=settled.doubt)
+
+    async def _settle(
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int
+    ) -> RegionOutcome:
+        """Retry a part until its answer is good or confirmed, else return the soundest."""
+        region = request.region
+        made: list[Attempt] = []
+        readings: list[AttemptReading] = []
+        attempt: Attempt | None = FIRST_ATTEMPT
+        while attempt is not None:
+            made.append(attempt)
+            try:
+                reading = await self._attempt(client, prepared, request, part, attempt)
+            except UnansweredRequest as error:
+                readings.append(no_reading(Problem.REFUSED, str(error), request.images[part].scale))
+                break
+            readings.append(reading)
+            if reading.defect is None or is_confirmed(readings, region.task):
+                return RegionOutcome(reading, len(made), sum_seconds(readings))
+            problem = reading.defect.problem
+            prepared.figures[f"answers_{problem.name.lower()}"] += 1
+            more = len(made) < self._settings.most_attempts
+            attempt = next_attempt(region.task, region.label, problem, made, request.scaled_down) if more else None
+        else:
+            unsure = doubtful_outcome(readings)
+            if unsure is not None:
+                return unsure
+        soundest = max(readings, key=lambda reading: len(reading.sound))
+        return RegionOutcome(soundest, len(readings), sum_seconds(readings), failed=True)
+
+    async def _attempt(
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, part: int, attempt: Attempt
+    ) -> AttemptReading:
+        if attempt == FIRST_ATTEMPT:
+            images = [request.images[part]]
+        else:
+            loop = asyncio.get_running_loop()
+            images = await loop.run_in_executor(None, self._images, prepared.job, request, part, attempt)
+        read = await gather_all(self._request(client, prepared, request, image, attempt) for image in images)
+        return read[0] if len(read) == 1 else join_readings(request.region.task, read)
+
+    def _images(self, job: PageJob, request: _RegionRequest, part: int, attempt: Attempt) -> list[RegionImage]:
+        """Make a part's images for another attempt, decoding the page anew."""
+        pixels = pack_pixels(region_pixels(Page(job.page_id, job.data).image, request.region))
+        strip = _strips(pixels, request.parts)[part]
+        return [self._settings.make_image(each, attempt.scale) for each in _strips(strip, attempt.parts)]
+
+    async def _request(
+        self, client: Client, prepared: PreparedPage, request: _RegionRequest, image: RegionImage, attempt: Attempt
+    ) -> AttemptReading:
+        task = request.region.task
+        likely, most = answer_room(task, image.tokens, self._settings.context, image.patches)
+        likely = min(likely, self._settings.first_answer or likely)
+        sampling: dict[str, Any] = {"temperature": attempt.temperature}
+        if attempt.temperature:
+            sampling |= {"seed": _SEED, "top_p": _TOP_P}
+        sampling |= self._settings.sampling
+        room = most if attempt.all_room else likely
+        prompt = self._settings.prompts[request.prompt]
+        body = request_body(await client.model(), prompt, image, room, sampling)
+        try:
+            answer, seconds = await ask(client, body, image, prepared.job.page_id, prepared.figures)
+        except RefusedRequest as error:
+            problem = Problem.TOO_LARGE if isinstance(error, OversizedRequest) else Problem.REFUSED
+            return no_reading(problem, f"the server refused it: {error}", image.scale)
+        keep("request", seconds)
+        problem = self._prompt_tokens.problem(prompt, image.tokens, answer.prompt_tokens)
+        if problem is not None:
+            return no_reading(Problem.REFUSED, problem, image.scale)
+        return self._judge(answer, task, seconds, image.scale)
+
+
+def _strips(pixels: "NDArray[np.uint8]", count: int) -> "list[NDArray[np.uint8]]":
+    """Return the parts of a crop that have ink.
+
+    A part without ink would be read as empty, and so make the whole region count as empty.
+    """
+    if count == 1:
+        return [pixels]
+    return [part for part in cut_strips(pixels, count) if has_ink(part)] or [pixels]

@@ -1,0 +1,336 @@
+"""The dataset card and ATTRIBUTION.md: YAML for `datasets` and the Hub, text for people."""
+
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import yaml
+from markupsafe import Markup
+
+from kopub.errors import visible, without_paths
+from kopub.release.base import ASSETS, OPTIONAL_ASSETS, ReleaseDescription
+from kopub.release.files import (
+    ALL_CONFIGS,
+    ATTRIBUTION,
+    CHUNKS,
+    CORRECTIONS,
+    INCOMPLETE,
+    Inventory,
+    config_digest,
+    documents,
+    incomplete_pages,
+    licences,
+    loadable_parts,
+)
+from kopub.release.fitness import fitness, hub_licences
+from kopub.states import State
+
+if TYPE_CHECKING:
+    from huggingface_hub import DatasetCardData
+
+
+_TEMPLATE = Path(__file__).with_name("card.md.jinja")
+_LISTED = 20
+"""Most incomplete pages that the card names; the `pages` config has them all."""
+_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+_SAYS = {
+    "pages": "A page: identity, how it ended at every step, its text and its markdown. Also loads as `corpus`.",
+    "regions": "A region of a page in reading order: label, box, what was read in it.",
+    "crops": "A picture cut out of a page; `path` is what the page's markdown links to.",
+    "image_embeddings": "The vector of a page's image: float16, L2 norm 1.",
+    "text_embeddings": "The vector of a page's text: float16, L2 norm 1.",
+    "queries": "A query with its answer, the pages its source names, and a vector for dot products with text vectors.",
+    "qrels": "A query and a page that answers it, under the names that BEIR and mteb read.",
+    CHUNKS: "A piece of a document, by its structure: its text, the titles above it, its pages and boxes.",
+    "figure_embeddings": "The vector of an image or chart of a page, from its picture and caption: float16, L2 norm 1.",
+    "figure_notes": "What a model made up about an image or chart, under `lineage` which; none of it is printed there.",
+    CORRECTIONS: "A person's correction of a region, or mark of a right page, whose `after` is JSON of the page.",
+    "lineage": "A page or query at one step: the engine, model, revision, recipe and run that made it.",
+}
+
+_ORDER = (*ASSETS, *OPTIONAL_ASSETS)
+
+Licences = Mapping[str | None, int]
+
+
+def render_card(folder: Path, inventory: Inventory, about: ReleaseDescription, hashes: Mapping[str, str]) -> str:
+    """Return the whole card.
+
+    Text from pages, sources and settings is shown as plain text.
+    """
+    pages = inventory["pages"]
+    rows = {config: sum(part.rows for part in loadable_parts(inventory[config])) for config in ALL_CONFIGS}
+    stated = licences(inventory, about.license)
+    lost = list(islice(incomplete_pages(folder, pages), _LISTED + 1))
+    body = (
+        _environment()
+        .from_string(_TEMPLATE.read_text("utf-8"))
+        .render(
+            about=about,
+            fitness=fitness(inventory, about),
+            published=len(pages),
+            rows=rows,
+            configs=[_config_row(config, inventory) for config in ALL_CONFIGS if inventory[config]],
+            empty=any(inventory[config] and not rows[config] for config in ALL_CONFIGS),
+            states=[state.value for state in State],
+            ended=_count_states(inventory),
+            steps=_steps(inventory),
+            regions={
+                key: sum(part.summary["regions"].get(key, 0) for part in pages)
+                for key in ("to_read", "lost", "text_layer")
+            },
+            lost=lost[:_LISTED],
+            more_lost=len(lost) > _LISTED,
+            doubtful=sum(part.summary["doubtful"] for part in pages),
+            corrected={
+                key: sum(part.summary[key] for part in inventory[CORRECTIONS])
+                for key in ("corrections", "pages", "checked")
+            },
+            chunks=_chunked(inventory),
+            unjudged=sum(part.summary["unjudged"] for part in inventory["queries"]),
+            made=_list_makers(inventory),
+            scores=_scores(about.scores),
+            reading=[row for scores in about.reading for row in scores.to_pylist() if row["slice"] == "all"],
+            documents=len({document for document, *_ in documents(inventory, about.license)}),
+            attribution=ATTRIBUTION,
+            licences=sorted(stated.items(), key=lambda item: (-item[1], item[0] or "")),
+            page_images='"image"' in loadable_parts(pages)[0].features if rows["pages"] else False,
+        )
+    )
+    return compose_card(front_matter(inventory, _known(rows["pages"], stated, about), hashes), body)
+
+
+def _known(pages: int, stated: Licences, about: ReleaseDescription) -> dict[str, Any]:
+    """Return the YAML keys of the card besides the configs."""
+    under = [about.publish_under] if about.publish_under else stated
+    return {
+        "pretty_name": about.title,
+        "language": list(about.languages),
+        "license": hub_licences(under),
+        "size_categories": [next((name for limit, name in _SIZES if pages < limit), "n>1M")],
+        "task_categories": ["image-to-text", "visual-document-retrieval"],
+        "tags": ["ocr", "document-layout", "embeddings"],
+    }
+
+
+def _environment() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    return Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=markdown, autoescape=False
+    )
+
+
+def _config_row(config: str, inventory: Inventory) -> dict[str, Any]:
+    used = loadable_parts(inventory[config])
+    size = sum(part.bytes for part in used)
+    return {
+        "name": config,
+        "rows": f"{sum(part.rows for part in used):,}",
+        "files": len(used),
+        "megabytes": f"{size / 1e6:,.1f}",
+        "says": Markup(_SAYS[config]),
+    }
+
+
+def _count_states(inventory: Inventory) -> list[int]:
+    """Return the number of pages by state, over all steps and shards."""
+    counted: Counter[str] = Counter()
+    for part in inventory["pages"]:
+        counted.update(part.summary["ended"])
+    return [counted[state.value] for state in State]
+
+
+def _steps(inventory: Inventory) -> list[tuple[str, list[int]]]:
+    """Return the number of rows by asset and state, over all shards."""
+    counted: dict[str, Counter[str]] = {asset: Counter() for asset in ASSETS}
+    for part in (*inventory["pages"], *inventory["queries"], *inventory[CHUNKS]):
+        for asset, states in part.summary["states"].items():
+            counted.setdefault(asset, Counter()).update(states)
+    return [(asset, [states[state.value] for state in State]) for asset, states in counted.items()]
+
+
+def _chunked(inventory: Inventory) -> dict[str, int]:
+    """Return the numbers of documents in chunks, and of incomplete ones.
+
+    An incomplete document lacks pages or all of its chunks.
+    """
+    states: Counter[str] = Counter()
+    for part in inventory[CHUNKS]:
+        for of_table in part.summary["states"].values():
+            states.update(of_table)
+    return {"documents": states.total(), "incomplete": sum(states[state] for state in INCOMPLETE)}
+
+
+def _list_makers(inventory: Inventory) -> list[dict[str, Any]]:
+    """Return every engine and model that made rows, with their number.
+
+    A step has two while an upgrade is under way.
+    """
+    counted: Counter[tuple[str | None, ...]] = Counter()
+    for part in inventory["lineage"]:
+        for *by, rows in part.summary["made"]:
+            counted[tuple(by)] += rows
+    made = []
+    for (asset, engine, model, revision, parameters, versions), rows in counted.items():
+        settings = {**json.loads(parameters or "{}"), **json.loads(versions or "{}")}
+        made.append(
+            {
+                "step": asset,
+                "engine": engine or "the platform",
+                "model": model or "",
+                "revision": revision or "",
+                "rows": rows,
+                "settings": ", ".join(f"{name} {settings[name]}" for name in sorted(settings)),
+            }
+        )
+    return sorted(made, key=lambda row: (_ORDER.index(row["step"]), -row["rows"]))
+
+
+def _scores(scores: pa.Table | None) -> list[dict[str, Any]]:
+    """Return the scores over all kinds of queries, with their 95 % intervals.
+
+    For 95 of 100 samples of queries the score would lie within the interval.
+    """
+    if scores is None:
+        return []
+    return [row for row in scores.to_pylist() if row["query_type"] == "all"]
+
+
+def render_attribution(inventory: Inventory, about: ReleaseDescription) -> str:
+    """Return the whole file.
+
+    A document whose pages lie in several shards has a single line.
+    """
+    return "\n".join(_lines(inventory, about)) + "\n"
+
+
+def _lines(inventory: Inventory, about: ReleaseDescription) -> Iterator[str]:
+    yield f"# Sources of {markdown(about.title)}"
+    yield ""
+    yield (
+        f"All pages come from {markdown(about.source)}. They were changed: text was read from them, pictures were cut "
+        "out of them and vectors were computed from them, by the engines that the card names. A page, and what was "
+        "made from it, stays under the licence of its document."
+    )
+    yield ""
+    yield "| document | source file | licence | pages |"
+    yield "|---|---|---|--:|"
+    counted: Counter[tuple[str | None, str, str | None]] = Counter()
+    for document, source, licence, pages in documents(inventory, about.license):
+        counted[document, source, licence] += pages
+    for (document, source, licence), pages in counted.items():
+        named = (document or "not stated", source, licence or "not stated", pages)
+        yield f"| {' | '.join(markdown(value) for value in named)} |"
+
+
+CORPUS = "corpus"
+"""A second name of `pages`: mteb looks for configs called corpus, queries and qrels."""
+
+
+def front_matter(inventory: Inventory, known: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+    """Return the card's YAML: `known` keys, configs and their features.
+
+    Configs and features are those in the folder.
+    """
+    from datasets import DatasetInfo, Features
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    kept = {key: value for key, value in known.items() if key not in ("configs", "dataset_info")}
+    infos = {}
+    configs = []
+    for config, parts in inventory.items():
+        used = loadable_parts(parts)
+        if not used:
+            continue
+        # A pattern includes future shards; if some files must be left out, the others are named.
+        files = f"data/{config}/*.parquet" if len(used) == len(parts) else [part.path for part in used]
+        configs.append({"config_name": config, "data_files": files})
+        features = Features.from_dict(json.loads(used[0].features)["info"]["features"])
+        infos[config] = DatasetInfo(features=features, config_name=config)
+        if config == "pages":
+            configs[-1]["default"] = True
+            configs.append({"config_name": CORPUS, "data_files": files})
+    data = DatasetCardData(**kept, configs=configs)
+    if infos:
+        DatasetInfosDict(infos).to_dataset_card_data(data)
+    return stamp_configs(data.to_dict(), hashes)
+
+
+def stamp_configs(listed: Mapping[str, Any], hashes: Mapping[str, str]) -> "DatasetCardData":
+    """Return the YAML `listed`, each config with a digest of its contents.
+
+    `datasets` keeps a copy of the data loaded from a folder and looks for newer data only if the YAML has changed.
+    """
+    from huggingface_hub import DatasetCardData
+
+    configs = []
+    for config in listed.get("configs", []):
+        name = "pages" if config["config_name"] == CORPUS else config["config_name"]
+        configs.append({**config, "description": f"contents {config_digest(hashes, name)}"})
+    return DatasetCardData(**{**listed, "configs": configs})
+
+
+def is_listed(config: str, features: str | None, listed: Mapping[str, Any]) -> bool:
+    """Return whether the YAML `listed` loads rows of `config` with these `features`.
+
+    None stands for any features.
+    """
+    from datasets import Features
+    from datasets.info import DatasetInfosDict
+    from huggingface_hub import DatasetCardData
+
+    patterns = (entry["data_files"] for entry in listed.get("configs", []) if entry["config_name"] == config)
+    if not isinstance(next(patterns, None), str):
+        return False
+    if features is None:
+        return True
+    info = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))[config]
+    return info.features == Features.from_dict(json.loads(features)["info"]["features"])
+
+
+def compose_card(data: "DatasetCardData", body: str) -> str:
+    return f"---\n{data.to_yaml()}\n---\n\n{body.strip()}\n"
+
+
+def split_card(card: str) -> tuple[dict[str, Any], str]:
+    """Return the YAML and the body of a card.
+
+    Raises `ValueError` and `yaml.YAMLError`.
+    """
+    from huggingface_hub import DatasetCardData
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    found = REGEX_YAML_BLOCK.search(card)
+    # Like `DatasetCard`, but that parses in Python, which takes five times as long.
+    listed = (yaml.load(found[2], yaml.CSafeLoader) or {}) if found else {}
+    if not isinstance(listed, dict):
+        raise ValueError("the YAML of a card has to be a mapping")
+    data = DatasetCardData(**listed, ignore_metadata_errors=False)
+    return data.to_dict(), (card[found.end() :] if found else card).strip()
+
+
+_SHOWN = 200
+"""Most characters of a value that are shown; ids and reasons can come from a damaged source."""
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+
+
+def markdown(value: object) -> str:
+    """Return `value` as one line of markdown that renders as plain text.
+
+    It has no markup, HTML, links or paths of a machine.
+    """
+    if isinstance(value, Markup):
+        return value
+    # A bare address would become a link.
+    text = visible(without_paths(str(value)), _SHOWN)
+    unlinked = html.escape(text, quote=False).replace("://", "&#58;//").replace("www.", "www&#46;")
+    return _MARKDOWN.sub(r"\\\1", unlinked)

@@ -1,0 +1,421 @@
+"""Builds the configs of a shard from its tables and writes them as Parquet files.
+
+Rows are in page order, and only the tables decide a value, so equal tables give equal files. `id`, `text` and the
+columns of `qrels` are named as BEIR and mteb expect.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kopub.errors import StoreError, without_paths
+from kopub.layout.regions import Task
+from kopub.recognition.regions import TextOrigin, crop_index, join_regions
+from kopub.release import features
+from kopub.release.base import PAGE_ASSETS, PageImages, ReleaseInput
+from kopub.release.files import CHUNKS, CORRECTIONS, SUMMARY
+from kopub.states import LOST, State, count_states, decisive
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
+from kopub.store.rows import lineage_rows, one_row_a_figure, region_ids, vector_width
+from kopub.texts.markdown import defuse
+from kopub.texts.text_quality import doubtful
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+
+PICTURES_PER_GROUP = 100
+"""The Hub's viewer reads a row group whole, up to 300 MB; a crop is rarely over 1 MB."""
+
+_READ = (Task.TEXT.value, Task.TABLE.value, Task.FORMULA.value)
+"""The tasks of regions to be read."""
+
+_TEXT_COLUMNS = [
+    "text",
+    "n_chars",
+    "script",
+    "doubt",
+    "doubts",
+    "text_layer",
+    "text_layer_reason",
+    "text_layer_distance",
+]
+"""The columns of `parsed_texts` that `pages` has."""
+
+_SAID = {
+    "pages": ("reason", "text_layer_reason"),
+    "regions": ("reason",),
+    "lineage": ("reason", "model", "parameters", "versions"),
+    "figure_notes": ("reason",),
+    CORRECTIONS: ("reason",),
+}
+"""Columns, by config, with words of libraries and settings, which may name folders of this machine."""
+
+Row = dict[str, Any]
+
+
+def build_configs(shard: str, tables: ReleaseInput, page_images: bool, authors: bool) -> dict[str, pa.Table]:
+    """Return the tables of one shard by config.
+
+    Their metadata has the features that `datasets` reads. Embedding tables hold only rows with a vector; `pages` has
+    the states of the others. With `page_images` it has a column `image` of nulls, which are filled page by page when
+    the file is written. Corrections name their authors only if `authors` is set. Raises `StoreError` if a table does
+    not hold the same pages as the others, or readings do not belong to its regions.
+    """
+    tables = _in_page_order(tables)
+    image_dim, text_dim, query_dim = (
+        table.schema.field("vector").type.list_size
+        for table in (tables.corpus_image_embeddings, tables.corpus_text_embeddings, tables.query_embeddings)
+    )
+    queries = _with_vector(tables.query_embeddings)
+    built = {
+        "pages": _table(_pages(tables), features.page_features(page_images)),
+        "regions": _table(_regions(tables), features.region_features()),
+        "crops": _crops(tables.ocr_results),
+        "image_embeddings": _vectors(tables.corpus_image_embeddings, features.vector_features(image_dim)),
+        "text_embeddings": _vectors(tables.corpus_text_embeddings, features.vector_features(text_dim)),
+        "queries": _queries(queries, features.query_features(query_dim)),
+        "qrels": _table(_qrels(queries, tables.unknown_pages), features.qrel_features()),
+        "lineage": _lineage(shard, tables),
+        **({} if tables.chunks is None else {CHUNKS: _table(_chunks(tables.chunks), features.chunk_features())}),
+        **_figures(tables),
+        **({} if tables.corrections is None else {CORRECTIONS: _corrections(tables.corrections, authors)}),
+    }
+    for config, columns in _SAID.items():
+        if config in built:
+            built[config] = _without_paths(built[config], columns)
+    return _summarise(built, tables)
+
+
+def _in_page_order(tables: ReleaseInput) -> ReleaseInput:
+    """Return the tables with their rows in the order of `raw_pages`, by id.
+
+    The corpus may have been indexed again in another order.
+    """
+    order = tables.raw_pages["page_id"].to_pylist()
+    if len(set(order)) != len(order):
+        raise StoreError("raw_pages has two pages of one id: materialize raw_pages again")
+    ordered: dict[str, pa.Table] = {}
+    for asset, table in tables.page_tables.items():
+        rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
+        if table.num_rows != len(order) or rows.keys() != set(order):
+            raise StoreError(f"{asset} does not hold the pages of raw_pages: materialize {asset} again")
+        # A table in order is kept as it is, since taking rows would copy its pictures.
+        if list(rows) != order:
+            ordered[asset] = table.take([rows[page_id] for page_id in order])
+    return tables.replaced(ordered) if ordered else tables
+
+
+def _pages(tables: ReleaseInput) -> Iterator[Row]:
+    ends = {asset: _by_page(table, ["state", "reason"]) for asset, table in tables.page_tables.items()}
+    layouts = _by_page(tables.layout_regions, ["regions"])
+    readings = _by_page(tables.ocr_results, ["markdown"])
+    texts = _by_page(tables.parsed_texts, _TEXT_COLUMNS)
+    for page in tables.raw_pages.to_pylist():
+        page_id = page["page_id"]
+        states = {asset: ends[asset][page_id]["state"] for asset in PAGE_ASSETS}
+        ended = decisive(states)
+        reason = ends[ended][page_id]["reason"] if ended else None
+        yield {
+            **page,
+            "id": page_id,
+            "origin": asdict(tables.origin(page["page_idx"])) if tables.origin else None,
+            "state": states[ended] if ended else State.OK,
+            "reason": ended and (f"{ended}: {reason}" if reason else ended),
+            "states": states,
+            "n_regions": len(layouts[page_id]["regions"] or ()),
+            **texts[page_id],
+            "text": texts[page_id]["text"] or "",
+            "markdown": defuse(readings[page_id]["markdown"] or ""),
+        }
+
+
+def _regions(tables: ReleaseInput) -> Iterator[Row]:
+    layouts = _by_page(tables.layout_regions, ["regions"])
+    for page in tables.ocr_results.select(["page_id", "regions", "state", "reason"]).to_pylist():
+        page_id = page["page_id"]
+        for region in join_regions(page_id, layouts[page_id]["regions"], page["regions"]):
+            # For a page that was not read, its reason applies to each of its regions.
+            ended = page if region.content is None else {"state": region.state, "reason": region.reason}
+            yield {
+                "region_id": f"{page_id}_{region.index}",
+                "page_id": page_id,
+                "index": region.index,
+                "label": region.kind,
+                "native_label": region.label,
+                "task": region.task,
+                "score": region.score,
+                "bbox": region.bbox,
+                "bbox_2d": region.bbox_2d,
+                "polygon": region.polygon,
+                "content": region.content,
+                "origin": region.origin,
+                "state": ended["state"],
+                "reason": ended["reason"],
+            }
+
+
+def _by_page(table: pa.Table, columns: list[str]) -> dict[str, Row]:
+    """Return columns of a table by page."""
+    rows = table.select(columns).to_pylist()
+    return dict(zip(table["page_id"].to_pylist(), rows, strict=True))
+
+
+def _crops(ocr_results: pa.Table) -> pa.Table:
+    """Return the crops of a shard as a table.
+
+    The pictures stay in Arrow from the store to the file; a shard can hold gigabytes of them.
+    """
+    published = features.crop_features().arrow_schema
+    listed, held = (_lengths(ocr_results[name]) for name in ("image_crops", "crop_images"))
+    for page_id, crops, jpegs in zip(ocr_results["page_id"].to_pylist(), listed, held, strict=True):
+        if crops != jpegs:
+            raise StoreError(f"ocr_results of {page_id} lists {crops} pictures and holds {jpegs}: materialize it again")
+    crops = [
+        {"page_id": page["page_id"], "index": crop_index(crop["path"]), **crop}
+        for page in ocr_results.select(["page_id", "image_crops"]).to_pylist()
+        for crop in page["image_crops"] or ()
+    ]
+    known = pa.Table.from_pylist(crops, pa.schema([field for field in published if field.name != "image"]))
+    jpegs = ocr_results["crop_images"]
+    pictures = _regroup(pa.chunked_array([chunk.flatten() for chunk in jpegs.chunks], jpegs.type.value_type))
+    image = pa.Table.from_arrays([pictures, known["path"]], ["bytes", "path"]).to_struct_array()
+    return known.append_column("image", image).cast(published)
+
+
+def _lengths(lists: pa.ChunkedArray) -> list[int]:
+    return [length or 0 for chunk in lists.chunks for length in chunk.value_lengths().to_pylist()]
+
+
+def _regroup(pictures: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the pictures in chunks of one row group each.
+
+    `binary`, which the Image feature requires, holds at most 2 GB in a chunk.
+    """
+    starts = range(0, len(pictures), PICTURES_PER_GROUP)
+    groups = (pictures.slice(start, PICTURES_PER_GROUP).combine_chunks() for start in starts)
+    return pa.chunked_array([group.cast(pa.binary()) for group in groups], pa.binary())
+
+
+def _queries(queries: pa.Table, published: "Features") -> pa.Table:
+    renamed = queries.append_column("id", queries["query_id"]).append_column("text", queries["query"])
+    return _public_columns(renamed, published)
+
+
+def _qrels(queries: pa.Table, unknown_pages: Collection[str]) -> Iterator[Row]:
+    """Yield the judgements of the queries, without pages that cannot be found.
+
+    Every metric would count such pages as misses.
+    """
+    for query in queries.select(["query_id", "ground_truth"]).to_pylist():
+        for page_id in query["ground_truth"]:
+            if page_id not in unknown_pages:
+                yield {"query-id": query["query_id"], "corpus-id": page_id, "score": 1}
+
+
+def _vectors(table: pa.Table, published: "Features") -> pa.Table:
+    return _public_columns(_with_vector(table), published)
+
+
+def _figures(tables: ReleaseInput) -> dict[str, pa.Table]:
+    """Return the configs of figures, with a row for each figure.
+
+    One has the figures with a vector, the other all figures that should have a note.
+    """
+    built = {}
+    if (vectors := tables.figures.get(FIGURE_VECTORS.name)) is not None:
+        published = features.figure_vector_features(vector_width(vectors.schema))
+        built["figure_embeddings"] = _public_columns(_with_vector(_identify_figures(vectors, "figures")), published)
+    if (notes := tables.figures.get(FIGURE_NOTES.name)) is not None:
+        built["figure_notes"] = _public_columns(_identify_figures(notes, "notes"), features.figure_note_features())
+    return built
+
+
+def _chunks(documents: pa.Table) -> Iterator[Row]:
+    """Yield the chunks of the documents that begin in a shard.
+
+    Each is named after the first page of its document.
+    """
+    for document in documents.select(["page_id", "doc_id", "chunks"]).to_pylist():
+        for chunk in document["chunks"] or ():
+            known = {"id": f"{document['page_id']}-{chunk['index']}", "doc_id": document["doc_id"]}
+            yield {**chunk, **known, "page_id": chunk["places"][0]["page_id"]}
+
+
+def _corrections(corrections: pa.Table, authors: bool) -> pa.Table:
+    if not authors:
+        at = corrections.column_names.index("author")
+        corrections = corrections.set_column(at, "author", pa.nulls(len(corrections), pa.string()))
+    return _public_columns(corrections, features.correction_features())
+
+
+def _identify_figures(table: pa.Table, column: str) -> pa.Table:
+    """Return a row for each figure, with the id of its region in `regions`."""
+    figures = one_row_a_figure(table, column)
+    return figures.append_column("region_id", pa.array(region_ids(figures), pa.string()))
+
+
+def _public_columns(table: pa.Table, published: "Features") -> pa.Table:
+    """Return the columns of `published`, in one chunk.
+
+    The way a table was assembled must not affect its file.
+    """
+    return table.select(list(published)).cast(published.arrow_schema).combine_chunks()
+
+
+def _without_paths(table: pa.Table, columns: Collection[str]) -> pa.Table:
+    for name in columns:
+        values = table[name]
+        scrubbed = {value: without_paths(value) for value in values.unique().to_pylist() if value is not None}
+        if any(value != clean for value, clean in scrubbed.items()):
+            column = pa.array([value and scrubbed[value] for value in values.to_pylist()], values.type)
+            table = table.set_column(table.column_names.index(name), table.schema.field(name), column)
+    return table
+
+
+def _with_vector(table: pa.Table) -> pa.Table:
+    return table.filter(pc.field("vector").is_valid())
+
+
+def _table(rows: Iterator[Row], published: "Features") -> pa.Table:
+    return pa.Table.from_pylist(list(rows), published.arrow_schema)
+
+
+def _lineage(shard: str, tables: ReleaseInput) -> pa.Table:
+    """Return the lineage of the shard: a row for each page or query and asset.
+
+    A row says by which engine, model, recipe and run it was made.
+    """
+    rows = lineage_rows(shard, tables.tables, tables.made, tables.ledger)
+    return _public_columns(rows, features.lineage_features())
+
+
+def _summarise(built: dict[str, pa.Table], tables: ReleaseInput) -> dict[str, pa.Table]:
+    """Return the tables with a summary of the shard in their metadata.
+
+    With it, a card can be written from only the footers of the files.
+    """
+    pages = {
+        "states": {asset: count_states(table["state"].to_pylist()) for asset, table in tables.page_tables.items()},
+        "ended": count_states(built["pages"]["state"].to_pylist()),
+        "regions": _region_counts(built["regions"]),
+        "doubtful": len(doubtful(tables.parsed_texts)),
+        "documents": _documents(tables.raw_pages),
+    }
+    summaries = {
+        "pages": pages,
+        "queries": {
+            "states": {TABLES.query_vectors.name: count_states(tables.query_embeddings["state"].to_pylist())},
+            "unjudged": sum(map(len, built["queries"]["ground_truth"].to_pylist())) - built["qrels"].num_rows,
+        },
+        "lineage": {"made": _list_makers(built["lineage"])},
+    }
+    if tables.chunks is not None:
+        states = count_states(tables.chunks["state"].to_pylist())
+        summaries[CHUNKS] = {"states": {DOCUMENT_CHUNKS.name: states}}
+    if tables.corrections is not None:
+        summaries[CORRECTIONS] = _correction_counts(tables.corrections)
+    for config, summary in summaries.items():
+        metadata = {**(built[config].schema.metadata or {}), SUMMARY: json.dumps(summary, ensure_ascii=False)}
+        built[config] = built[config].replace_schema_metadata(metadata)
+    return built
+
+
+def _correction_counts(corrections: pa.Table) -> dict[str, int]:
+    """Return the numbers of corrections, corrected pages and checked pages.
+
+    A page that was corrected after its check no longer counts as checked.
+    """
+    last = {row["page_id"]: row["action"] for row in corrections.select(["page_id", "action"]).to_pylist()}
+    changes = corrections.filter(pc.field("action") != "checked")
+    return {
+        "corrections": changes.num_rows,
+        "pages": len(changes["page_id"].unique()),
+        "checked": sum(action == "checked" for action in last.values()),
+    }
+
+
+def _region_counts(regions: pa.Table) -> dict[str, int]:
+    """Return the numbers of regions to be read, lost, and taken from a text layer.
+
+    The last number is left out if it is 0.
+    """
+    to_read = regions.filter(pc.field("task").isin(_READ))
+    from_layers = regions.filter(pc.field("origin") == TextOrigin.TEXT_LAYER).num_rows
+    return {
+        "to_read": to_read.num_rows,
+        "lost": to_read.filter(pc.field("state").isin(LOST)).num_rows,
+        **({"text_layer": from_layers} if from_layers else {}),
+    }
+
+
+def _documents(raw_pages: pa.Table) -> list[list[Any]]:
+    """Return [document, source file, licence, pages] of each document, ordered by first pages."""
+    named = zip(*(raw_pages[name].to_pylist() for name in ("doc_id", "source", "license")), strict=True)
+    return [[*document, pages] for document, pages in Counter(named).items()]
+
+
+def _list_makers(lineage: pa.Table) -> list[list[Any]]:
+    """Return [asset, engine, model, revision, parameters, versions, rows] of all makers of rows."""
+    columns = ("asset", "engine", "model", "revision", "parameters", "versions")
+    named = zip(*(lineage[name].to_pylist() for name in columns), strict=True)
+    return [[*by, rows] for by, rows in Counter(named).items()]
+
+
+_ROWS_PER_GROUP = 1000
+_BYTES_PER_GROUP = 100_000_000
+"""The Hub's viewer reads a row group whole and advises 100 to 300 MB; the writer holds one in memory."""
+
+
+def write_parquet(table: pa.Table, path: Path, images: PageImages | None = None) -> None:
+    """Write a table as a Parquet file with content-defined chunks and a page index.
+
+    Thanks to the chunks, a changed page changes few bytes. With `images`, the column `image` is filled, one row group
+    at a time. Raises `StoreError` if an image is not the one that the page was made from.
+    """
+    # An empty row group is an error for `datasets`, so an empty table is written without one.
+    with pq.ParquetWriter(
+        path, table.schema, compression="zstd", write_page_index=True, use_content_defined_chunking=True
+    ) as writer:
+        if images is not None:
+            for group in _fill(table, images):
+                writer.write_table(group)
+        elif table.num_rows:
+            most = PICTURES_PER_GROUP if "image" in table.column_names else _ROWS_PER_GROUP
+            writer.write_table(table, row_group_size=min(most, _BYTES_PER_GROUP * table.num_rows // table.nbytes + 1))
+
+
+def _fill(table: pa.Table, images: PageImages) -> Iterator[pa.Table]:
+    """Yield the table in row groups, each with its page images."""
+    known = table.select(["page_id", "sha256"]).to_pylist()
+    group: list[dict[str, object] | None] = []
+    start = size = 0
+    for row, page in enumerate(known):
+        data = images(page["page_id"])
+        if data is None:
+            group.append(None)
+        else:
+            if hashlib.sha256(data).hexdigest() != page["sha256"]:
+                raise StoreError(
+                    f"the image of {page['page_id']} changed since raw_pages was made: materialize it again"
+                )
+            group.append({"bytes": data, "path": None})
+            size += len(data)
+        if len(group) == PICTURES_PER_GROUP or size >= _BYTES_PER_GROUP:
+            yield _with_images(table.slice(start, len(group)), group)
+            start, size, group = row + 1, 0, []
+    if group:
+        yield _with_images(table.slice(start), group)
+
+
+def _with_images(pages: pa.Table, group: Sequence[dict[str, object] | None]) -> pa.Table:
+    column = pages.schema.get_field_index("image")
+    return pages.set_column(column, pages.schema.field(column), pa.array(group, pages.schema.field(column).type))

@@ -1,0 +1,320 @@
+"""A release in a folder of this machine, which `datasets.load_dataset` opens.
+
+It is also the source of what is published elsewhere.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import yaml
+from filelock import FileLock, Timeout
+from pydantic import Field
+
+from kopub.engine import Engine, ProfileOnly
+from kopub.errors import StoreError
+from kopub.files import file_sha256, is_url, replace_file
+from kopub.fingerprints import CodeVersion
+from kopub.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
+from kopub.release.card import (
+    compose_card,
+    front_matter,
+    is_listed,
+    render_attribution,
+    render_card,
+    split_card,
+    stamp_configs,
+)
+from kopub.release.dataset import build_configs, write_parquet
+from kopub.release.files import (
+    ALL_CONFIGS,
+    ATTRIBUTION,
+    CARD,
+    CHECKSUMS,
+    DATA_PATH,
+    MANIFEST,
+    ManifestEntry,
+    ReleaseManifest,
+    ReleasePart,
+    data_checksums,
+    features_of,
+    list_parts,
+    manifest_of,
+    parse_checksums,
+    parse_manifest,
+    part_path,
+    render_checksums,
+    render_manifest,
+)
+
+TEXTS = (CARD, ATTRIBUTION, MANIFEST, CHECKSUMS)
+"""The files of a release besides its data."""
+
+_BEING_MADE = "# A release that is being made\n\nIts card is written when the shards of this run are in.\n"
+
+
+class LocalRelease(Engine):
+    """A dataset folder: `data/<config>/<shard>.parquet`, and the `TEXTS` that describe them.
+
+    A run writes the files of its shards into `staged`, and then replaces the release whole (`versions.py`); one at a
+    URL is published from its folder on this machine (`remote.py`). Every file is replaced whole, and the card's YAML is
+    there before the first of them, so any folder can be loaded at any moment.
+    """
+
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "release.local",
+        {
+            1: "the first release",
+            2: "reasons and parameters name no folder of a machine, and markdown links to no script and no file",
+        },
+    )
+    speed_only: ClassVar[frozenset[str]] = frozenset({"folder", "made_in"})
+
+    folder: ProfileOnly[str] = Field(description="Folder or fsspec URL of the release; made if it is missing.")
+    made_in: ProfileOnly[str] = Field(
+        default="", description="Folder on this machine for a release at a URL; by default `$KOPUB_HOME/release`."
+    )
+    title: str = Field(default="Pages, text and vectors", description="Title of the dataset card.")
+    license: str | None = Field(default=None, description="Hub id of the licence of pages that state none.")
+    publish_under: str | None = Field(
+        default=None, description="Hub id of the licence of the release; left out, every page keeps its own."
+    )
+    page_images: bool = Field(
+        default=False, description="Put the page images into `pages`, byte for byte; as large as the corpus itself."
+    )
+    corrections: Literal["none", "anonymous", "named"] = Field(
+        default="none",
+        description="Add a config of what people corrected: `anonymous` without their names, `named` with them.",
+    )
+
+    def recipe(self) -> dict[str, Any]:
+        recipe = super().recipe()
+        if self.corrections == "none":
+            # Releases from before this setting existed stay current.
+            del recipe["parameters"]["corrections"]
+        return recipe
+
+    def publish(self, shard: str, tables: ReleaseInput, images: PageImages | None = None) -> list[ReleasedFile]:
+        """Replace the files of one shard and leave all others; equal tables give equal bytes.
+
+        `images` is called for each page in turn if `page_images` is set. Of the card, only the YAML is updated, since
+        loading depends on it. Raises `StoreError` if a table or an image does not fit the others, or a file cannot be
+        written.
+        """
+        built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
+        asked = {"pages": images if self.page_images else None}
+        every = {config: part_path(config, shard) for config in ALL_CONFIGS}
+        paths = {config: every[config] for config in built}
+        dropped = set(every.values()) - set(paths.values())
+        with writing_shard(self.root, shard):
+            with self._lock():
+                before = self._sums()
+                # If a run dies before the new hash of a file is written, `finish` hashes the file again.
+                self._write_sums({path: sha256 for path, sha256 in before.items() if path not in every.values()})
+                begun = self._write_first_yaml(shard, built)
+            files = [self._write_part(path, built[config], asked.get(config)) for config, path in paths.items()]
+            with self._lock():
+                for path in dropped:
+                    (self.root / path).unlink(missing_ok=True)
+                known = self._sums() | {file.path: file.sha256 for file in files}
+                # Unchanged files keep their description, since the YAML takes longer than a small file.
+                if begun or known != before:
+                    self._write_manifest(shard, files, dropped)
+                    self._write_yaml(built, known)
+                    known = data_checksums(known)  # The texts are outdated until `finish`.
+                # Written last: if a run dies before, the next one sees that there is something to describe.
+                self._write_sums(known)
+        return files
+
+    def finish(self, about: ReleaseDescription) -> list[ReleasedFile]:
+        """Drop the files of shards that `about` does not name, and describe the rest.
+
+        Only listed files are dropped.
+        """
+        with self._lock():
+            known = self._sums()
+            for path in known:
+                if (data := DATA_PATH.fullmatch(path)) and data["shard"] not in about.shards:
+                    (self.root / path).unlink(missing_ok=True)
+            return self.describe(about, known)
+
+    def describe(self, about: ReleaseDescription, known: Mapping[str, str]) -> list[ReleasedFile]:
+        """Write the texts that describe the files of the folder.
+
+        `known` are hashes of the files by path.
+        """
+        inventory = list_parts(self.root)
+        paths = [part.path for parts in inventory.values() for part in parts]
+        hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
+        manifest = manifest_of(inventory, about.shards, hashes)
+        texts = [
+            self._write_text(MANIFEST, render_manifest(manifest)),
+            self._write_text(ATTRIBUTION, render_attribution(inventory, about)),
+            self._write_text(CARD, render_card(self.root, inventory, about, hashes)),
+        ]
+        return [*texts, self._write_sums(hashes | {text.path: text.sha256 for text in texts})]
+
+    @contextmanager
+    def locked(self) -> Iterator[Path]:
+        """Yield the folder while no other process changes its description."""
+        with self._lock():
+            yield self.root
+
+    @contextmanager
+    def settled(self) -> Iterator[Mapping[str, str]]:
+        """Yield the hashes of the finished files by path while no other process changes any."""
+        with self._lock():
+            yield {path: sha256 for path, sha256 in self._sums().items() if (self.root / path).is_file()}
+
+    @property
+    def root(self) -> Path:
+        """The folder on this machine."""
+        root = Path(self.made_in if self.url else self.folder)
+        # A release is replaced by renaming folders, which would put one in the place of a link.
+        return root.resolve() if root.is_symlink() else root
+
+    @property
+    def url(self) -> str | None:
+        """The URL where the release is published; None for a folder of this machine."""
+        return self.folder.rstrip("/") if is_url(self.folder) else None
+
+    @property
+    def staged(self) -> "LocalRelease":
+        """The release beside this one for files of shards that are not released yet."""
+        return self.beside("staging")
+
+    def beside(self, name: str) -> "LocalRelease":
+        """Return a release in a folder beside this one, with its settings."""
+        folder = self.root.with_name(f"{self.root.name}.{name}")
+        return type(self)(**{**self.model_dump(), "folder": str(folder), "made_in": ""})
+
+    def drop(self, paths: Collection[str]) -> None:
+        """Remove finished files and their checksums, within `settled`."""
+        for path in paths:
+            (self.root / path).unlink(missing_ok=True)
+        self._write_sums({path: sha256 for path, sha256 in self._sums().items() if path not in paths})
+
+    def _lock(self) -> FileLock:
+        """Return the lock of the folder, which lies beside it.
+
+        It is no part of the release.
+        """
+        lock = self.root.with_name(f"{self.root.name}.lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(lock)
+
+    def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
+        sha256, size = replace_file(self.root / path, partial(write_parquet, table, images=images))
+        return ReleasedFile(path, sha256, table.num_rows, size)
+
+    def _write_first_yaml(self, shard: str, built: Mapping[str, pa.Table]) -> bool:
+        """Name the configs and their features in the card before there is a file.
+
+        A file that no card names is not loaded. Returns whether the card named none before.
+        """
+        if self._card()[0].get("configs"):
+            return False
+        to_come = {
+            config: [ReleasePart(shard, part_path(config, shard), table.num_rows, 0, features_of(table))]
+            for config, table in built.items()
+        }
+        self._write_text(CARD, compose_card(front_matter(to_come, {}, {}), _BEING_MADE))
+        return True
+
+    def _write_manifest(self, shard: str, files: list[ReleasedFile], dropped: Collection[str]) -> None:
+        """List the files of a shard in the manifest as they are now.
+
+        A manifest that does not exist yet is written by `finish`.
+        """
+        try:
+            before = parse_manifest((self.root / MANIFEST).read_bytes())
+        except (FileNotFoundError, StoreError):
+            return
+        listed = {file.path: ManifestEntry(file.sha256, file.rows or 0, file.bytes) for file in files}
+        kept = {path: file for path, file in before.files.items() if path not in dropped}
+        now = ReleaseManifest(list(dict.fromkeys([*before.shards, shard])), {**kept, **listed})
+        self._write_text(MANIFEST, render_manifest(now))
+
+    def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
+        listed, body = self._card()
+        # The features of an empty table do not count, since no width is wrong for no vectors.
+        asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
+        if all(is_listed(config, features, listed) for config, features in asked.items()):
+            data = stamp_configs(listed, known)
+        else:
+            data = front_matter(list_parts(self.root), listed, known)
+        self._write_text(CARD, compose_card(data, body))
+
+    def _card(self) -> tuple[dict[str, Any], str]:
+        """Return the YAML and body of the card.
+
+        Only releases write it, so a damaged one is made anew.
+        """
+        path = self.root / CARD
+        try:
+            return split_card(path.read_text("utf-8"))
+        except (FileNotFoundError, UnicodeDecodeError, ValueError, yaml.YAMLError):
+            return {}, _BEING_MADE
+
+    def _sums(self) -> dict[str, str]:
+        # A damaged list lists nothing, and is written anew.
+        path = self.root / CHECKSUMS
+        return parse_checksums(path.read_text("utf-8", "replace")) if path.exists() else {}
+
+    def _write_sums(self, known: Mapping[str, str]) -> ReleasedFile:
+        return self._write_text(CHECKSUMS, render_checksums(known))
+
+    def _write_text(self, name: str, text: str) -> ReleasedFile:
+        sha256, size = replace_file(self.root / name, partial(_write_text, text))
+        return ReleasedFile(name, sha256, None, size)
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, "utf-8")
+
+
+@contextmanager
+def writing_shard(root: Path, shard: str) -> Iterator[None]:
+    """Mark `shard` of the release in `root` as being written.
+
+    The mark ends with its process, even if that is killed.
+    """
+    lock = _locks_folder(root) / f"{shard}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(lock):
+        yield
+
+
+def wait_for_writers(root: Path, seconds: float) -> bool:
+    """Wait until no shard is being written, and return whether one was.
+
+    It waits at most `seconds` for each.
+    """
+    waited = False
+    for lock in sorted(_locks_folder(root).glob("*.lock")):
+        try:
+            with FileLock(lock, timeout=0):
+                continue
+        except Timeout:
+            waited = True
+        except OSError:
+            # Without write access a lock cannot be taken, but a read-only copy has no writers.
+            continue
+        try:
+            with FileLock(lock, timeout=seconds):
+                pass
+        except Timeout:
+            continue
+    return waited
+
+
+def _locks_folder(root: Path) -> Path:
+    """Return the folder of the locks, which lies beside the release.
+
+    It is no part of the release. From within its folder, a release may be given as `.`.
+    """
+    whole = root.resolve()
+    return whole.parent / f"{whole.name}.locks"

@@ -1,0 +1,224 @@
+"""Describes a release, and pushes a whole one to the Hub.
+
+It pushes only if a run or a person requests it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from kopub.config.choices import Gates
+from kopub.engine import Engine
+from kopub.errors import ClosedGate, StoreError
+from kopub.evaluation.reading_scores import HISTORY as READING_HISTORY
+from kopub.evaluation.reading_scores import guards, verdict
+from kopub.evaluation.reading_scores import significant_drops as significant_reading_drops
+from kopub.pages.corpus import Corpus
+from kopub.release.base import RELEASE, ReleaseDescription
+from kopub.release.files import DATA_PATH, list_parts
+from kopub.release.fitness import Fitness, fitness
+from kopub.release.hub import HubPush, HubTarget, LocalFile, local_files, release_digest
+from kopub.release.local import LocalRelease
+from kopub.search.metrics import HISTORY, SCORES, significant_drops
+from kopub.search.scores import ALL, Contents
+from kopub.store import run_records
+from kopub.store.corpus_tables import OCR_SCORES, TABLES
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import ShardStore
+
+_LOOKS = 3
+"""Times to look again if another run begins to write a shard at that very moment."""
+
+Log = Callable[[str], None]
+
+
+def publish(
+    about: ReleaseDescription, release: LocalRelease, hub: HubTarget, store: ShardStore, tag: str | None, log: Log
+) -> HubPush:
+    """Push the release to the repository, if it is whole and fit, and tag it.
+
+    A release that lacks shards of the corpus is pushed without a tag; by default the tag is made from the contents, so
+    that equal releases have the same. Raises `ClosedGate` or `StoreError` before anything is sent, and `HubError`.
+    """
+
+    def read() -> Mapping[str, LocalFile]:
+        files = whole(about, release, store)
+        require_fit(about, release)
+        return files
+
+    def name(files: Mapping[str, LocalFile]) -> str | None:
+        missing = [shard for shard in about.shards if shard not in released(files)]
+        if missing and tag is not None:
+            raise ClosedGate(
+                f"{len(missing)} of {len(about.shards)} shards are missing, {missing[0]} first: no tag {tag}"
+            )
+        # The card counts too: with a different card it is another release.
+        return None if missing else tag or f"release-{release_digest(files)[:12]}"
+
+    hub.require_repo()
+    files = read()
+    name(files)  # Raises before the first request to the Hub.
+    return hub.push(read, f"{about.title}: {len(released(files))} of {len(about.shards)} shards", name, log)
+
+
+def whole(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
+    """Return the files of the release, with a present card.
+
+    No other run may be writing one of its shards. Raises `StoreError` for a shard whose files are of two runs because
+    one was killed.
+    """
+    files = _describe_files(about, release, store)
+    if not released(files):
+        raise StoreError(f"{release.root} holds no shard: `kopub run` makes it")
+    for shard, of_shard in released(files).items():
+        table = store.read(RELEASE, shard, ["path", "sha256"]).to_pylist()
+        if {row["path"]: row["sha256"] for row in table} != of_shard:
+            raise StoreError(f"the released files of {shard} are not those of one run: materialize hf_release for it")
+    return files
+
+
+def _describe_files(about: ReleaseDescription, release: LocalRelease, store: ShardStore) -> Mapping[str, LocalFile]:
+    for _ in range(_LOOKS):
+        for shard in about.shards:
+            with store.exclusive(RELEASE, shard):
+                pass
+        release.finish(about)
+        with release.locked() as folder, suppress(StoreError):
+            return local_files(folder)
+    raise StoreError(f"{release.root} is being written by another run: publish it when that is done")
+
+
+def fitness_of(about: ReleaseDescription, release: LocalRelease) -> Fitness:
+    """Return the fitness of the release as it lies in its folder."""
+    with release.locked() as folder:
+        return fitness(list_parts(folder), about)
+
+
+def require_fit(about: ReleaseDescription, release: LocalRelease) -> None:
+    """Raise `ClosedGate` when quality or licences keep the release off the Hub."""
+    if closed := fitness_of(about, release).closed:
+        raise ClosedGate(f"not published: {'; '.join(closed)}")
+
+
+def released(files: Mapping[str, LocalFile]) -> dict[str, dict[str, str]]:
+    """Return the SHA-256 of each shard's data files by path."""
+    found: dict[str, dict[str, str]] = {}
+    for path, file in files.items():
+        if match := DATA_PATH.fullmatch(path):
+            found.setdefault(match["shard"], {})[path] = file.sha256
+    return found
+
+
+def describe(
+    release: LocalRelease,
+    corpus: Corpus,
+    store: ShardStore,
+    engines: Mapping[str, Engine],
+    gates: Gates,
+    profile: str,
+    made_from: Contents,
+) -> ReleaseDescription:
+    """Return the description of the release.
+
+    `engines` are those behind the assets, each of which states its limits. `made_from` has, by released shard and
+    asset, the contents from which its files were made. Scores of other vectors, texts or readings are left out and
+    reported as missing.
+    """
+    scores, problems = _retrieval(store, made_from)
+    reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
+    tests = _self_tests(corpus, store, engines)
+    return ReleaseDescription(
+        title=release.title,
+        source=corpus.manifest.name,
+        profile=profile,
+        shards=corpus.manifest.keys,
+        limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
+        license=release.license,
+        publish_under=release.publish_under,
+        gates=gates,
+        scores=scores,
+        retrieval_problems=problems,
+        self_tests=[f"{test.section} ({test.engine}): {test}" for test in tests],
+        engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
+        reading=reading,
+        reading_problems=reading_problems,
+    )
+
+
+def _self_tests(corpus: Corpus, store: ShardStore, assets: Iterable[str]) -> list[run_records.SelfTest]:
+    """Return the last result of every engine behind the tables, once each.
+
+    A section has two engines while an upgrade is under way.
+    """
+    footers, found = FooterCache(store), {}
+    for asset in assets:
+        tables = footers.tables(asset)
+        for made_with in {tables[shard].made_with for shard in corpus.manifest.keys if shard in tables}:
+            test = run_records.of_table(corpus.folder, made_with)
+            if test is not None:
+                found[test.recipe] = test
+    return sorted(found.values(), key=lambda test: (test.tested_at, test.section))
+
+
+def _retrieval(store: ShardStore, released: Contents) -> tuple[pa.Table | None, list[str]]:
+    """Return the scores of the `released` vectors, and the problems with them.
+
+    Scores of anything else are None.
+    """
+    if unmeasured := HISTORY.unmeasured(store, released):
+        return None, [
+            f"retrieval was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+            "materialize retrieval_scores"
+        ]
+    if not store.has(SCORES, ALL):
+        return None, []
+    scores = store.read(SCORES, ALL)
+    return scores, significant_drops(scores)
+
+
+_READERS = (TABLES.readings.name, TABLES.texts.name)
+"""The assets whose engines and versions must be those that were evaluated; a benchmark may give its own layout."""
+
+
+def reading_scores(
+    corpus: Corpus, store: ShardStore, gates: Gates, profile: str, released: Contents
+) -> tuple[list[pa.Table], list[str]]:
+    """Return the reading scores of the corpus and of its benchmarks, with the problems.
+
+    The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` has the contents
+    from which the release was made. Scores of other readings are left out and reported as missing.
+    """
+    found: list[pa.Table] = []
+    problems: list[str] = []
+    if store.has(OCR_SCORES.name, ALL):
+        if unmeasured := READING_HISTORY.unmeasured(store, released):
+            problems.append(
+                f"reading was not measured on what is released of {len(unmeasured)} shards, {unmeasured[0]} first: "
+                f"materialize {OCR_SCORES}"
+            )
+        else:
+            found.append(store.read(OCR_SCORES.name, ALL))
+            problems += significant_reading_drops(found[-1])
+    for asked in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
+        guard = asked.store(Path(corpus.home), profile)
+        said = verdict(guard)
+        if said is None or _other_reader(store, released, guard):
+            problems.append(f"the benchmark {asked.benchmark} was not read by what made this release: {asked.command}")
+            continue
+        found.append(said.scores)
+        problems += said.closed
+    return found, problems
+
+
+def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:
+    """Return whether a released shard was read by other engines than the benchmark."""
+    return any(
+        _made_with(store, asset, shards) - _made_with(guard, asset, guard.published(asset)) for asset in _READERS
+    )
+
+
+def _made_with(store: ShardStore, asset: str, shards: Iterable[str]) -> set[str]:
+    tables = FooterCache(store).tables(asset)
+    return {tables[shard].made_with for shard in shards if shard in tables}

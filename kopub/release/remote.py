@@ -1,0 +1,206 @@
+"""A release on object storage, published whole by replacing one small file.
+
+`<url>/release.json` names the folder, `<url>/versions/<digest>`, with the files of a release folder on a disk. A new
+release is uploaded beside the old one, and then `release.json` is replaced by one request. The previous one is kept for
+readers who have begun with it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kopub.errors import StoreError, visible
+from kopub.files import cannot_write
+from kopub.parallel import bounded_map
+from kopub.release.files import DATA_PATH, MANIFEST, ReleaseManifest, parse_manifest
+from kopub.release.hub import LocalFile, local_files, release_digest
+from kopub.release.local import TEXTS
+from kopub.store.faults import retry, translate_errors
+from kopub.store.locks import ObjectLock, acquire_lock, release_lock
+from kopub.store.objects import Objects
+
+POINTER, VERSIONS = "release.json", "versions"
+_LOCK = ".locks/release"
+_OURS = re.compile(rf"{VERSIONS}/[0-9a-f]{{16}}/|\.locks/")
+"""The files left by an upload that is killed before `release.json` names its release."""
+_AT_ONCE = 8
+"""Files in transfer at a time."""
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PublishedRelease:
+    """The release at a URL as it was when opened.
+
+    `folder` is the URL of its files.
+    """
+
+    url: str
+    folder: str
+
+    @classmethod
+    def at(cls, url: str) -> "PublishedRelease":
+        """Return the release that is published at a URL.
+
+        It may also be a copy of a release folder. Raises `StoreError`.
+        """
+        url = url.rstrip("/")
+        objects, root = Objects.at(url)
+        named = _current_folder(objects, root)
+        if named is None and not objects.has(f"{root}/{MANIFEST}"):
+            raise StoreError(f"there is no release at {url}: correct the URL, or release to it")
+        return cls(url, url if named is None else f"{url}/{named}")
+
+    def manifest(self) -> ReleaseManifest:
+        """Return the manifest of the release.
+
+        Raises `StoreError`.
+        """
+        objects, root = Objects.at(self.folder)
+        try:
+            return parse_manifest(objects.get(f"{root}/{MANIFEST}"))
+        except FileNotFoundError:
+            raise StoreError(f"{self.folder} has no {MANIFEST}: it is no release") from None
+
+    def download(self, folder: Path) -> None:
+        """Download all files into a folder, even those foreign to a release.
+
+        Raises `StoreError`.
+        """
+        objects, root = Objects.at(self.folder)
+        below = (path.removeprefix(f"{root}/") for path in objects.below(root))
+        # A release copied to the URL as a folder may be published over; it then lies beside the new one.
+        paths = [path for path in below if not (_OURS.match(path) or path == POINTER)]
+        if strange := next((path for path in paths if ".." in path.split("/") or path.startswith("/")), None):
+            raise StoreError(f"{self.folder} holds {visible(strange)}, which is no file of a release: remove it")
+
+        def get(path: str) -> None:
+            try:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                with translate_errors(f"{self.folder}/{path}", "read"):
+                    retry(lambda: objects.fs.get_file(f"{root}/{path}", str(folder / path)))
+            except FileNotFoundError:
+                # A missing file is reported by the check of the folder.
+                (folder / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreError(cannot_write(folder / path, error)) from error
+
+        for _ in bounded_map(get, paths, _AT_ONCE):
+            pass
+
+
+def require_ours_at(url: str) -> None:
+    """Raise `StoreError` if anything other than releases lies at a URL."""
+    objects, root = Objects.at(url)
+    if _current_folder(objects, root) is not None or objects.has(f"{root}/{MANIFEST}"):
+        return
+    for path in objects.below(root):
+        if not _OURS.match(path.removeprefix(f"{root}/")):
+            name = visible(path.removeprefix(f"{root}/"))
+            raise StoreError(f"{url} holds {name}, which no release wrote: name a new or empty place in release.folder")
+
+
+def publish_to(url: str, folder: Path, log: Log) -> str | None:
+    """Publish the release of a folder, whole, at a URL.
+
+    Returns the URL of its files, or None if it lacks shards of the corpus. Only one process of all nodes publishes at a
+    time. The storage itself copies files that the release there already has. If the process is killed, the previous
+    release stays. Raises `StoreError`, also if anything else lies at the URL, and `LockLost`.
+    """
+    require_ours_at(url)
+    url, files = url.rstrip("/"), local_files(folder)
+    missing = parse_manifest(files[MANIFEST].content or b"").missing
+    if missing:
+        log(f"not published at {url}: {len(missing)} shards are not released yet, {missing[0]} first")
+        return None
+    objects, root = Objects.at(url)
+    with _alone(objects, root, url) as confirm:
+        before, now = _current_folder(objects, root), f"{VERSIONS}/{release_digest(files)[:16]}"
+        sent = _send(objects, root, files, now, before)
+        if before == now and not sent:
+            return f"{url}/{now}"
+        _require_whole(objects, f"{root}/{now}", files)
+        confirm()
+        objects.put(f"{root}/{POINTER}", (json.dumps({"folder": now}) + "\n").encode())
+        _clear(objects, root, {now, before})
+    log(f"published at {url}: {len(files)} files, {sent:,} bytes sent")
+    return f"{url}/{now}"
+
+
+@contextmanager
+def _alone(objects: Objects, root: str, url: str) -> Iterator[Callable[[], None]]:
+    lock = ObjectLock(objects, f"{root}/{_LOCK}", f"the release at {url}")
+    name = f"{root}/{_LOCK}"
+    acquire_lock(name, lock, f"the release at {url}", wait=True)
+    try:
+        yield lock.confirm
+    finally:
+        release_lock(name)
+
+
+def _current_folder(objects: Objects, root: str) -> str | None:
+    """Return the published folder, relative to the URL."""
+    try:
+        return str(json.loads(objects.get(f"{root}/{POINTER}"))["folder"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{root}/{POINTER} is not that of a release: remove it and release again") from None
+
+
+def _send(objects: Objects, root: str, files: Mapping[str, LocalFile], now: str, before: str | None) -> int:
+    """Put the files into the folder `now`, and return the bytes sent."""
+    there = _sizes(objects, f"{root}/{now}")
+    todo = [path for path, file in files.items() if there.get(path) != file.size]
+    known = _hashes(objects, f"{root}/{before}") if before and todo else {}
+
+    def send(path: str) -> int:
+        target, file = f"{root}/{now}/{path}", files[path]
+        with translate_errors(target, "written"):
+            if known.get(path) == file.sha256:
+                retry(lambda: objects.fs.cp_file(f"{root}/{before}/{path}", target))
+                return 0
+            if file.content is not None:
+                objects.put(target, file.content)
+            else:
+                retry(lambda: objects.fs.put_file(str(file.file), target))
+        return file.size
+
+    return sum(bounded_map(send, todo, _AT_ONCE))
+
+
+def _require_whole(objects: Objects, root: str, files: Mapping[str, LocalFile]) -> None:
+    there = _sizes(objects, root)
+    wrong = [path for path, file in files.items() if there.get(path) != file.size]
+    if wrong:
+        raise StoreError(f"{root} lacks {len(wrong)} files after its upload, {wrong[0]} first: release again")
+
+
+def _sizes(objects: Objects, folder: str) -> dict[str, int]:
+    return {path.removeprefix(f"{folder}/"): size for path, size in objects.sizes(folder).items()}
+
+
+def _hashes(objects: Objects, folder: str) -> dict[str, str]:
+    """Return the SHA-256 of a published release's whole files by path."""
+    try:
+        listed = parse_manifest(objects.get(f"{folder}/{MANIFEST}")).files
+    except (FileNotFoundError, StoreError):
+        return {}
+    there = _sizes(objects, folder)
+    return {path: file.sha256 for path, file in listed.items() if there.get(path) == file.bytes}
+
+
+def _clear(objects: Objects, root: str, keep: set[str | None]) -> None:
+    """Remove the files of other releases, and the remains of killed uploads."""
+    folders = tuple(f"{root}/{each}/" for each in keep if each)
+    for_removal = []
+    for path in objects.below(f"{root}/{VERSIONS}"):
+        file = _OURS.match(path.removeprefix(f"{root}/"))
+        rest = "" if file is None else path.removeprefix(f"{root}/")[file.end() :]
+        if (rest in TEXTS or DATA_PATH.fullmatch(rest)) and not path.startswith(folders):
+            for_removal.append(path)
+    objects.remove_all(for_removal)

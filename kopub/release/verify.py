@@ -1,0 +1,447 @@
+"""Checks a release: files, hashes, counts, schema, joins, and that `datasets` opens it."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from kopub.errors import HubError, StoreError, visible
+from kopub.files import file_sha256, is_url
+from kopub.release import features
+from kopub.release.base import VECTORS
+from kopub.release.card import split_card
+from kopub.release.files import (
+    CARD,
+    CHECKSUMS,
+    CHUNKS,
+    CONFIGS,
+    CORRECTIONS,
+    DATA_PATH,
+    FIGURE_CONFIGS,
+    MANIFEST,
+    Inventory,
+    ReleaseManifest,
+    list_parts,
+    loadable_parts,
+    parse_checksums,
+    parse_manifest,
+    part_path,
+    unloadable_lines,
+)
+from kopub.release.hub_calls import call_hub
+from kopub.release.local import TEXTS, wait_for_writers
+from kopub.release.remote import PublishedRelease
+from kopub.release.versions import is_temporary
+from kopub.states import MADE
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS
+
+Item = TypeVar("Item")
+Count = Callable[[Path, Mapping[str, Sequence[str]]], features.Counts]
+"""Counts the rows that `datasets` returns for the named shards, by config."""
+
+_HASHED = tuple(name for name in TEXTS if name != CHECKSUMS)
+_SHOWN = 200
+"""Most characters quoted from a library's message or a path."""
+_LOOKS = 3
+"""Most looks at a release that is being written."""
+_PATIENCE = 60.0
+"""Seconds to wait for a shard that is being written before the next look."""
+
+
+def verify(
+    folder: Path, shards: Collection[str] | None = None, load: bool = True, count: Count = features.count
+) -> Iterator[str]:
+    """Yield a line for each fault of the release in `folder`.
+
+    `shards` are those to check, by default all: their files are read, a shard and a few columns at a time. `load` also
+    counts the rows that `datasets` returns for every config, by `count`. A release that a run writes meanwhile is
+    checked again, since faults may disappear when the run is done.
+    """
+    for _ in range(_LOOKS):
+        before = _description(folder)
+        found = list(_problems(folder, shards, load, count))
+        # Only a whole release may change meanwhile: the shards of one run are written by no other.
+        if (
+            not found
+            or shards is not None
+            or not (wait_for_writers(folder, _PATIENCE) or _description(folder) != before)
+        ):
+            yield from found
+            return
+    yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
+
+
+def unproved(folder: Path) -> list[str]:
+    """Return a line that names the texts without a checksum, if there are any.
+
+    Checksums of an older version list only data files.
+    """
+    sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
+    left_out = [name for name in _HASHED if name not in sums]
+    if len(left_out) < len(_HASHED) or not sums:
+        return []
+    return [f"{CHECKSUMS} is of an older version and has no hash of {', '.join(left_out)}: release again to add them"]
+
+
+def _description(folder: Path) -> list[str]:
+    return [file_sha256(folder / name) if (folder / name).is_file() else "" for name in TEXTS]
+
+
+def _problems(folder: Path, shards: Collection[str] | None, load: bool, count: Count) -> Iterator[str]:
+    missing = [name for name in TEXTS if not (folder / name).is_file()]
+    if missing:
+        yield f"{', '.join(missing)} missing: {visible(str(folder), _SHOWN)} is no release, or was never finished"
+        return
+    try:
+        listed = parse_manifest((folder / MANIFEST).read_bytes())
+        inventory = list_parts(folder)
+    except StoreError as error:
+        yield visible(str(error), _SHOWN)
+        return
+    chosen = _ChosenShards(folder, inventory, listed, shards)
+    # Joins need the columns, so those have to be right first.
+    broken = [*chosen.files(), *_texts(folder), *(_strangers(folder) if shards is None else ())] or list(
+        chosen.schema()
+    )
+    yield from broken
+    if broken:
+        return
+    if shards is None:
+        yield from _lacking(listed)
+        yield from unloadable_lines(inventory)
+    yield from joins(folder, inventory, chosen.shards(), complete=not listed.missing)
+    if load:
+        yield from _counts(folder, inventory, chosen.shards(), count)
+
+
+def _texts(folder: Path) -> Iterator[str]:
+    """Yield a line for each text whose hash is missing or differs.
+
+    All texts are listed or, in an older release, none.
+    """
+    sums = _sums(folder)
+    if not any(name in sums for name in _HASHED):
+        return
+    for name in _HASHED:
+        if name not in sums:
+            yield f"{CHECKSUMS} has no hash of {name}"
+        elif file_sha256(folder / name) != sums[name]:
+            yield f"{name} has another SHA-256 than {CHECKSUMS} says"
+
+
+def _strangers(folder: Path) -> Iterator[str]:
+    """Yield the files that do not belong to a release.
+
+    Files that git and the Hub's client keep beside one are ignored.
+    """
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder).as_posix()
+        is_known = place in TEXTS or DATA_PATH.fullmatch(place) or place == ".gitattributes"
+        if path.is_dir() or is_known or place.startswith((".git/", ".cache/huggingface/")) or is_temporary(path.name):
+            continue
+        yield f"{visible(place, _SHOWN)} is no file of a release: move it out"
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    return parse_checksums((folder / CHECKSUMS).read_text("utf-8", "replace"))
+
+
+def _lacking(listed: ReleaseManifest) -> Iterator[str]:
+    if missing := listed.missing:
+        yield (
+            f"{len(missing)} of {len(listed.shards)} shards of the corpus are not in the release, {missing[0]} first: "
+            "run `kopub run --asset hf_release`"
+        )
+
+
+@contextmanager
+def fetch_release(release: str, revision: str | None) -> Iterator[Path]:
+    """Yield the folder that `release` names, downloaded if necessary.
+
+    The download from a URL is removed in the end; that from the Hub is in the Hub's cache. Raises `StoreError`.
+    """
+    if is_url(release):
+        with tempfile.TemporaryDirectory(prefix="kopub-verify-") as folder:
+            PublishedRelease.at(release).download(Path(folder))
+            yield Path(folder)
+    else:
+        yield _folder_or_repository(release, revision)
+
+
+def _folder_or_repository(release: str, revision: str | None) -> Path:
+    folder = Path(release)
+    if folder.is_dir():
+        return folder
+    if release.count("/") != 1 or release.startswith((".", "/", "~")):
+        raise StoreError(f"{visible(release, _SHOWN)} is neither a folder, a URL nor a repository, `owner/name`")
+
+    def download() -> str:
+        from huggingface_hub import snapshot_download
+
+        return snapshot_download(release, repo_type="dataset", revision=revision)
+
+    try:
+        return Path(call_hub(download, release, lambda line: None))
+    except HubError as error:
+        raise StoreError(f"there is no folder {visible(release, _SHOWN)} here, and as a repository: {error}") from None
+
+
+@dataclass(frozen=True)
+class _ChosenShards:
+    """The shards of a release that are checked."""
+
+    folder: Path
+    inventory: Inventory
+    listed: ReleaseManifest
+    only: Collection[str] | None
+
+    def files(self) -> Iterator[str]:
+        """Check that exactly the listed files are there, with hash, size and rows.
+
+        Other shards are ignored, since another run may be writing them.
+        """
+        known = self._chosen({path: sha256 for path, sha256 in _sums(self.folder).items() if path not in _HASHED})
+        listed = self._chosen(self.listed.files)
+        there = self._chosen({part.path: part for parts in self.inventory.values() for part in parts})
+        if known != {path: file.sha256 for path, file in listed.items()}:
+            yield f"{CHECKSUMS} and {MANIFEST} do not list the same files and hashes"
+        for path in sorted(there.keys() - listed.keys()):
+            yield f"{path} is not listed in {MANIFEST}"
+        for path, file in sorted(listed.items()):
+            if path not in there:
+                yield f"{path} is missing"
+            elif (there[path].rows, there[path].bytes) != (file.rows, file.bytes):
+                found = f"{there[path].rows} rows and {there[path].bytes} bytes"
+                yield f"{path} has {found}, {MANIFEST} says {file.rows} and {file.bytes}"
+            elif file_sha256(self.folder / path) != file.sha256:
+                yield f"{path} has another SHA-256 than {CHECKSUMS} says"
+        for shard in self.shards():
+            for path in (part_path(config, shard) for config in CONFIGS):
+                if path not in there and path not in listed:
+                    yield f"{path} is missing"
+
+    def schema(self) -> Iterator[str]:
+        """Check that the card, the files and their features agree for every config."""
+        from datasets import Features
+        from datasets.info import DatasetInfosDict
+        from huggingface_hub import DatasetCardData
+        from yaml import YAMLError
+
+        try:
+            listed, _ = split_card((self.folder / CARD).read_text("utf-8"))
+            infos = DatasetInfosDict.from_dataset_card_data(DatasetCardData(**listed))
+        except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+            yield f"{CARD} is not that of a release ({type(error).__name__})"
+            return
+        for config, parts in self.inventory.items():
+            used = loadable_parts(parts)
+            if used and config not in infos:
+                yield f"{CARD} does not list {config}"
+                continue
+            for part in (part for part in used if self._is_chosen(part.path)):
+                features = infos[config].features or Features()
+                stored = pq.read_schema(self.folder / part.path)
+                if not stored.remove_metadata().equals(features.arrow_schema.remove_metadata()):
+                    yield f"{part.path} does not have the columns that {CARD} says"
+
+    def shards(self) -> list[str]:
+        released = dict.fromkeys(part.shard for parts in self.inventory.values() for part in parts)
+        return [shard for shard in released if self.only is None or shard in self.only]
+
+    def _chosen(self, by_path: Mapping[str, Item]) -> dict[str, Item]:
+        if self.only is None:
+            return dict(by_path)
+        return {path: item for path, item in by_path.items() if self._is_chosen(path)}
+
+    def _is_chosen(self, path: str) -> bool:
+        match = DATA_PATH.fullmatch(path)
+        return match is not None and (self.only is None or match["shard"] in self.only)
+
+
+def _counts(folder: Path, inventory: Inventory, shards: Collection[str], count: Count) -> Iterator[str]:
+    """Read every config as a user does, and compare the rows with the files."""
+    held = {
+        config: {part.shard: part.rows for part in loadable_parts(parts) if part.shard in shards}
+        for config, parts in inventory.items()
+    }
+    for config, rows in count(folder, {config: list(parts) for config, parts in held.items() if parts}).items():
+        owed = sum(held[config].values())
+        if isinstance(rows, str):
+            yield f"datasets cannot open {config}: {visible(rows, _SHOWN)}"
+        elif rows != owed:
+            yield f"datasets gives {rows} rows of {config}, its files hold {owed}"
+
+
+_NAMED, _ID_SHOWN = 3, 80
+"""Ids that a line names as examples, and most characters of each."""
+_JPEG = b"\xff\xd8\xff"
+_PICTURES = 100
+"""Crops in memory at a time."""
+
+Regions = set[tuple[str, int]]
+
+
+def joins(folder: Path, inventory: Inventory, shards: Sequence[str], complete: bool) -> Iterator[str]:
+    """Yield a line for every failed join in `shards`.
+
+    Only the ids of the other shards are read. A release that is not `complete` may have queries about pages yet to
+    come.
+    """
+    pages = Counter(_ids(folder, inventory, "pages", "page_id"))
+    yield from _name_ids("pages has ids twice", _twice(pages))
+    queries = set(_ids(folder, inventory, "queries", "query_id"))
+    for shard in shards:
+        of_shard = _ShardJoins(folder, shard)
+        yield from of_shard.vectors()
+        yield from of_shard.regions()
+        yield from of_shard.figures()
+        yield from of_shard.chunks(pages.keys() if complete else None)
+        yield from of_shard.corrections()
+        yield from of_shard.lineage()
+        yield from of_shard.qrels(queries, pages.keys() if complete else None)
+
+
+class _ShardJoins:
+    """The files of one shard, and the checks of their joins."""
+
+    def __init__(self, folder: Path, shard: str) -> None:
+        self._folder = folder
+        self._shard = shard
+        self._pages = self._read("pages", ["page_id", "n_regions", "states"])
+        self._page_ids = self._pages["page_id"].to_pylist()
+
+    def vectors(self) -> Iterator[str]:
+        """Check that exactly the pages in state ok or partial have one vector."""
+        states = self._pages["states"].combine_chunks()
+        for config, asset in VECTORS.items():
+            ended = zip(self._page_ids, states.field(asset).to_pylist(), strict=True)
+            made = {page for page, state in ended if state in MADE}
+            found = Counter(self._read(config, ["page_id"])["page_id"].to_pylist())
+            yield from self._problem(f"{config} has two vectors of pages", _twice(found))
+            unknown = f"{config} has vectors of pages that are not there or were not made"
+            yield from self._problem(unknown, found.keys() - made)
+            yield from self._problem(f"{config} lacks the vectors of pages", made - found.keys())
+
+    def regions(self) -> Iterator[str]:
+        """Check the number of regions of each page, and that crops belong to regions."""
+        regions = self._regions()
+        found = Counter(page_id for page_id, _ in regions)
+        owed = dict(zip(self._page_ids, self._pages["n_regions"].to_pylist(), strict=True))
+        yield from self._problem("regions has regions of pages that are not there", found.keys() - owed.keys())
+        wrong = (page for page, count in owed.items() if (count or 0) != found[page])
+        yield from self._problem("regions has not as many as pages says", wrong)
+        yield from self._crops(set(regions))
+
+    def figures(self) -> Iterator[str]:
+        """Check that each figure is a region of a known page, and occurs once."""
+        for config in FIGURE_CONFIGS:
+            if not (self._folder / part_path(config, self._shard)).is_file():
+                continue
+            found = Counter(self._read(config, ["region_id"])["region_id"].to_pylist())
+            known = set(self._read("regions", ["region_id"])["region_id"].to_pylist())
+            yield from self._problem(f"{config} has figures that are no regions", found.keys() - known)
+            yield from self._problem(f"{config} has figures twice", _twice(found))
+
+    def chunks(self, pages: Collection[str] | None) -> Iterator[str]:
+        """Check that chunks occur once, and that their places are regions.
+
+        Only places on pages of this shard are compared with regions. Pages are looked up in `pages`, unless it is None.
+        """
+        if not (self._folder / part_path(CHUNKS, self._shard)).is_file():
+            return
+        found = self._read(CHUNKS, ["id", "places"])
+        yield from self._problem("chunks has chunks twice", _twice(Counter(found["id"].to_pylist())))
+        places = {(place["page_id"], place["region"]) for of in found["places"].to_pylist() for place in of}
+        if pages is not None:
+            unknown = {page for page, _ in places} - set(pages)
+            yield from self._problem("chunks has pages that are not there", unknown)
+        of_shard = set(self._page_ids)
+        here = {place for place in places if place[0] in of_shard}
+        lost = (f"{page}_{index}" for page, index in here - set(self._regions()))
+        yield from self._problem("chunks has places that are no regions", lost)
+
+    def corrections(self) -> Iterator[str]:
+        """Check that each correction is of a known page, and occurs once."""
+        if not (self._folder / part_path(CORRECTIONS, self._shard)).is_file():
+            return
+        found = self._read(CORRECTIONS, ["id", "page_id"])
+        unknown = set(found["page_id"].to_pylist()) - set(self._page_ids)
+        yield from self._problem("corrections has pages that are not there", unknown)
+        yield from self._problem("corrections has corrections twice", _twice(Counter(found["id"].to_pylist())))
+
+    def lineage(self) -> Iterator[str]:
+        """Check that lineage has a row for every page and step, and no others."""
+        lineage = self._read("lineage", ["page_id", "asset"])
+        of_pages = lineage.filter(pc.field("page_id").is_valid())
+        pages = set(self._page_ids)
+        for asset in sorted(set(of_pages["asset"].to_pylist())):
+            found = set(of_pages.filter(pc.field("asset") == asset)["page_id"].to_pylist())
+            # A document has a single row, under its first page.
+            lacking = set() if asset == DOCUMENT_CHUNKS.name else pages - found
+            yield from self._problem(f"lineage lacks pages of {asset}", lacking)
+            yield from self._problem(f"lineage has pages of {asset} that are not there", found - pages)
+
+    def qrels(self, queries: Collection[str], pages: Collection[str] | None) -> Iterator[str]:
+        """Check that judgements are about known queries and pages.
+
+        Pages are checked only if they are known.
+        """
+        qrels = self._read("qrels", ["query-id", "corpus-id"])
+        asked, answers = (set(qrels[name].to_pylist()) for name in ("query-id", "corpus-id"))
+        yield from self._problem("qrels has queries that are not there", asked - set(queries))
+        if pages is not None:
+            yield from self._problem("qrels has pages that are not there", answers - set(pages))
+
+    def _regions(self) -> list[tuple[str, int]]:
+        """Return the page and index of every region of the shard."""
+        regions = self._read("regions", ["page_id", "index"])
+        return list(zip(regions["page_id"].to_pylist(), regions["index"].to_pylist(), strict=True))
+
+    def _crops(self, regions: Regions) -> Iterator[str]:
+        unknown: list[str] = []
+        damaged: list[str] = []
+        with pq.ParquetFile(self._folder / part_path("crops", self._shard)) as file:
+            for batch in file.iter_batches(batch_size=_PICTURES, columns=["page_id", "index", "path", "image"]):
+                for crop in batch.to_pylist():
+                    if (crop["page_id"], crop["index"]) not in regions:
+                        unknown.append(crop["path"])
+                    if not _is_picture(crop["image"]):
+                        damaged.append(crop["path"])
+        yield from self._problem("crops has pictures of regions that are not there", unknown)
+        yield from self._problem("crops has rows without a picture", damaged)
+
+    def _read(self, config: str, columns: list[str]) -> pa.Table:
+        return pq.read_table(self._folder / part_path(config, self._shard), columns=columns)
+
+    def _problem(self, problem: str, ids: Iterable[str]) -> Iterator[str]:
+        yield from _name_ids(f"{self._shard}: {problem}", ids)
+
+
+def _ids(folder: Path, inventory: Inventory, config: str, column: str) -> Iterator[str]:
+    for part in inventory[config]:
+        yield from pq.read_table(folder / part.path, columns=[column])[column].to_pylist()
+
+
+def _twice(counts: Counter[str]) -> Iterator[str]:
+    """Yield the ids that were counted more than once."""
+    return (each for each, count in counts.items() if count > 1)
+
+
+def _is_picture(image: Mapping[str, Any] | None) -> bool:
+    """Return whether a crop is in one of the image formats of crops."""
+    return image is not None and (image["bytes"] or b"").startswith(_JPEG)
+
+
+def _name_ids(problem: str, ids: Iterable[str]) -> Iterator[str]:
+    """Yield one line with the number of ids and the first few, if any."""
+    found = sorted(ids)
+    if found:
+        first = ", ".join(visible(name, _ID_SHOWN) for name in found[:_NAMED])
+        yield f"{problem}: {len(found)} ({first}{', …' if len(found) > _NAMED else ''})"

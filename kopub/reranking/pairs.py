@@ -1,0 +1,206 @@
+"""The inputs of Qwen3-VL-Reranker, a question and a page, and the scores in its answers.
+
+Client processes load this module, so it does not use pydantic.
+"""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kopub.embedding.qwen3_vl_inputs import PageImage, check_resizer, page_image, take_tokenizer
+from kopub.errors import EngineError, UndecodableImage, harmless
+from kopub.vllm.client.client import Client
+from kopub.vllm.client.requests import (
+    JobFigures,
+    RefusedRequest,
+    UnansweredRequest,
+    fill_frame,
+    image_part,
+    request_frame,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+PATH = "/classify"
+SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    'Note that the answer can only be "yes" or "no".'
+)
+"""The system prompt with which the authors trained."""
+_PICTURE = "<|vision_start|><|image_pad|><|vision_end|>"
+_SURE = 3
+"""Number of answers of a wrong shape or length, with no right one, that prove that the server is set up wrongly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A question and the seen parts of a page, for client processes."""
+
+    id: str
+    question: str
+    text: str = ""
+    picture: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """A pair's score, from 0 to 1, or the `reason` why there is none."""
+
+    id: str
+    score: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairSettings:
+    """The instruction, and the limits in tokens of a whole prompt and of its picture."""
+
+    instruction: str
+    max_tokens: int
+    max_image_tokens: int
+
+
+@dataclass(slots=True)
+class PreparedPair:
+    """A pair with its picture, its page text and its prompt's number of tokens."""
+
+    pair: Pair
+    question: str = ""
+    text: str = ""
+    image: PageImage | None = None
+    tokens: int = 0
+    problem: str | None = None
+    figures: JobFigures = field(default_factory=lambda: defaultdict(float))
+
+
+class PairHandler:
+    """The `Handler` of pairs, each in its own request; see `kopub.vllm.client.worker_pool`.
+
+    The score of a prompt does not depend on other requests. An answer with a number of tokens that differs from the
+    authors' template for the pair is not accepted: the server then has another template, or cuts or resizes.
+    """
+
+    def __init__(self, settings: PairSettings, tokenizer: Path) -> None:
+        self._settings = settings
+        self._tokenizer: Tokenizer = take_tokenizer(tokenizer)
+        self._right = self._wrong = 0
+        check_resizer()
+
+    def close(self) -> None:
+        """Do nothing, because there is nothing to release."""
+
+    def prepare(self, job: Pair) -> PreparedPair:
+        """Resize the picture for the model, and cut off a text that is too long."""
+        started = time.perf_counter()
+        ready = PreparedPair(job, harmless(job.question))
+        if job.picture is not None:
+            try:
+                ready.image = page_image(job.picture, self._settings.max_image_tokens)
+            except UndecodableImage as error:
+                ready.problem = str(error)
+                return ready
+        image_tokens = ready.image.tokens - 1 if ready.image else 0
+        around = self._count(self._prompt(ready)) + image_tokens
+        text = "\n".join(map(harmless, job.text.splitlines()))
+        ready.text = self._beginning(text, self._settings.max_tokens - around)
+        ready.tokens = self._count(self._prompt(ready)) + image_tokens
+        ready.figures["texts_cut"] += ready.text != text
+        ready.figures["prepare_seconds"] += time.perf_counter() - started
+        return ready
+
+    async def finish(self, ready: PreparedPair, client: Client) -> tuple[Relevance, JobFigures]:
+        """Send the request and read the score."""
+        made = Relevance(ready.pair.id, None, ready.problem)
+        if ready.problem is None:
+            try:
+                made = Relevance(ready.pair.id, await self._score(ready, client))
+            except RefusedRequest as error:
+                made = Relevance(ready.pair.id, None, f"the server refused it: {error}")
+            except (UnansweredRequest, ValueError) as error:
+                made = Relevance(ready.pair.id, None, str(error))
+        ready.figures["requests_repeated"] += client.take_retries()
+        ready.figures["pairs_failed"] += made.score is None
+        return made, ready.figures
+
+    async def _score(self, ready: PreparedPair, client: Client) -> float:
+        """Return the score of a pair.
+
+        Raises `ValueError` if the answer is not a score, and `EngineError` if no answer ever is.
+        """
+        ready.figures["requests"] += 1
+        body = pair_request(await client.model(), self._settings.instruction, ready)
+        (scores, tokens), _ = await client.post(PATH, body, read_scores, ready.pair.id, ready.tokens)
+        ready.figures["tokens"] += tokens
+        problem = None
+        if len(scores) != 1 or not 0 <= scores[0] <= 1:
+            problem = f"the server answers with {len(scores)} numbers where a reranker has one score"
+        elif tokens != ready.tokens:
+            problem = (
+                f"the server read {tokens} tokens where {ready.tokens} were sent: it has another template, cuts texts "
+                "off or resizes images"
+            )
+        if problem is None:
+            self._right += 1
+            return scores[0]
+        self._wrong += 1
+        if self._wrong >= _SURE and not self._right:
+            raise EngineError(f"{problem}; check which model it serves, and its chat template")
+        raise ValueError(problem)
+
+    def _prompt(self, ready: PreparedPair) -> str:
+        """Return the prompt that the server should build, with one token for the picture."""
+        before, after = pair_texts(self._settings.instruction, ready)
+        turn = f"{before}{_PICTURE if ready.image else ''}{after}"
+        start, end = "<|im_start|>", "<|im_end|>\n"
+        return f"{start}system\n{SYSTEM}{end}{start}user\n{turn}{end}{start}assistant\n"
+
+    def _count(self, prompt: str) -> int:
+        return len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
+
+    def _beginning(self, text: str, most: int) -> str:
+        """Return the first characters of a text within `most` tokens, less room for its seam."""
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        left = max(0, most - 2)
+        return text if len(encoded.ids) <= left else text[: encoded.offsets[left][0]]
+
+
+def pair_texts(instruction: str, ready: PreparedPair) -> tuple[str, str]:
+    """Return a turn's texts before and after the picture; without one, all text is before."""
+    before = f"<Instruct>: {instruction}<Query>:{ready.question}\n<Document>:"
+    said = ready.text or ("" if ready.image else "NULL")
+    return (before, said) if ready.image else (before + said, "")
+
+
+def pair_request(model: str, instruction: str, ready: PreparedPair) -> bytes:
+    """Return the JSON request for the score of a pair."""
+    before, after = pair_texts(instruction, ready)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": before}]
+    if ready.image:
+        parts.append(image_part(ready.image.media_type))
+    if after:
+        parts.append({"type": "text", "text": after})
+    body = {
+        "model": model,
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": SYSTEM}]},
+            {"role": "user", "content": parts},
+        ],
+        # The score is taken at the opening of the answer.
+        "add_generation_prompt": True,
+        "add_special_tokens": False,
+    }
+    return fill_frame(request_frame(body), ready.image.data) if ready.image else json.dumps(body).encode()
+
+
+def read_scores(answer: Any) -> tuple[Sequence[float], int]:
+    """Read the scores of one prompt, and its number of tokens.
+
+    Raises `LookupError`, `TypeError` or `ValueError` for other JSON.
+    """
+    (item,) = answer["data"]
+    return [float(score) for score in item["probs"]], int(answer["usage"]["prompt_tokens"])

@@ -1,0 +1,360 @@
+"""The measurement of retrieval on stored vectors, texts and queries, once per input."""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.engine import releases
+from kopub.fingerprints import CodeVersion, fingerprint
+from kopub.search import metrics, words
+from kopub.search.metrics import CONVENTIONS, HISTORY, RUN, SCORES
+from kopub.search.ranking import NO_PAGE, BestPages, Bm25, fuse
+from kopub.search.reranking import RankedQuestion, Reranking, kept_scores, order
+from kopub.search.scores import ALL, Contents, ScoredRun
+from kopub.search.words import TOKENS, made_from, tokenise
+from kopub.states import MADE
+from kopub.store.corpus_tables import TABLES, VECTOR_TABLES
+from kopub.store.rows import vector_matrix, vector_width, with_vector
+from kopub.store.schemas import RETRIEVAL_SCORES
+from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
+from kopub.store.table_store import TableStore
+
+_LIBRARIES = ("bm25s", "ir-measures")
+VERSION = CodeVersion(
+    "retrieval_scores", {1: "the first release", 2: "a type of queries that is named `all` is no second total"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The result of a measurement: the table RETRIEVAL_SCORES and the comparison.
+
+    `computed` says whether it was computed just now, not read.
+    """
+
+    scores: pa.Table
+    inputs: str
+    compared: str
+    computed: bool
+
+    @property
+    def questions(self) -> int:
+        """The number of measured queries."""
+        return max(self.scores["queries"].to_pylist(), default=0)
+
+
+def measure(
+    store: TableStore,
+    corpus: "SearchedCorpus",
+    accept: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+    reranking: Reranking | None = None,
+) -> Measurement:
+    """Score the corpus and write the result, unless these inputs are already scored.
+
+    With `accept`, later runs are compared with this one even if its scores dropped. Without any measurable query, the
+    table is empty, and the previous runs are kept for later ones. With `reranking`, the fusion is measured both with
+    and without it. Raises `ConfigError` if a library is missing, `StoreError`, and `EngineError` if the reranker cannot
+    run.
+    """
+    inputs = inputs_of(corpus, reranking)
+    todo = not HISTORY.is_scored(store, inputs)
+    if todo and corpus.questions:
+        HISTORY.publish(
+            store,
+            ScoredRun(inputs, evaluate(corpus, log, _reranker(store, corpus, reranking)), corpus.page_ids),
+            corpus.contents,
+            accept,
+        )
+    elif todo:
+        nothing = "nothing to measure: no query has a vector and a page that answers it"
+        HISTORY.write_scores(store, RETRIEVAL_SCORES.empty_table(), inputs, nothing, corpus.contents)
+    elif accept:
+        HISTORY.accept(store, inputs)
+    compared = store.metadata(SCORES, ALL)["compared"]
+    return Measurement(store.read(SCORES, ALL), inputs, compared, todo)
+
+
+def inputs_of(corpus: "SearchedCorpus", reranking: Reranking | None = None) -> str:
+    """Return the fingerprint of everything that determines the scores of a corpus."""
+    reranker = [reranking.recipe, reranking.engine.depth] if reranking else []
+    return fingerprint(
+        [corpus.inputs, corpus.kinds, VERSION.number, words.tokenizer(), releases(*_LIBRARIES), *reranker]
+    )
+
+
+_Rerank = Callable[[np.ndarray], np.ndarray]
+"""A function that reorders the first pages of rankings (queries, pages)."""
+
+
+def _reranker(store: TableStore, corpus: "SearchedCorpus", reranking: Reranking | None) -> _Rerank | None:
+    if reranking is None:
+        return None
+
+    def rerank(ranking: np.ndarray) -> np.ndarray:
+        first = ranking[:, : reranking.engine.depth]
+        asked = [
+            RankedQuestion(question.text, [corpus.page(at) for at in row.tolist() if at != NO_PAGE])
+            for question, row in zip(corpus.questions, first, strict=True)
+        ]
+        scored = kept_scores(store, reranking, asked)
+        reordered = ranking.copy()
+        for at, (each, scores) in enumerate(zip(asked, scored, strict=True)):
+            places = dict(zip(each.pages, first[at].tolist(), strict=False))
+            reordered[at, : len(each.pages)] = [places[page] for page in order(each.pages, scores)]
+        return reordered
+
+    return rerank
+
+
+def evaluate(
+    corpus: "SearchedCorpus", log: Callable[[str], None] = lambda line: None, rerank: _Rerank | None = None
+) -> pa.Table:
+    """Return the scores of each question by retriever and convention.
+
+    The table has the schema `RUN`. A question whose first ground-truth page is not in the corpus is measured only by
+    the convention `any`. Raises `ConfigError` if a library is missing, and `StoreError`.
+    """
+    parts = [RUN.empty_table()]
+    for retriever, ranking in _rankings(corpus, log, rerank):
+        for convention in CONVENTIONS:
+            asked = [at for at, q in enumerate(corpus.questions) if convention == "any" or q.has_first]
+            questions = [corpus.questions[at] for at in asked]
+            relevant = [q.pages if convention == "any" else q.pages[:1] for q in questions]
+            known = [
+                [retriever] * len(asked),
+                [convention] * len(asked),
+                [q.query_id for q in questions],
+                [q.type for q in questions],
+            ]
+            scores = metrics.score(ranking[asked], relevant)
+            parts.append(pa.Table.from_arrays([*map(pa.array, known), *map(pa.array, scores.T)], schema=RUN))
+    return pa.concat_tables(parts)
+
+
+def _rankings(
+    corpus: "SearchedCorpus", log: Callable[[str], None], rerank: _Rerank | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield (retriever, ranking), with the questions in order.
+
+    The fusion of all others comes after them, followed by its reranked form, if any.
+    """
+    if not corpus.questions:
+        return
+    found = []
+    queries = np.stack([question.vector for question in corpus.questions])
+    for kind in corpus.kinds:
+        started = time.monotonic()
+        best = BestPages(len(queries))
+        for pages, vectors in corpus.vectors(kind):
+            best.add_vectors(pages, vectors, queries)
+        found.append((kind, best.ranking()))
+        log(f"{kind}: {len(queries)} queries over {len(corpus.page_ids)} pages in {time.monotonic() - started:.1f} s")
+    started = time.monotonic()
+    bm25 = Bm25()
+    for page, tokens in corpus.tokens():
+        bm25.add(page, tokens)
+    found.append(("bm25", bm25.rank(list(words.query_tokens(question.text for question in corpus.questions)))))
+    log(f"bm25: tokenised, indexed and searched in {time.monotonic() - started:.1f} s")
+    yield from found
+    fused = fuse([ranking for _, ranking in found])
+    yield "fusion", fused
+    if rerank is not None:
+        started = time.monotonic()
+        yield "reranked", rerank(fused)
+        log(f"reranked: the first pages of {len(queries)} queries in {time.monotonic() - started:.1f} s")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedQuestion:
+    """A query with a vector, and the pages of the corpus that answer it.
+
+    The first ground-truth page comes first.
+    """
+
+    query_id: str
+    type: str | None
+    text: str
+    vector: np.ndarray
+    pages: Sequence[int]
+    has_first: bool
+    """Whether the first of `pages` is the source's first ground-truth page."""
+
+
+IMAGES, TEXTS, FIGURES = (VECTOR_TABLES[kind].name for kind in ("image", "text", "figure"))
+QUERIES, PARSED = TABLES.query_vectors.name, TABLES.texts.name
+VECTORS = {"image": IMAGES, "text": TEXTS, "figure": FIGURES}
+"""The asset of each kind of vector, in the order of the scores; a page has a "figure" vector for each figure."""
+_READ = {
+    IMAGES: ("page_id", "vector", "state"),
+    TEXTS: ("page_id", "vector", "state"),
+    FIGURES: ("page_id", "figures", "state"),
+    PARSED: ("page_id", "text", "state"),
+    QUERIES: ("query_id", "query", "type", "ground_truth", "vector", "state"),
+}
+"""The columns of each asset that determine a score."""
+_NOTHING: Contents = {}
+
+
+class SearchedCorpus:
+    """The tables that are searched: shards `keys`, with vectors of some `kinds`.
+
+    The vectors have width `dim`; the tables are read one shard at a time. `measured` are the contents behind the stored
+    scores: those tables are known to be consistent, and are not opened again to check. `left_out` maps unused shards to
+    the reason, for instance that `corpus_check` finds tables of another corpus; without it, all tables are used.
+    """
+
+    def __init__(
+        self,
+        store: TableStore,
+        keys: Iterable[str],
+        kinds: Collection[str],
+        dim: int,
+        corpus_check: CorpusCheck | None = None,
+        measured: Contents = _NOTHING,
+    ) -> None:
+        self.kinds = tuple(kind for kind in VECTORS if kind in kinds)
+        self._store = store
+        self._dim = dim
+        self._assets = (PARSED, QUERIES, *(VECTORS[kind] for kind in self.kinds))
+        footers = FooterCache(store)
+        self._tables = {asset: footers.tables(asset) for asset in self._assets}
+        self._measured, self._widths = measured, dict[str, int]()
+        self._is_of_corpus: IsOfCorpus = corpus_check.look(self._tables) if corpus_check else lambda asset, shard: True
+        problems = {key: self._problem_with(key) for key in keys}
+        self.left_out = {key: problem for key, problem in problems.items() if problem}
+        self.shards = [key for key, problem in problems.items() if not problem]
+
+    @cached_property
+    def inputs(self) -> str:
+        """The fingerprint of every value that determines a score."""
+        return fingerprint([[shard, *found.values()] for shard, found in self.contents.items()])
+
+    @cached_property
+    def contents(self) -> dict[str, dict[str, str]]:
+        """The fingerprint of the rows that determine a score, by shard and asset."""
+        return {shard: self._contents(shard) for shard in self.shards}
+
+    @cached_property
+    def page_ids(self) -> list[str]:
+        """All page ids in any state, sorted; a page's number is its position here."""
+        return sorted(page for shard in self.shards for page in self._ids(PARSED, shard))
+
+    @property
+    def pages(self) -> int:
+        """The number of `page_ids`, found without reading a table."""
+        return sum(self._tables[PARSED][shard].rows for shard in self.shards)
+
+    @property
+    def rows(self) -> int:
+        """The number of queries in the shards, measured or not."""
+        return sum(self._tables[QUERIES][shard].rows for shard in self.shards)
+
+    @cached_property
+    def questions(self) -> list[JudgedQuestion]:
+        """The measurable queries, with a vector and an answering page in this corpus."""
+        return [question for shard in self.shards for question in self._questions(shard)]
+
+    def page(self, position: int) -> tuple[str, str]:
+        """Return the shard and id of a page, given its number."""
+        page_id = self.page_ids[position]
+        return self._shard_of[page_id], page_id
+
+    def mixed(self) -> list[str]:
+        """Return the assets whose shards were made with different engines.
+
+        This happens while an upgrade is half done.
+        """
+        assets = (*(VECTORS[kind] for kind in self.kinds), QUERIES)
+        return [asset for asset in assets if len({self._tables[asset][s].made_with for s in self.shards}) > 1]
+
+    def vectors(self, kind: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (pages, float16 vectors) of the pages with vectors, by shard.
+
+        The vectors of a page are adjacent.
+        """
+        for shard in self.shards:
+            table = self._made(VECTORS[kind], shard)
+            if VECTORS[kind] == FIGURES:
+                table = with_vector(table)
+            yield self._pages(table), vector_matrix(table["vector"])
+
+    def tokens(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield (page, tokens) of every page with text.
+
+        Tokens are stored by shard, and made again if the shard's texts change.
+        """
+        for shard in self.shards:
+            table = self._shard_tokens(shard)
+            yield from zip(self._pages(table).tolist(), table["tokens"].to_pylist(), strict=True)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {page_id: position for position, page_id in enumerate(self.page_ids)}
+
+    @cached_property
+    def _shard_of(self) -> dict[str, str]:
+        return {page_id: shard for shard in self.shards for page_id in self._ids(PARSED, shard)}
+
+    def _pages(self, table: pa.Table) -> np.ndarray:
+        return np.array([self._positions[page_id] for page_id in table["page_id"].to_pylist()], np.int64)
+
+    def _contents(self, shard: str) -> dict[str, str]:
+        """Return the fingerprint of each table's rows, with which it is stamped, by asset."""
+        return {asset: self._tables[asset][shard].content for asset in self._assets}
+
+    def _made(self, asset: str, shard: str) -> pa.Table:
+        return self._store.read(asset, shard, _READ[asset]).filter(pc.field("state").isin(MADE))
+
+    def _ids(self, asset: str, shard: str) -> list[str]:
+        return self._store.read(asset, shard, ["page_id"])["page_id"].to_pylist()
+
+    def _problem_with(self, shard: str) -> str | None:
+        assets = (PARSED, *(VECTORS[kind] for kind in self.kinds), QUERIES)
+        if missing := [asset for asset in assets if shard not in self._tables[asset]]:
+            return f"no {', '.join(missing)} yet"
+        if other := [asset for asset in assets if not self._is_of_corpus(asset, shard)]:
+            return f"{', '.join(other)} of another corpus than the indexed one"
+        is_measured = self._contents(shard) == self._measured.get(shard)
+        for asset in assets[1:]:
+            width = self._width(asset, shard, is_measured)
+            if width != self._dim:
+                return f"{asset} has vectors of {width} dimensions, the engine makes {self._dim}"
+        if is_measured:
+            return None
+        pages = self._ids(PARSED, shard)
+        unlike = [VECTORS[kind] for kind in self.kinds if self._ids(VECTORS[kind], shard) != pages]
+        return f"{unlike[0]} does not hold the pages of {PARSED}" if unlike else None
+
+    def _width(self, asset: str, shard: str, is_measured: bool) -> int:
+        """Return the width of a table's vectors, which all tables measured together share."""
+        if is_measured and asset in self._widths:
+            return self._widths[asset]
+        width = vector_width(self._store.arrow_schema(asset, shard))
+        if is_measured:
+            self._widths[asset] = width
+        return width
+
+    def _questions(self, shard: str) -> Iterator[JudgedQuestion]:
+        table = self._made(QUERIES, shard)
+        vectors = vector_matrix(table["vector"]).astype(np.float64)
+        for row, vector in zip(table.drop_columns("vector").to_pylist(), vectors, strict=True):
+            known = list(dict.fromkeys(page for page in row["ground_truth"] if page in self._positions))
+            if known:
+                pages = [self._positions[page] for page in known]
+                has_first = known[0] == row["ground_truth"][0]
+                yield JudgedQuestion(row["query_id"], row["type"], row["query"], vector, pages, has_first)
+
+    def _shard_tokens(self, shard: str) -> pa.Table:
+        texts = self._made(PARSED, shard)
+        stamp = made_from(texts)
+        if (stored := self._store.find_sound(TOKENS, shard)) is not None and stored[1] == stamp:
+            return stored[0]
+        table = tokenise(texts)
+        self._store.write(TOKENS, shard, table, stamp, replaces=stored is not None)
+        return table

@@ -1,0 +1,214 @@
+"""Retrieval metrics by query, as defined by trec_eval, and their comparison.
+
+Pure; uses ir-measures.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import ConfigError
+from kopub.search.options import NOTHING, ModeScores
+from kopub.search.ranking import NO_PAGE
+from kopub.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
+from kopub.store.corpus_tables import SCORES as SCORES_TABLE
+from kopub.store.corpus_tables import TABLES, VECTOR_TABLES
+from kopub.store.schemas import RETRIEVAL_SCORES, retrieval_runs
+from kopub.store.table_source import CorpusCheck
+from kopub.store.table_store import ShardStore
+
+METRICS = {
+    "recall@1": "Success@1",
+    "recall@5": "Success@5",
+    "recall@10": "Success@10",
+    "recall@20": "Success@20",
+    "ndcg@10": "nDCG@10",
+    "mrr": "RR",
+}
+"""Measures of ir-measures by our names. recall@k is 1 if one of the first k pages answers (mteb's hit rate)."""
+RUN = retrieval_runs(METRICS)
+CONVENTIONS = ("first", "any")
+"""Which pages answer: only the first ground-truth page, as in mteb, or any ground-truth page, as in the benchmark."""
+
+
+def score(ranking: np.ndarray, relevant: Sequence[Collection[int]]) -> np.ndarray:
+    """Return the scores of a ranking as float64 (queries, METRICS).
+
+    `relevant` has the pages that answer each query, at least one each. Raises `ConfigError` if ir-measures is not
+    installed.
+    """
+    try:
+        import ir_measures
+    except ImportError:
+        raise ConfigError(
+            "retrieval scores need ir-measures, which is compiled on Linux on ARM: "
+            "install a C compiler and Python's headers, then `pip install ir-measures`"
+        ) from None
+    measures = [ir_measures.parse_measure(name) for name in METRICS.values()]
+    qrels = {str(query): {str(page): 1 for page in pages} for query, pages in enumerate(relevant)}
+    # The order is already decided, so the score of a page is its place from the end, which never ties.
+    run = {
+        str(query): {str(page): float(len(pages) - rank) for rank, page in enumerate(pages) if page != NO_PAGE}
+        for query, pages in enumerate(ranking.tolist())
+    }
+    scores = np.zeros((len(relevant), len(measures)))
+    for found in ir_measures.iter_calc(measures, qrels, run):
+        scores[int(found.query_id), measures.index(found.measure)] = found.value
+    return scores
+
+
+ALL_TYPES = "all"
+MAIN = "ndcg@10"
+"""The main score of mteb's tasks on this corpus."""
+_FLOOR = 0.01
+"""Smallest drop that counts: a smaller one does not hurt users, and may come from changing a hundredth of the pages."""
+
+
+def compare(run: pa.Table, previous: pa.Table | None) -> pa.Table:
+    """Return the table RETRIEVAL_SCORES of a run, compared with `previous`.
+
+    The comparison is query by query, for the queries that `previous` has.
+    """
+    rows = [row for part in _parts(run) for row in _rows(part, previous)]
+    return pa.Table.from_pylist(rows, RETRIEVAL_SCORES)
+
+
+def _parts(run: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
+    """Yield the run by retriever, convention and query type, including type `all`."""
+    for retriever in run["retriever"].unique().to_pylist():
+        for convention in CONVENTIONS:
+            of = {"retriever": retriever, "convention": convention}
+            asked = _of(run, of)
+            types = sorted({*asked["query_type"].unique().to_pylist()} - {None, "", ALL_TYPES})
+            if asked.num_rows:
+                yield {**of, "query_type": ALL_TYPES}, asked
+            for kind in types:
+                yield {**of, "query_type": kind}, asked.filter(pc.field("query_type") == kind)
+
+
+def _rows(part: tuple[dict[str, str], pa.Table], previous: pa.Table | None) -> Iterator[dict[str, Any]]:
+    named, asked = part
+    values = _values(asked)
+    low, high = interval(values)
+    before, after = _pair(asked, None if previous is None else _of(previous, named))
+    changes = after - before
+    change_low, change_high = interval(changes) if len(changes) else (None, None)
+    for at, metric in enumerate(METRICS):
+        row = {
+            **named,
+            "metric": metric,
+            "queries": len(values),
+            "value": values[:, at].mean(),
+            "low": low[at],
+            "high": high[at],
+            "dropped": False,
+        }
+        if change_low is not None and change_high is not None:
+            row["previous"] = before[:, at].mean()
+            row["change"] = changes[:, at].mean()
+            row["change_low"], row["change_high"] = change_low[at], change_high[at]
+            enough = np.count_nonzero(changes[:, at]) >= FEWEST
+            row["dropped"] = bool(enough and row["change_high"] < 0 and row["change"] <= -_FLOOR)
+        yield row
+
+
+def _of(run: pa.Table, named: dict[str, str]) -> pa.Table:
+    return run.filter((pc.field("retriever") == named["retriever"]) & (pc.field("convention") == named["convention"]))
+
+
+def _pair(asked: pa.Table, previous: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of the common queries before and after, in one order."""
+    if previous is None:
+        return np.empty((0, len(METRICS))), np.empty((0, len(METRICS)))
+    known = {query_id: row for row, query_id in enumerate(previous["query_id"].to_pylist())}
+    pairs = [(known[query_id], row) for row, query_id in enumerate(asked["query_id"].to_pylist()) if query_id in known]
+    rows = np.array(pairs, np.int64).reshape(-1, 2)
+    return _values(previous)[rows[:, 0]], _values(asked)[rows[:, 1]]
+
+
+def _values(run: pa.Table) -> np.ndarray:
+    return np.stack([run[metric].to_numpy() for metric in METRICS], axis=1)
+
+
+def significant_drops(table: pa.Table) -> list[str]:
+    """Return a sentence for every retriever whose main score dropped significantly.
+
+    `table` is RETRIEVAL_SCORES; the score is over all queries. Only the main score by mteb's convention closes a gate,
+    because some of the table's hundreds of intervals are below zero by chance.
+    """
+    return [
+        f"{row['retriever']} finds less: {row['metric']} fell from {row['previous']:.3f} by {-row['change']:.3f} "
+        f"(95 % interval {row['change_low']:+.3f} to {row['change_high']:+.3f}) over the queries of both runs"
+        for row in _of_all(table)
+        if row["metric"] == MAIN and row["dropped"]
+    ]
+
+
+def headline(table: pa.Table) -> dict[str, dict[str, float]]:
+    """Return the mean scores by retriever and metric over all queries.
+
+    They follow the convention in which one page answers.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for row in _of_all(table):
+        found.setdefault(row["retriever"], {})[row["metric"]] = row["value"]
+    return found
+
+
+def headline_changes(table: pa.Table) -> list[ScoreChange]:
+    """Return each retriever's change of the main score over all queries since the last run."""
+    return [
+        ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
+    ]
+
+
+def _of_all(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows over all queries by the convention in which one page answers.
+
+    They are selected in Python, because an Arrow expression would load pandas.
+    """
+    return [row for row in table.to_pylist() if (row["query_type"], row["convention"]) == (ALL_TYPES, "first")]
+
+
+SCORES = SCORES_TABLE.name
+"""The asset of the scores."""
+HISTORY = History(
+    scores=SCORES_TABLE,
+    runs="retrieval_runs",
+    members="retrieval_pages",
+    member_column="page_id",
+    schema=RUN,
+    compare=compare,
+    drops=significant_drops,
+    member="pages",
+)
+"""The history of runs; a run is compared, query by query, with one that searched the same pages."""
+_MEASURED = (TABLES.texts.name, TABLES.query_vectors.name, *(table.name for table in VECTOR_TABLES.values()))
+"""The tables that determine the scores."""
+
+
+class MeasuredScores:
+    """The scores of a corpus, read again whenever one of its tables is replaced."""
+
+    def __init__(self, store: ShardStore, shards: Sequence[str], corpus_check: CorpusCheck) -> None:
+        self._store, self._shards, self._corpus_check = store, shards, corpus_check
+        self._known: tuple[object, ModeScores] | None = None
+
+    def __call__(self) -> ModeScores:
+        """Return the scores if they belong to the tables' present rows. Raises `StoreError`."""
+        versions = [self._store.published(asset) for asset in (SCORES, *_MEASURED)]
+        if self._known is None or self._known[0] != versions:
+            self._known = versions, self._read()
+        return self._known[1]
+
+    def _read(self) -> ModeScores:
+        if (table := stored_scores(self._store, SCORES_TABLE)) is None:
+            return NOTHING
+        if not HISTORY.is_of_tables_now(self._store, self._shards, self._corpus_check.look()):
+            return NOTHING
+        wanted = (pc.field("query_type") == ALL_TYPES) & (pc.field("metric") == MAIN)
+        rows = table.filter(wanted & (pc.field("convention") == "first")).to_pylist()
+        return ModeScores({row["retriever"]: row["value"] for row in rows}, rows[0]["queries"] if rows else 0)

@@ -1,0 +1,284 @@
+"""Pages as a search shows them, their tables, and a cache of Arrow files."""
+
+import unicodedata
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import StoreError
+from kopub.files import replace_bytes
+from kopub.fingerprints import fingerprint
+from kopub.layout.regions import Task
+from kopub.processes import give_back
+from kopub.recognition.content import main_script
+from kopub.recognition.regions import KINDS, region_texts
+from kopub.search.options import Where
+from kopub.store.corpus_tables import TABLES, Table, lacking
+from kopub.store.table_source import IsOfCorpus
+from kopub.texts.markdown import page_text
+
+FORMAT = 3
+"""The format of the files. Increase it when their schemas change: files of another format are made again."""
+
+
+class SearchedTables(Protocol):
+    """The tables of a corpus, such as a `ShardStore`; each method raises `StoreError`."""
+
+    def has(self, asset: str, shard: str) -> bool:
+        """Return whether a table has been made."""
+        ...
+
+    def published(self, asset: str) -> Mapping[str, str]:
+        """Return the shards of an asset's tables, each with a mark that identifies its file.
+
+        A file that replaces another has a different mark.
+        """
+        ...
+
+    def read(self, asset: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table, or only `columns` of it."""
+        ...
+
+    def metadata(self, asset: str, shard: str) -> Mapping[str, str]:
+        """Return the metadata with which a table was written."""
+        ...
+
+
+class ArrowCache:
+    """A folder of Arrow files, made when they are missing; processes may share it.
+
+    If the folder cannot be written, the files are not kept, and `problem` says why.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.problem: str | None = None
+
+    def get(self, kind: str, shard: str, version: str, make: Callable[[], pa.Table]) -> pa.Table:
+        """Return the table that `make` makes, memory-mapped if it was made before.
+
+        `version` identifies its inputs. Raises what `make` raises.
+        """
+        folder = self.folder / kind
+        stem = f"{shard}.{FORMAT}-{version}"
+        for path in folder.glob(f"{stem}.*.arrow"):
+            table = _map(path)
+            if table is not None:
+                return table
+        content = _encode(make())
+        # The rows were temporarily Python objects, shard after shard, so their memory is given back.
+        give_back()
+        path = folder / f"{stem}.{zlib.crc32(content):08x}.arrow"
+        try:
+            replace_bytes(path, content)
+            for other in folder.glob(f"{shard}.*.arrow"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+        except (StoreError, OSError) as error:
+            # The home may be read-only: the caller gets the table in memory, and a later search makes it again.
+            self.problem = str(error)
+            return pa.ipc.open_file(content).read_all()
+        mapped = _map(path)
+        # A mapped file is preferred, because the system can drop its pages from memory.
+        return pa.ipc.open_file(content).read_all() if mapped is None else mapped
+
+
+def _map(path: Path) -> pa.Table | None:
+    """Return the table in a file, without copying; None if its bytes were changed."""
+    try:
+        content = pa.memory_map(str(path)).read_buffer()
+    except (OSError, pa.ArrowInvalid):
+        # Another process has just replaced it, or it is empty and cannot be mapped.
+        return None
+    if f"{zlib.crc32(content):08x}" != path.suffixes[-2].removeprefix("."):
+        return None
+    return pa.ipc.open_file(content).read_all()
+
+
+def _encode(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        # It is written in one batch, so that vectors are one matrix.
+        writer.write_table(table.combine_chunks())
+    return sink.getvalue()
+
+
+_REGION = pa.struct(
+    [("index", pa.int32()), ("label", pa.string()), ("bbox_2d", pa.list_(pa.int32(), 4)), ("text", pa.string())]
+)
+_PAGES = pa.schema(
+    [
+        ("page_id", pa.string()),
+        ("page_idx", pa.int32()),
+        ("doc_id", pa.string()),
+        ("page_no", pa.int32()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("sha256", pa.string()),
+        ("has_table", pa.bool_()),
+        ("has_figure", pa.bool_()),
+        ("script", pa.string()),
+        ("regions", pa.list_(_REGION)),
+    ]
+)
+_PAGE_COLUMNS = ["page_id", "page_idx", "doc_id", "page_no", "width", "height", "sha256"]
+_TABLE, _FIGURE = KINDS[Task.TABLE], KINDS[Task.SKIP]
+"""The kinds of a table and a figure in a filter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionView:
+    """A region with its text.
+
+    `box` is (x1, y1, x2, y2) on a grid of 0 to 1000 over the page.
+    """
+
+    index: int
+    label: str
+    box: tuple[int, int, int, int]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """A page as the store knows it; fields without a table are None or empty."""
+
+    shard: str
+    page_id: str
+    page_idx: int | None = None
+    doc_id: str | None = None
+    page_no: int | None = None
+    width: int | None = None
+    height: int | None = None
+    sha256: str | None = None
+    regions: tuple[RegionView, ...] = ()
+
+
+class PageLookup:
+    """The lookup of the tables' current pages."""
+
+    def __init__(self, store: SearchedTables, cache: ArrowCache) -> None:
+        self._store, self._cache = store, cache
+        self._open: dict[str, tuple[str, pa.Table, dict[str, int]]] = {}
+
+    def refreshed(self, is_of_corpus: IsOfCorpus) -> "PageViews":
+        """Return the tables' current pages, without those of another corpus."""
+        published = {asset: self._store.published(asset) for asset in (TABLES.pages.name, TABLES.readings.name)}
+
+        @cache  # a search calls this for each page that it ranked
+        def opened(shard: str) -> tuple[pa.Table, dict[str, int]]:
+            used = [asset for asset in published if shard in published[asset] and is_of_corpus(asset, shard)]
+            version = fingerprint([published[asset][shard] if asset in used else None for asset in published])
+            if shard not in self._open or self._open[shard][0] != version:
+                table = self._cache.get(
+                    "pages",
+                    shard,
+                    version,
+                    lambda: _pages(self._store, shard, used),
+                )
+                rows = {page_id: row for row, page_id in enumerate(table["page_id"].to_pylist())}
+                self._open[shard] = version, table, rows
+            _, table, rows = self._open[shard]
+            return table, rows
+
+        return PageViews(opened)
+
+
+@dataclass(frozen=True)
+class PageViews:
+    """The pages of a corpus at one time.
+
+    `opened` returns the table of a shard's pages, and the row of each.
+    """
+
+    opened: Callable[[str], tuple[pa.Table, dict[str, int]]]
+
+    def page(self, shard: str, page_id: str) -> PageView:
+        """Return a page by shard and id; an unknown one has neither number nor regions."""
+        table, rows = self.opened(shard)
+        if page_id not in rows:
+            return PageView(shard, page_id)
+        return _view(shard, table.slice(rows[page_id], 1).to_pylist()[0])
+
+    def picture(self, shard: str, page_id: str) -> str | None:
+        """Return the SHA-256 of a page's encoded picture, or None if the tables lack it."""
+        table, rows = self.opened(shard)
+        return table["sha256"][rows[page_id]].as_py() if page_id in rows else None
+
+    def ids(self, shard: str, where: Where) -> pa.Array:
+        """Return the ids of the pages of a shard that `where` selects."""
+        table, _ = self.opened(shard)
+        wanted = pc.scalar(True)
+        if where.documents:
+            wanted &= pc.field("doc_id").isin(sorted(where.documents))
+        for column in ("has_table", "has_figure"):
+            if getattr(where, column):
+                wanted &= pc.field(column)
+        if where.scripts:
+            wanted &= pc.field("script").isin(sorted(where.scripts))
+        columns = ["page_id", "doc_id", "has_table", "has_figure", "script"]
+        return table.select(columns).filter(wanted)["page_id"].combine_chunks()
+
+    def values(self, shard: str, column: str) -> list[str]:
+        """Return the distinct values of a column of a shard's pages, such as its documents."""
+        return self.opened(shard)[0][column].drop_null().unique().to_pylist()
+
+
+def _pages(store: SearchedTables, shard: str, used: Collection[str]) -> pa.Table:
+    pages, readings = TABLES.pages.name, TABLES.readings.name
+    known = _rows(store, TABLES.pages, shard, _PAGE_COLUMNS) if pages in used else []
+    read = _rows(store, TABLES.readings, shard, ["page_id", "regions"]) if readings in used else []
+    regions = {row["page_id"]: list(_regions(row["regions"] or ())) for row in read}
+    places = {row["page_id"]: row for row in known}
+    rows = [
+        {
+            "page_id": page_id,
+            **places.get(page_id, {}),
+            "has_table": _has(regions.get(page_id), _TABLE),
+            "has_figure": _has(regions.get(page_id), _FIGURE),
+            "script": main_script("".join(region["text"] for region in regions.get(page_id, ()))),
+            "regions": regions.get(page_id, []),
+        }
+        for page_id in dict.fromkeys([*places, *regions])
+    ]
+    return pa.Table.from_pylist(rows, _PAGES)
+
+
+def _rows(store: SearchedTables, table: Table, shard: str, columns: list[str]) -> list[dict[str, Any]]:
+    """Return a table's rows with these columns.
+
+    Raises `StoreError`, also if the table lacks a column or a field of one.
+    """
+    read = store.read(table.name, shard, columns)
+    if lost := lacking(read.schema, columns, table.schema if isinstance(table.schema, pa.Schema) else None):
+        raise StoreError(f"{table} of {shard} has no {lost}, as another release made it: delete it and run `kopub run`")
+    return read.to_pylist()
+
+
+def _has(regions: list[dict[str, Any]] | None, kind: str) -> bool:
+    return any(region["label"] == kind for region in regions or ())
+
+
+def _regions(regions: Any) -> Iterator[dict[str, Any]]:
+    for region in sorted(regions, key=lambda region: region["index"]):
+        text = page_text(region_texts([region]))
+        yield {
+            "index": region["index"],
+            "label": region["label"],
+            "bbox_2d": region["bbox_2d"],
+            "text": unicodedata.normalize("NFC", text),
+        }
+
+
+def _view(shard: str, row: dict[str, Any]) -> PageView:
+    regions = tuple(
+        RegionView(region["index"], region["label"], tuple(region["bbox_2d"]), region["text"])
+        for region in row["regions"]
+    )
+    return PageView(shard, regions=regions, **{column: row[column] for column in _PAGE_COLUMNS})

@@ -1,0 +1,372 @@
+"""The search for a question's answer: pages ranked by words, by vectors or by both."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pyarrow as pa
+
+from kopub.embedding.base import Embedder
+from kopub.errors import KopubError, did_you_mean, first_line
+from kopub.search.answer import Answer, CannotSearch, Hit, NotInCorpus, QueryWords, best_passage
+from kopub.search.options import FLOOR, NOTHING, Mode, Scores, Where, best_mode
+from kopub.search.pages import ArrowCache, PageLookup, PageView, PageViews, SearchedTables
+from kopub.search.ranking import DEPTH, reciprocal_ranks
+from kopub.search.reranking import Reranking
+from kopub.search.vectors import VECTORS, KnownQuestions, Neighbour, PageFilter, VectorLookup, Vectors, left_out
+from kopub.search.words import TEXTS, WordLookup, Words, query_tokens
+from kopub.store.table_source import CorpusCheck, IsOfCorpus
+
+EVERYWHERE = Where()
+
+
+@dataclass
+class _Found:
+    """The rankings of a question, and each ranking's verdict on its best match.
+
+    The verdict is None if a ranking cannot tell whether a page matches well.
+    """
+
+    rankings: list[list[Neighbour]] = field(default_factory=list)
+    verdicts: list[bool | None] = field(default_factory=list)
+    pages: int = 0
+
+    @property
+    def matches_well(self) -> bool | None:
+        if not self.verdicts or any(self.verdicts):
+            return True if self.verdicts else None
+        return None if None in self.verdicts else False
+
+
+class Searcher:
+    """The search over the shards of a corpus; threads may share it.
+
+    Every answer comes from the tables as they are at the time. `folder` caches what a search reads from them. Without
+    an `embedding`, only words are searched. Tables that `corpus_check` finds to be of another corpus are left out;
+    without it, all are used. With `notes`, words of the notes on figures count too. `scores` returns measured scores,
+    `mode` is the default mode, and `floor` the match below which nothing matches well; `say` is called about work that
+    takes long. Without `reranking`, no search is reranked.
+    """
+
+    def __init__(
+        self,
+        store: SearchedTables,
+        shards: Sequence[str],
+        embedding: Embedder | None,
+        profile: str,
+        folder: Path,
+        corpus_check: CorpusCheck | None = None,
+        *,
+        notes: bool = False,
+        scores: Scores = lambda: NOTHING,
+        mode: Mode = Mode.AUTO,
+        floor: float = FLOOR,
+        say: Callable[[str], None] = lambda line: None,
+        reranking: Reranking | None = None,
+    ) -> None:
+        self._store, self._shards, self._embedding, self._profile = store, list(shards), embedding, profile
+        self._corpus_check, self._scores, self._mode, self._floor = corpus_check, scores, mode, floor
+        self._cache = ArrowCache(folder)
+        self._pages = PageLookup(store, self._cache)
+        self._words = WordLookup(store, self._cache, say, notes)
+        self._vectors = VectorLookup(store, self._shards, embedding, profile, self._cache) if embedding else None
+        self._known = KnownQuestions(store)
+        self._reranking = reranking
+        self._told_problem = False
+        self._lock, self._words_lock = Lock(), Lock()
+
+    def search(self, query: str, top: int = 10, mode: Mode | None = None, where: Where = EVERYWHERE) -> Answer:
+        """Return the best `top` pages that `where` selects, ranked by `mode`.
+
+        Without `mode`, the searcher's own is used. Pages with the same picture, byte for byte, are one hit. Raises
+        `CannotSearch`, and what the engine and the store raise.
+        """
+        if not query.strip():
+            raise CannotSearch("the query is empty: type a question")
+        if any("\ud800" <= char <= "\udfff" for char in query):
+            # Bytes of an argument that are not UTF-8 become surrogates, which nothing can analyse or print.
+            raise CannotSearch("the query is not valid Unicode: type it in a terminal with a UTF-8 locale")
+        # Some systems enter Hangul as single letters (NFD), which a model reads as different words.
+        query = unicodedata.normalize("NFC", query)
+        with self._lock:
+            is_of_corpus = self._look()
+            used, chosen = self._chosen(mode or self._mode)
+            kinds = self._kinds(used)
+            searched = {kind: self._lookup.refreshed(kind, is_of_corpus) for kind in kinds}
+            views = self._pages.refreshed(is_of_corpus)
+            pages = self._searched_pages(where, views)
+        notes = [note for _, of_kind in searched.values() for note in of_kind]
+        if used in (*_FUSED, Mode.VECTORS):
+            notes += [
+                f"there are no {kind} vectors yet" for kind in VECTORS if kind in self.choices and kind not in kinds
+            ]
+        if used is Mode.RERANKED and self._reranking:
+            self._reranking.engine.boot()
+        found = _Found()
+        if kinds:
+            # This is done without the lock, because a model server may have to start, and page views must not wait.
+            vector = self._embed(query)
+            for kind, (vectors, _) in searched.items():
+                self._compare(found, kind, vectors, vector, pages, is_of_corpus)
+        if used in _WITH_WORDS:
+            with self._words_lock:
+                words, of_words = self._words_now(is_of_corpus)
+            ranking, match = words.best(next(query_tokens([query])), DEPTH, pages)
+            found.rankings.append(ranking)
+            found.verdicts.append(match >= self._floor)
+            found.pages = max(found.pages, words.count(pages))
+            notes += of_words
+        ranked = _fuse(found.rankings) if len(found.rankings) > 1 else found.rankings[0]
+        if used is Mode.RERANKED:
+            ranked, problem = self._rerank(query, ranked)
+            if problem:
+                used, chosen = Mode.FUSION if kinds else Mode.BM25, ""
+                notes.append(f"the pages are not reranked: {problem}")
+        with self._lock:
+            best = _by_picture(ranked, views)[:top]
+            shown = [[views.page(near.shard, near.page_id) for near in same] for same in best]
+            notes += self._cache_notes()
+        asked = QueryWords.of(query)
+        hits = tuple(
+            _hit(rank, same[0], same_pages, asked)
+            for rank, (same, same_pages) in enumerate(zip(best, shown, strict=True), start=1)
+        )
+        return Answer(query, used, chosen, hits, found.matches_well, found.pages, tuple(notes))
+
+    @property
+    def choices(self) -> tuple[Mode, ...]:
+        """The modes to choose from, besides `auto`; the first is used if nothing was measured."""
+        matching = [kind for kind in VECTORS if self._embedding and kind in self._embedding.queries_match]
+        # Figures have vectors only if somebody had them made.
+        kinds = tuple(kind for kind in matching if kind is not Mode.FIGURE or self._is_made(kind))
+        every = (Mode.VECTORS,) if len(kinds) > 1 else ()
+        # Reranking comes after the fusion, which is used if nothing was measured or if both are equally good.
+        reranked = (Mode.RERANKED,) if self._reranking else ()
+        return (Mode.FUSION, *reranked, Mode.BM25, *every, *kinds) if kinds else (Mode.BM25, *reranked)
+
+    @property
+    def documents(self) -> list[str]:
+        """The documents of the corpus, in corpus order."""
+        with self._lock:
+            return _values(self._pages.refreshed(self._look()), self._shards, "doc_id")
+
+    def page(self, shard: str, page_id: str) -> PageView:
+        """Return a page by shard and id; an unknown one has neither number nor regions."""
+        if shard not in self._shards:
+            return PageView(shard, page_id)
+        with self._lock:
+            return self._pages.refreshed(self._look()).page(shard, page_id)
+
+    def vectors(self, kind: Mode) -> Vectors:
+        """Return the current vectors of one kind. Raises `CannotSearch`."""
+        with self._lock:
+            return self._lookup.refreshed(kind, self._look())[0]
+
+    def asks_words(self, mode: Mode | None) -> bool:
+        """Return whether a search by `mode` ranks by words. Raises `CannotSearch`."""
+        with self._lock:
+            return self._chosen(mode or self._mode)[0] in _WITH_WORDS
+
+    def words_are_known(self) -> bool:
+        """Return whether all words of the current texts are known. Raises `CannotSearch`."""
+        return self._words.is_open(self._texts_now(self._look())[0])
+
+    @property
+    def words_found(self) -> tuple[int, int] | None:
+        """The numbers of shards with known words, and of all shards.
+
+        None unless the words of many pages are being found.
+        """
+        return self._words.found
+
+    def end(self) -> None:
+        """Stop long work in any thread; afterwards, the searcher finds no new words."""
+        self._words.end()
+
+    def words(self) -> Words:
+        """Return the words of the current texts. Raises `CannotSearch`."""
+        with self._words_lock:
+            return self._words_now(self._look())[0]
+
+    def _look(self) -> IsOfCorpus:
+        return self._corpus_check.look() if self._corpus_check else lambda asset, shard: True
+
+    @property
+    def _lookup(self) -> VectorLookup:
+        if self._vectors is None:
+            raise CannotSearch(f"profile {self._profile} has no engine for vectors; choose {Mode.BM25}")
+        return self._vectors
+
+    def _chosen(self, mode: Mode) -> tuple[Mode, str]:
+        """Return the mode to use, and the reason if nobody asked for it."""
+        if mode is Mode.AUTO:
+            return best_mode(self._scores(), self._usable())
+        if mode is Mode.VECTORS and len(kinds := [kind for kind in VECTORS if kind in self.choices]) == 1:
+            return kinds[0], ""
+        if mode not in self.choices:
+            raise CannotSearch(f"profile {self._profile} cannot search by {mode}; choose {' or '.join(self.choices)}")
+        return mode, ""
+
+    def _usable(self) -> list[Mode]:
+        """Return the choices whose tables exist.
+
+        If none do, all choices are returned, so that using one reports what is missing.
+        """
+        has_texts = bool(self._store.published(TEXTS))
+        usable = [
+            mode
+            for mode in self.choices
+            if (has_texts or mode not in _WITH_WORDS) and all(map(self._is_made, self._kinds(mode)))
+        ]
+        return usable or list(self.choices)
+
+    def _kinds(self, mode: Mode) -> list[Mode]:
+        """Return the kinds of vectors that a mode compares; a fusion uses existing ones."""
+        if mode not in (*_FUSED, Mode.VECTORS):
+            return [kind for kind in VECTORS if kind is mode]
+        kinds = [kind for kind in VECTORS if kind in self.choices]
+        return [kind for kind in kinds if self._is_made(kind)] or kinds[:1]
+
+    def _rerank(self, query: str, ranked: list[Neighbour]) -> tuple[list[Neighbour], str]:
+        """Return the pages in the reranker's order, or unchanged with the reason."""
+        assert self._reranking is not None
+        by_page = {(near.shard, near.page_id): near for near in ranked}
+        try:
+            pages, scores = self._reranking.reordered(query, list(by_page))
+        except KopubError as error:
+            return ranked, first_line(error)
+        return [replace(by_page[page], score=scores.get(page, 0.0)) for page in pages], ""
+
+    def _is_made(self, kind: Mode) -> bool:
+        return bool(self._store.published(VECTORS[kind]))
+
+    def _compare(
+        self,
+        found: _Found,
+        kind: Mode,
+        vectors: Vectors,
+        query: np.ndarray,
+        pages: PageFilter | None,
+        is_of_corpus: IsOfCorpus,
+    ) -> None:
+        ranking = vectors.nearest(query, DEPTH, pages)
+        found.rankings.append(ranking)
+        found.pages = max(found.pages, vectors.count(pages))
+        if kind is Mode.FIGURE:
+            # Figures have no known floor, because most questions are answered by text.
+            return
+        with self._lock:
+            floor = self._known.floor(kind, self._shards, vectors, self._lookup.is_of_engine, is_of_corpus)
+        if floor is not None:
+            found.verdicts.append(bool(ranking) and ranking[0].score >= floor)
+        elif not (self._embedding and self._embedding.is_lexical):
+            found.verdicts.append(None)
+
+    def _words_now(self, is_of_corpus: IsOfCorpus) -> tuple[Words, list[str]]:
+        """Return the words of the current texts, and notes on what is left out.
+
+        Raises `CannotSearch`.
+        """
+        versions, notes = self._texts_now(is_of_corpus)
+        words = self._words.refreshed(versions)
+        return words, [*notes, "the words of a model's notes on figures are searched too"] if words.of_notes else notes
+
+    def _texts_now(self, is_of_corpus: IsOfCorpus) -> tuple[dict[str, str], list[str]]:
+        """Return the versions of the text tables by shard, and notes on left-out ones.
+
+        Raises `CannotSearch`.
+        """
+        published = self._store.published(TEXTS)
+        made = [shard for shard in self._shards if shard in published]
+        if not made:
+            raise CannotSearch("there are no texts yet: run `kopub run`")
+        of_corpus = [shard for shard in made if is_of_corpus(TEXTS, shard)]
+        if not of_corpus:
+            raise CannotSearch("the texts are of another corpus than the indexed one: run `kopub run`")
+        versions = {shard: published[shard] for shard in of_corpus}
+        return versions, left_out("texts", self._shards, made, of_corpus)
+
+    def _searched_pages(self, where: Where, views: PageViews) -> PageFilter | None:
+        """Return the filter of searched page ids by shard, or None if all are searched."""
+        if unknown := sorted(where.shards - set(self._shards)):
+            raise NotInCorpus(f"there is no shard {unknown[0]}{did_you_mean(unknown[0], self._shards)}")
+        documents = _values(views, self._shards, "doc_id") if where.documents else []
+        scripts = _values(views, self._shards, "script") if where.scripts else []
+        # As in a query, Hangul may be entered as single letters; the names of scripts are stored in capitals.
+        named = (name if name in documents else unicodedata.normalize("NFC", name) for name in where.documents)
+        where = replace(where, documents=frozenset(named), scripts=frozenset(map(str.upper, where.scripts)))
+        for asked, known, what, error in (
+            (where.documents, documents, "document", NotInCorpus),
+            (where.scripts, scripts, "page whose main script is", CannotSearch),
+        ):
+            if unknown := sorted(asked - set(known)):
+                raise error(f"there is no {what} {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+        if not where.shards and not where.looks_at_pages:
+            return None
+        none = pa.array([], pa.string())
+        ids = dict.fromkeys(self._shards, none)
+        for shard in where.shards or self._shards:
+            ids[shard] = views.ids(shard, where) if where.looks_at_pages else None
+        return ids.__getitem__
+
+    def _cache_notes(self) -> list[str]:
+        """Return why nothing is cached for the next search, but only the first time."""
+        if self._cache.problem is None or self._told_problem:
+            return []
+        self._told_problem = True
+        return [f"what was read is kept in memory only, so every start takes longer: {self._cache.problem}"]
+
+    def _embed(self, query: str) -> np.ndarray:
+        assert self._embedding is not None
+        for made in self._embedding.embed_queries([("query", query)]):
+            if made.vector is not None:
+                return made.vector
+            raise CannotSearch(f"the query has no vector: {made.reason or made.state}")
+        raise CannotSearch("the engine gave no answer; this is a bug in it")
+
+
+_FUSED = (Mode.FUSION, Mode.RERANKED)
+_WITH_WORDS = frozenset({Mode.BM25, *_FUSED})
+
+
+def _values(views: PageViews, shards: Sequence[str], column: str) -> list[str]:
+    return list(dict.fromkeys(value for shard in shards for value in views.values(shard, column)))
+
+
+def _fuse(rankings: Sequence[Sequence[Neighbour]]) -> list[Neighbour]:
+    """Return the pages of all rankings, sorted by their reciprocal rank sums.
+
+    Equal pages keep the order in which the rankings name them.
+    """
+    pages = list(dict.fromkeys((near.shard, near.page_id) for ranking in rankings for near in ranking))
+    numbers = {page: number for number, page in enumerate(pages)}
+    numbered = [np.array([numbers[near.shard, near.page_id] for near in ranking], np.int64) for ranking in rankings]
+    _, scores = reciprocal_ranks(numbered)
+    figures = {
+        (near.shard, near.page_id): near.figure for ranking in rankings for near in ranking if near.figure is not None
+    }
+    best_first = np.argsort(-scores, kind="stable").tolist()
+    return [Neighbour(*pages[at], score=float(scores[at]), figure=figures.get(pages[at])) for at in best_first]
+
+
+def _by_picture(ranked: Sequence[Neighbour], views: PageViews) -> list[list[Neighbour]]:
+    """Group the pages with the same picture, at the place of the first of them."""
+    found: dict[object, list[Neighbour]] = {}
+    for near in ranked:
+        page = (near.shard, near.page_id)
+        found.setdefault(views.picture(*page) or page, []).append(near)
+    return list(found.values())
+
+
+def _hit(rank: int, near: Neighbour, pages: Sequence[PageView], asked: QueryWords) -> Hit:
+    """Return the hit of the first of `pages`; the others have the same picture."""
+    page, *also = pages
+    match = best_passage(asked, [region.text for region in page.regions])
+    at = next((at for at, region in enumerate(page.regions) if region.index == near.figure), None)
+    if at is None:
+        return Hit(rank, near.score, page, match, tuple(also))
+    regions = tuple(sorted({*match.regions, at}))
+    return Hit(rank, near.score, page, replace(match, regions=regions), tuple(also), page.regions[at])

@@ -1,0 +1,291 @@
+"""The current vectors of pages and figures, and the pages nearest to a query."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.embedding.base import Embedder
+from kopub.search.answer import CannotSearch
+from kopub.search.options import Mode
+from kopub.search.pages import ArrowCache, SearchedTables
+from kopub.states import MADE
+from kopub.store.corpus_tables import FIGURE_VECTORS, TABLES, VECTOR_TABLES
+from kopub.store.rows import MADE_WITH, with_vector
+from kopub.store.table_source import IsOfCorpus
+
+VECTORS = {Mode(kind): table.name for kind, table in VECTOR_TABLES.items()}
+"""The table name of each kind of vector."""
+_ENGINES = b"engines"
+
+
+class VectorLookup:
+    """The lookup of a corpus's vectors for the engine of a profile."""
+
+    def __init__(
+        self, store: SearchedTables, shards: Sequence[str], embedding: Embedder, profile: str, cache: ArrowCache
+    ) -> None:
+        self._store, self._shards, self._embedding, self._profile = store, shards, embedding, profile
+        self._cache = cache
+        self._engine = json.loads(json.dumps([embedding.recipe()]))
+        self._loaded: dict[tuple[Mode, str], ShardVectors] = {}
+        self._open: dict[Mode, tuple[dict[str, str], Vectors]] = {}
+
+    def is_of_engine(self, asset: str, shard: str) -> bool:
+        """Return whether a table was made with the present engine."""
+        return json.loads(self._store.metadata(asset, shard)[MADE_WITH])["engines"] == self._engine
+
+    def refreshed(self, kind: Mode, is_of_corpus: IsOfCorpus) -> "tuple[Vectors, list[str]]":
+        """Return the current vectors, and notes on what is left out.
+
+        Raises `CannotSearch` if none can be used.
+        """
+        asset = VECTORS[kind]
+        published = self._store.published(asset)
+        made = [shard for shard in self._shards if shard in published]
+        if not made:
+            raise CannotSearch(f"there are no {kind} vectors yet: run `kopub run`")
+        of_corpus = [shard for shard in made if is_of_corpus(asset, shard)]
+        if not of_corpus:
+            raise CannotSearch(f"the {kind} vectors are of another corpus than the indexed one: run `kopub run`")
+        fit: list[ShardVectors] = []
+        unfit: dict[str, str] = {}
+        for shard in of_corpus:
+            vectors = self._shard_vectors(kind, shard, published[shard])
+            problem = self._problem(vectors)
+            if problem:
+                unfit[shard] = problem
+            else:
+                fit.append(vectors)
+        if not fit:
+            shard, problem = next(iter(unfit.items()))
+            raise CannotSearch(
+                f"the {kind} vectors of {shard} {problem}: run `kopub run`, or set KOPUB_PROFILE to the profile "
+                "that made them"
+            )
+        versions = {vectors.shard: vectors.version for vectors in fit}
+        if kind not in self._open or self._open[kind][0] != versions:
+            self._open[kind] = versions, Vectors(fit)
+        notes = [f"{shard} is not searched: its {kind} vectors {problem}" for shard, problem in unfit.items()]
+        return self._open[kind][1], notes + left_out(f"{kind} vectors", self._shards, made, of_corpus)
+
+    def _shard_vectors(self, kind: Mode, shard: str, version: str) -> "ShardVectors":
+        loaded = self._loaded.get((kind, shard))
+        if loaded is None or loaded.version != version:
+            asset = VECTORS[kind]
+            table = self._cache.get(asset, shard, version, lambda: self._with_vector(asset, shard))
+            loaded = self._loaded[kind, shard] = ShardVectors(shard, version, table)
+        return loaded
+
+    def _with_vector(self, asset: str, shard: str) -> pa.Table:
+        """Return a table's rows with a vector; its metadata names the engines that made it."""
+        columns = ["page_id", "figures" if asset == FIGURE_VECTORS.name else "vector", "state"]
+        table = self._store.read(asset, shard, columns)
+        made_with = json.loads(self._store.metadata(asset, shard)[MADE_WITH])
+        made = table.filter(pc.field("state").isin(MADE)).drop_columns("state")
+        if asset == FIGURE_VECTORS.name:
+            made = with_vector(made)
+        return made.replace_schema_metadata({_ENGINES: json.dumps(made_with["engines"])})
+
+    def _problem(self, vectors: "ShardVectors") -> str | None:
+        """Return why the vectors do not suit this engine's queries, or None if they do."""
+        width = vectors.table.schema.field("vector").type.list_size
+        if width != self._embedding.dim:
+            return f"have {width} dimensions, those of profile {self._profile} {self._embedding.dim}"
+        if json.loads((vectors.table.schema.metadata or {})[_ENGINES]) != self._engine:
+            return f"were made with another engine, or another version of it, than that of profile {self._profile}"
+        return None
+
+
+def left_out(what: str, shards: Sequence[str], made: Sequence[str], of_corpus: Sequence[str]) -> list[str]:
+    """Return notes on shards whose tables are missing or of another corpus."""
+    notes = []
+    if other := len(made) - len(of_corpus):
+        notes.append(f"{other} of {len(shards)} shards have {what} of another corpus only")
+    if missing := len(shards) - len(made):
+        notes.append(f"{missing} of {len(shards)} shards have no {what} yet")
+    return notes
+
+
+PageFilter = Callable[[str], "pa.Array | None"]
+"""A function that returns the ids of a shard's searched pages, or None for all of them."""
+
+
+class Vectors:
+    """The vectors of one table over its shards, in corpus order."""
+
+    def __init__(self, shards: "Sequence[ShardVectors]") -> None:
+        self.shards = [shard for shard in shards if shard.table.num_rows]
+
+    def count(self, pages: PageFilter | None = None) -> int:
+        """Return the number of searched pages that have a vector, or a figure with one."""
+        found = ((shard.table["page_id"], rows_of(shard.table, shard.shard, pages)) for shard in self.shards)
+        searched = (ids if rows is None else ids.take(pa.array(rows)) for ids, rows in found)
+        return sum(pc.call_function("count_distinct", [ids]).as_py() for ids in searched)
+
+    def nearest(self, query: np.ndarray, count: int, pages: PageFilter | None = None) -> "list[Neighbour]":
+        """Return at most `count` pages, nearest first, and equal ones in corpus order.
+
+        `query` has shape (dim,). `pages` returns a shard's searched pages. If there are more equal pages than fit in
+        `count`, an arbitrary selection is returned.
+        """
+        largest, most = max((shard.table.num_rows for shard in self.shards), default=0), count
+        while True:
+            best = _once(self._nearest_vectors(query, most, pages))
+            if len(best) >= count or most >= largest:
+                return best[:count]
+            most *= 4  # several of the vectors were figures of the same page
+
+    def _nearest_vectors(self, query: np.ndarray, count: int, pages: PageFilter | None) -> "list[Neighbour]":
+        half = query.astype(np.float16)
+        found = [shard.nearest(half, count, rows_of(shard.table, shard.shard, pages)) for shard in self.shards]
+        if not found:
+            return []
+        rows, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        shards = np.repeat(np.arange(len(found)), [len(part) for part, _ in found])
+        # usearch returns equal vectors in arbitrary order.
+        best = np.lexsort((rows, shards, -scores))[:count]
+        return [
+            Neighbour(part.shard, part.table["page_id"][row].as_py(), score, _figure(part.table, row))
+            for part, row, score in zip(
+                (self.shards[at] for at in shards[best]), rows[best].tolist(), scores[best].tolist(), strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class ShardVectors:
+    """The vectors of one shard: a table of `page_id` and `vector`.
+
+    `version` identifies the table from which it was made. A table of figure vectors also has the column `index`, and
+    may have several rows per page.
+    """
+
+    shard: str
+    version: str
+    table: pa.Table
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """The vectors as float16 of shape (rows, dim), without copying."""
+        column = self.table["vector"]
+        width = column.type.list_size
+        if not self.table.num_rows:
+            return np.empty((0, width), np.float16)
+        return column.chunk(0).flatten().to_numpy().reshape(-1, width)
+
+    def nearest(self, query: np.ndarray, count: int, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return (rows, scores) of at most `count` vectors, nearest first.
+
+        If `rows` is given, only these are searched. `query` is float16 of shape (dim,).
+        """
+        from usearch.compiled import MetricKind
+        from usearch.index import search
+
+        matrix = self.matrix if rows is None else self.matrix[rows]
+        if not len(matrix):
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        # One thread is used, because starting more for each shard costs more than they save.
+        found = search(matrix, query, min(count, len(matrix)), MetricKind.IP, exact=True, threads=1)
+        keys = found.keys.astype(np.int64)
+        return keys if rows is None else rows[keys], 1 - found.distances
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A page by shard and id, and its dot product with the query's vector.
+
+    `figure` is the index of the region to which the vector belongs, if it is not the whole page's.
+    """
+
+    shard: str
+    page_id: str
+    score: float
+    figure: int | None = None
+
+
+def rows_of(table: pa.Table, shard: str, pages: PageFilter | None) -> np.ndarray | None:
+    """Return the searched rows of a table with `page_id`, or None for all of them."""
+    ids = None if pages is None else pages(shard)
+    return None if ids is None else rows_with(table, ids)
+
+
+def rows_with(table: pa.Table, ids: pa.Array) -> np.ndarray:
+    """Return the rows of a table with `page_id` that belong to these pages."""
+    found = pc.call_function("is_in", [table["page_id"]], pc.SetLookupOptions(value_set=ids))
+    return np.flatnonzero(found.to_numpy())
+
+
+def _once(ranked: Iterable[Neighbour]) -> list[Neighbour]:
+    """Keep only the first occurrence of each page."""
+    first: dict[tuple[str, str], Neighbour] = {}
+    for neighbour in ranked:
+        first.setdefault((neighbour.shard, neighbour.page_id), neighbour)
+    return list(first.values())
+
+
+def _figure(table: pa.Table, row: int) -> int | None:
+    return table["index"][row].as_py() if "index" in table.column_names else None
+
+
+_FEWEST = 20
+"""Fewest questions of which a twentieth is at least one."""
+_TWENTIETH = 0.05
+_QUERIES = TABLES.query_vectors.name
+
+
+class KnownQuestions:
+    """The questions of a corpus with their answers, from the current tables."""
+
+    def __init__(self, store: SearchedTables) -> None:
+        self._store = store
+        self._floors: dict[Mode, tuple[object, float | None]] = {}
+
+    def floor(
+        self,
+        kind: Mode,
+        shards: Sequence[str],
+        vectors: Vectors,
+        is_of_engine: Callable[[str, str], bool],
+        is_of_corpus: IsOfCorpus,
+    ) -> float | None:
+        """Return the score that all but a twentieth of the questions reach.
+
+        It is that of the page that answers, or None if there are too few questions. A question's best page is at
+        least as near, so at most a twentieth of such questions are mistaken for questions without an answer.
+        """
+        published = self._store.published(_QUERIES)
+        versions = [published, [(part.shard, part.version) for part in vectors.shards]]
+        if kind not in self._floors or self._floors[kind][0] != versions:
+            fit = [s for s in shards if s in published and is_of_corpus(_QUERIES, s) and is_of_engine(_QUERIES, s)]
+            asked = [question for shard in fit for question in self._questions(shard)]
+            self._floors[kind] = versions, known_floor(asked, vectors)
+        return self._floors[kind][1]
+
+    def _questions(self, shard: str) -> Iterator[tuple[np.ndarray, str]]:
+        table = self._store.read(_QUERIES, shard, ["vector", "ground_truth", "state"])
+        for row in table.filter(pc.field("state").isin(MADE)).to_pylist():
+            if row["ground_truth"]:
+                yield np.asarray(row["vector"], np.float32), row["ground_truth"][0]
+
+
+def known_floor(questions: Iterable[tuple[np.ndarray, str]], vectors: Vectors) -> float | None:
+    """Return the dot product that all but a twentieth of `questions` reach.
+
+    A question is (vector of shape (dim,), id of the page that answers it).
+    """
+    wanted: dict[str, list[np.ndarray]] = {}
+    for vector, page_id in questions:
+        wanted.setdefault(page_id, []).append(vector)
+    answers = pa.array(list(wanted), pa.string())
+    products: list[float] = []
+    for shard in vectors.shards:
+        ids = shard.table["page_id"]
+        for row in rows_with(shard.table, answers).tolist():
+            page = shard.matrix[row].astype(np.float32)
+            products += [float(page @ vector) for vector in wanted[ids[row].as_py()]]
+    return float(np.quantile(products, _TWENTIETH)) if len(products) >= _FEWEST else None

@@ -1,0 +1,304 @@
+"""Search by words: Korean tokens, the BM25 index of a corpus, and its lookup.
+
+The index covers the texts of all shards, in one memory-mapped file.
+"""
+
+import ctypes
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import metadata
+from itertools import pairwise
+from threading import Event
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import counted
+from kopub.figures.figure import notes_text
+from kopub.fingerprints import CodeVersion, fingerprint, table_fingerprint
+from kopub.processes import give_back
+from kopub.search.answer import CannotSearch
+from kopub.search.pages import ArrowCache, SearchedTables
+from kopub.search.ranking import Bm25, Bm25Index
+from kopub.search.vectors import Neighbour, PageFilter, rows_of
+from kopub.states import MADE
+from kopub.store.corpus_tables import FIGURE_NOTES, TABLES
+from kopub.store.schemas import RETRIEVAL_TOKENS
+
+if TYPE_CHECKING:
+    from kiwipiepy import Kiwi, Token
+
+TEXTS = TABLES.texts.name
+"""The table whose words are searched."""
+_ALL = "all"
+"""The index covers all shards, because the rarity of a word depends on each of them."""
+_MANY = 500
+"""Number of pages whose words take some seconds to find, which is reported to the user."""
+_AT_ONCE = 64
+"""Pages whose words are found between two checks whether the result is still wanted."""
+_SHARDS = pa.list_(pa.struct([("shard", pa.string()), ("pages", pa.int64())]))
+
+
+@dataclass(frozen=True)
+class Words:
+    """The index of the words, and its pages: those with text, in corpus order."""
+
+    table: pa.Table
+
+    of_notes: bool = False
+    """Whether words of notes on figures are indexed too."""
+
+    def count(self, pages: PageFilter | None = None) -> int:
+        """Return the number of indexed pages among the searched ones."""
+        found = ((ids, rows_of(ids, shard, pages)) for shard, ids, _ in self._parts())
+        return sum(ids.num_rows if rows is None else len(rows) for ids, rows in found)
+
+    def best(self, words: list[str], count: int, pages: PageFilter | None = None) -> tuple[list[Neighbour], float]:
+        """Return at most `count` pages with a word of the query, and the match.
+
+        The best page comes first, and equal ones are in corpus order. The match is the best page's score as a share of
+        the highest possible one, from 0 to 1. `pages` returns a shard's searched pages.
+        """
+        scores = self._index.scores(words)
+        for shard, ids, start in self._parts() if pages is not None else ():
+            rows = rows_of(ids, shard, pages)
+            if rows is not None:
+                kept = np.zeros(ids.num_rows, bool)
+                kept[rows] = True
+                scores[start : start + ids.num_rows][~kept] = 0
+        most = self._index.most(words)
+        match = float(scores.max(initial=0.0)) / most if most else 0.0
+        found = np.flatnonzero(scores)
+        if len(found) > count:
+            # Of equal pages at the end of the ranking, an arbitrary selection is returned.
+            found = found[np.argpartition(-scores[found], count - 1)[:count]]
+        best = found[np.lexsort((found, -scores[found]))]
+        shards = np.searchsorted(self._ends, best, side="right").tolist()
+        ids = self._ids.take(pa.array(best)).to_pylist()
+        ranked = zip(shards, ids, scores[best].tolist(), strict=True)
+        return [Neighbour(self._shards[at]["shard"], page_id, score) for at, page_id, score in ranked], match
+
+    @cached_property
+    def _index(self) -> Bm25Index:
+        return Bm25Index(self.table)
+
+    @cached_property
+    def _shards(self) -> list[dict[str, Any]]:
+        return self.table["shards"][0].as_py()
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([shard["pages"] for shard in self._shards], dtype=np.int64)
+
+    @cached_property
+    def _ids(self) -> pa.Array:
+        return self.table["page_ids"].chunk(0).flatten()
+
+    def _parts(self) -> Iterator[tuple[str, pa.Table, int]]:
+        """Yield (shard, its pages as a table with `page_id`, the number of its first page)."""
+        for shard, end in zip(self._shards, self._ends.tolist(), strict=True):
+            start = end - shard["pages"]
+            yield shard["shard"], pa.table({"page_id": self._ids.slice(start, shard["pages"])}), start
+
+
+class WordLookup:
+    """The lookup of the current tables' words.
+
+    `say` is called about work that takes long. With `notes`, words of a model's notes on the figures of a page count as
+    words of the page. While the words of many pages are being found, `found` holds the number of shards with known
+    words and of all shards.
+    """
+
+    def __init__(self, store: SearchedTables, cache: ArrowCache, say: Callable[[str], None], notes: bool) -> None:
+        self._store, self._cache, self._say, self._notes = store, cache, say, notes
+        self._open: tuple[str, Words] | None = None
+        self.found: tuple[int, int] | None = None
+        self._unknown = 0
+        self._ended = Event()
+
+    def end(self) -> None:
+        """Stop finding words in any thread, because Python cannot exit during an analysis."""
+        self._ended.set()
+
+    def is_open(self, versions: Mapping[str, str]) -> bool:
+        """Return whether `refreshed` has nothing to do."""
+        return self._open is not None and self._open[0] == _version(versions, self._noted())
+
+    def refreshed(self, versions: Mapping[str, str]) -> Words:
+        """Return the words of the text tables with these versions by shard, in order."""
+        noted = self._noted()
+        version = _version(versions, noted)
+        if self._open is None or self._open[0] != version:
+            try:
+                table = self._cache.get("words", _ALL, version, lambda: self._made(versions, noted))
+            finally:
+                self.found = None
+            self._open = version, Words(table, bool(noted))
+        return self._open[1]
+
+    def _noted(self) -> Mapping[str, str]:
+        """Return the versions of the note tables, by shard."""
+        return self._store.published(FIGURE_NOTES.name) if self._notes else {}
+
+    def _made(self, versions: Mapping[str, str], noted: Mapping[str, str]) -> pa.Table:
+        bm25, shards, page_ids = Bm25(), [], []
+        self._unknown = 0
+        for at, (shard, version) in enumerate(versions.items()):
+            if len(page_ids) >= _MANY:
+                self.found = at, len(versions)
+            stamp = fingerprint([version, _tokenizer()])
+            table = self._cache.get(
+                "tokens", shard, stamp, lambda shard=shard, at=at: self._tokens(shard, at, len(versions))
+            )
+            if shard in noted:
+                stamp = fingerprint([stamp, noted[shard]])
+                table = self._cache.get(
+                    "noted", shard, stamp, lambda shard=shard, table=table: self._with_notes(shard, table)
+                )
+            for page, tokens in enumerate(table["tokens"], len(page_ids)):
+                bm25.add(page, tokens.as_py())
+            page_ids += table["page_id"].to_pylist()
+            shards.append({"shard": shard, "pages": table.num_rows})
+        index = bm25.index().table
+        index = index.append_column("page_ids", pa.array([page_ids], pa.large_list(pa.string())))
+        return index.append_column("shards", pa.array([shards], _SHARDS))
+
+    def _with_notes(self, shard: str, tokens: pa.Table) -> pa.Table:
+        """Return the words of a shard's pages and of the notes on their figures.
+
+        A page without text may have only notes.
+        """
+        rows = self._store.read(FIGURE_NOTES.name, shard, ["page_id", "notes"]).to_pylist()
+        said = {row["page_id"]: text for row in rows if (text := notes_text(row["notes"]))}
+        page_ids = self._store.read(TEXTS, shard, ["page_id"])["page_id"].to_pylist()
+        made = tokenise(pa.table({"page_id": list(said), "text": list(said.values())}))
+        words = dict(zip(tokens["page_id"].to_pylist(), tokens["tokens"].to_pylist(), strict=True))
+        for page_id, more in zip(made["page_id"].to_pylist(), made["tokens"].to_pylist(), strict=True):
+            words[page_id] = [*words.get(page_id, ()), *more]
+        listed = [page_id for page_id in page_ids if page_id in words]
+        return pa.table([listed, [words[page_id] for page_id in listed]], schema=made.schema)
+
+    def _tokens(self, shard: str, at: int, shards: int) -> pa.Table:
+        """Return the words of a shard's pages.
+
+        Words that `retrieval_scores` stored are reused if they belong to these texts. `at` is the number of the shard,
+        from 0, of all `shards`.
+        """
+        texts = self._store.read(TEXTS, shard, ["page_id", "text", "state"]).filter(pc.field("state").isin(MADE))
+        if self._store.has(TOKENS, shard) and self._store.metadata(TOKENS, shard) == made_from(texts):
+            return self._store.read(TOKENS, shard)
+        self._unknown += texts.num_rows
+        if self._unknown >= _MANY:
+            self.found = at, shards
+            self._say(f"splitting the pages into words, once for these texts: {shard} of {counted(shards, 'shard')}")
+        parts = []
+        for start in range(0, texts.num_rows, _AT_ONCE):
+            if self._ended.is_set():
+                raise CannotSearch("the search is ended")
+            parts.append(tokenise(texts.slice(start, _AT_ONCE)))
+        return pa.concat_tables(parts) if parts else tokenise(texts)
+
+
+def _version(versions: Mapping[str, str], noted: Mapping[str, str]) -> str:
+    """Return an identifier of the words of text and note tables with these versions."""
+    notes = [(shard, noted[shard]) for shard in versions if shard in noted]
+    return fingerprint([list(versions.items()), _tokenizer(), *([notes] if notes else [])])
+
+
+def _tokenizer() -> list[object]:
+    return [VERSION.number, tokenizer()]
+
+
+VERSION = CodeVersion("retrieval.morphemes", {1: "the first release"})
+_CONTENT = re.compile(r"N[NR]|V[VA]|XR|MM|MAG|S[LHN]|W_")
+"""Tags of nouns, numerals, verbs, adjectives, roots, modifiers, Latin, hanja, numbers and addresses, without particles
+and endings."""
+_VERB = re.compile(r"V[VA]")
+
+
+def tokens(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the content morphemes of each text, in order, case-folded."""
+    for morphemes in _analyse(texts):
+        yield [token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)]
+
+
+def query_tokens(queries: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the content morphemes of each query.
+
+    For a verb turned into a noun (`밝` + `기`), the noun is included too: in a sentence it is one morpheme, but alone,
+    as people type it, it is analysed as two.
+    """
+    for morphemes in _analyse(queries):
+        nouns = [
+            f"{stem.form}{ending.form}"
+            for stem, ending in pairwise(morphemes)
+            if ending.tag == "ETN" and _VERB.match(stem.tag) and stem.end == ending.start
+        ]
+        yield [*(token.form.casefold() for token in morphemes if _CONTENT.match(token.tag)), *nouns]
+
+
+def _analyse(texts: Iterable[str]) -> "Iterator[list[Token]]":
+    composed = (unicodedata.normalize("NFKC", text) for text in texts)
+    return cast("Iterator[list[Token]]", korean_analyser().tokenize(composed))
+
+
+@cache
+def tokenizer() -> dict[str, str]:
+    """Return the versions and settings that determine the tokens, besides this code."""
+    packages = {package: metadata.version(package) for package in ("kiwipiepy", "kiwipiepy_model")}
+    return packages | {"dictionary": "single words"}
+
+
+TOKENS = "retrieval_tokens"
+"""The name of the table in the store."""
+
+
+def made_from(texts: pa.Table) -> dict[str, str]:
+    """Return everything that determines the words of these texts, as table metadata.
+
+    `texts` is a table with `page_id` and `text`.
+    """
+    return {"texts": table_fingerprint(texts), "version": str(VERSION.number), **tokenizer()}
+
+
+def tokenise(texts: pa.Table) -> pa.Table:
+    """Return the table of the words of these texts, in order."""
+    words = pa.array(list(tokens(texts["text"].to_pylist())), pa.list_(pa.string()))
+    return pa.Table.from_arrays([texts["page_id"], words], schema=RETRIEVAL_TOKENS)
+
+
+@cache
+def korean_analyser() -> "Kiwi":
+    """Load the Korean morphological analyser, once for search and documents.
+
+    This takes about a second, and 330 MB temporarily and 250 MB permanently. The dictionary of typing errors is not
+    used. The dictionary of multi-word names would take another second and 190 MB, and would hide `스토리` in
+    `토이 스토리`; the scores are the same with and without it.
+    """
+    # Its allocator reads this when it is loaded, and would otherwise keep 50 MB of freed memory.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
+    from kiwipiepy import Kiwi
+
+    kiwi = Kiwi(load_typo_dict=False, load_multi_dict=False)
+    # The analyser is fully built only at the first text.
+    kiwi.tokenize("")
+    give_back()
+    return kiwi
+
+
+def _forget_analyser() -> None:
+    """Let a forked process load its own analyser if this one has threads."""
+    if korean_analyser.cache_info().currsize and korean_analyser().num_workers:
+        # Its destructor would wait for threads that do not exist in the fork, so it is kept while the process lives.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(korean_analyser()))
+        korean_analyser.cache_clear()
+
+
+# A text given to missing threads would be waited for forever, and multiprocessing forks unless told otherwise.
+os.register_at_fork(after_in_child=_forget_analyser)

@@ -1,0 +1,219 @@
+"""Append-only logs of small tables, and the journal of finished rows."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kopub.errors import DamagedTable, LockLost, StoreError, first_line
+from kopub.store.faults import is_damage
+from kopub.store.locks import Lock
+from kopub.store.objects import Objects
+
+_DIGITS = 20
+"""Digits of the nanosecond time with which a part's name begins, so that names sort by time."""
+
+
+class AppendLog:
+    """An append-only log: the Parquet files below one folder, by their relative names.
+
+    `put` writes a whole file. `lock` returns the lock that this process holds on the log's table, or None if none is
+    needed: a writer that lost its lock changes nothing and raises `LockLost`. A damaged file is set aside if the log
+    only `saves_work`; if it holds rows that nobody can make again, reading it raises `DamagedTable`.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        folder: str,
+        put: Callable[[str, pa.Table], None],
+        lock: Callable[[], Lock | None] = lambda: None,
+        saves_work: bool = True,
+    ) -> None:
+        self._objects = objects
+        self._folder = folder
+        self._put = put
+        self._lock = lock
+        self._saves_work = saves_work
+        self._listed: list[str] | None = None
+        """Names found by the last listing, and those added since."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted."""
+        found = self._objects.below(self._folder)
+        prefix = f"{self._folder}/"
+        self._listed = sorted(path.removeprefix(prefix) for path in found if path.endswith(".parquet"))
+        return list(self._listed)
+
+    def expect_none(self) -> None:
+        """Skip the listing before the first addition; any files that exist nevertheless stay."""
+        self._listed = []
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Add a table under a name. Raises `StoreError` if it cannot be written."""
+        lock, path = self._lock(), f"{self._folder}/{name}"
+        if lock is not None:
+            lock.check()
+        self._put(path, table)
+        if lock is not None:
+            try:
+                lock.check()
+            except LockLost:
+                # The lock was lost during the write, as when a process is stopped, so nobody expects the file.
+                with _removing(path):
+                    self._objects.remove(path)
+                raise
+        if self._listed is not None:
+            self._listed.append(name)
+
+    def append(self, table: pa.Table, suffix: str = "") -> str:
+        """Add a table after all others that this log has seen, and return its name.
+
+        The order holds even if the clock was set back.
+        """
+        last = max((int(name[:_DIGITS]) for name in self.seen() if name[:_DIGITS].isdigit()), default=0)
+        return self.insert(table, max(time.time_ns(), last + 1), suffix or uuid.uuid4().hex[:8])
+
+    def insert(self, table: pa.Table, moment: int, suffix: str) -> str:
+        """Add a table at a `moment` of its own, and return its name.
+
+        The moment is in nanoseconds since 1970.
+        """
+        name = f"{moment:0{_DIGITS}d}-{suffix}.parquet"
+        self.add(name, table)
+        return name
+
+    def read(self, choose: Callable[[Sequence[str]], Sequence[str]] = lambda names: names) -> list[pa.Table]:
+        """Return the tables that `choose` selects from all names, in its order.
+
+        A damaged table that only saves work is set aside.
+        """
+        names = self.names()
+        while True:
+            try:
+                return [table for name in choose(names) if (table := self._read(name)) is not None]
+            except FileNotFoundError as error:
+                # A run has just replaced or removed these files.
+                before, names = names, self.names()
+                if names == before:
+                    raise StoreError(
+                        f"{self._folder} lists a file that cannot be opened ({error}): delete it"
+                    ) from None
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove these files; a missing one counts as removed. Raises `StoreError`."""
+        self._confirm()
+        for name in names:
+            path = f"{self._folder}/{name}"
+            with _removing(path):
+                self._objects.remove(path)
+
+    def clear(self) -> None:
+        """Remove the whole folder, including what killed writers left. Raises `StoreError`."""
+        if not self._objects.local:
+            paths = [f"{self._folder}/{name}" for name in self.seen()]
+            if paths:
+                self._confirm()
+                self._objects.remove_all(paths)
+            self._listed = []
+            return
+        with _removing(self._folder):
+            self._objects.remove_folder(self._folder)
+
+    def _confirm(self) -> None:
+        if (lock := self._lock()) is not None:
+            lock.confirm()
+
+    def read_one(self, name: str) -> pa.Table | None:
+        """Return the table with a name, or None if it is missing.
+
+        A damaged table that only saves work is set aside and counts as missing.
+        """
+        try:
+            return self._read(name)
+        except FileNotFoundError:
+            return None
+
+    def seen(self) -> list[str]:
+        """Return the names found by the last listing and those added since."""
+        return self.names() if self._listed is None else list(self._listed)
+
+    def _read(self, name: str) -> pa.Table | None:
+        path = f"{self._folder}/{name}"
+        content = self._objects.get(path)
+        try:
+            # `read_table` would load Arrow's datasets, and with them pandas, to read one small file. Arrow's threads
+            # are not used, because one that releases `content` while Python exits aborts the process.
+            return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read(use_threads=False)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            if not self._saves_work:
+                raise DamagedTable(f"{path} is damaged ({first_line(error)}); restore it from a backup") from None
+            self._objects.set_aside(path, first_line(error))
+            return None
+
+
+@contextmanager
+def _removing(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"{path} cannot be removed ({error.strerror or error}): remove it") from error
+
+
+class Journal:
+    """The finished rows of a table that is not complete yet, in an append-only log."""
+
+    SHARE = 0.01
+    """Share of the time that journalling may take; rows wait in memory only as long as this requires."""
+
+    def __init__(self, parts: AppendLog, schema: pa.Schema) -> None:
+        self._parts = parts
+        self._schema = schema
+        self._known: list[pa.Table] | None = None
+        self._waiting: list[dict[str, Any]] = []
+        self._not_before = 0.0
+
+    def rows(self) -> pa.Table:
+        """Return all rows written so far, oldest first, without parts of another schema."""
+        return pa.concat_tables([self._schema.empty_table(), *self._written()])
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a finished row, to be written at once or in a batch."""
+        self._waiting.append(row)
+        self.flush_due()
+
+    def flush_due(self) -> None:
+        """Write rows that have waited long enough, even if no further row comes soon."""
+        if time.monotonic() >= self._not_before:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._waiting:
+            return
+        written = self._written()
+        started = time.monotonic()
+        rows = pa.Table.from_pylist(self._waiting, self._schema)
+        self._parts.append(rows)
+        written.append(rows)
+        self._waiting = []
+        finished = time.monotonic()
+        self._not_before = finished + (finished - started) / self.SHARE
+
+    def clear(self) -> None:
+        """Forget the parts, once their rows are in the table."""
+        self._parts.clear()
+        self._known = []
+
+    def _written(self) -> list[pa.Table]:
+        """Return the stored parts, read once; the journal adds the parts that it writes."""
+        if self._known is None:
+            self._known = [part for part in self._parts.read() if part.schema.equals(self._schema)]
+        return self._known

@@ -1,0 +1,313 @@
+"""Rows derived from stored tables: lineage, figures, and finished rows to reuse."""
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import DamagedTable, MissingTable
+from kopub.states import FINAL
+from kopub.store import ledger
+from kopub.store.corpus_tables import TABLES
+from kopub.store.table_store import TableStore
+from kopub.store.versions import FOLDER as VERSIONS
+
+MADE_WITH = "made_with"
+"""Key of a table's metadata: JSON of the asset's own recipe, `{"version": …, "engines": [Engine.recipe(), …]}`."""
+
+MADE_FROM = "made_from"
+"""Key of a table's metadata: JSON of the contents of its parents by their names, and of settings by dotted key."""
+
+LINEAGE = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("page_id", pa.string()),
+        ("query_id", pa.string()),
+        ("asset", pa.string()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("fingerprint", pa.string()),
+        ("recipe", pa.string()),
+        ("engine", pa.string()),
+        ("model", pa.string()),
+        ("revision", pa.string()),
+        ("parameters", pa.string()),
+        ("versions", pa.string()),
+        ("code_version", pa.string()),
+        ("run_id", pa.string()),
+        ("made_at", pa.timestamp("us", "UTC")),
+        ("gpu_seconds", pa.float64()),
+    ]
+)
+"""One row for each page (or query) and asset.
+
+`recipe` is the table's recipe, which covers everything back to the source. `parameters` (prompts, sampling,
+thresholds), `versions` (weights, engine, libraries) and `code_version` (of table and engine) are JSON. Values that
+nobody recorded are null.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWith:
+    """The engine that an asset's rows were made with.
+
+    `versions` identifies everything behind the rows: weights, engine and packages. `model` and `revision` name the
+    model among them, if there is one. An asset made by code alone has only `code_version`.
+    """
+
+    engine: str | None = None
+    model: str | None = None
+    revision: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    code_version: str | None = None
+
+
+def is_setting(name: str) -> bool:
+    """Return whether an entry of a table's `made_from` is a setting.
+
+    A setting has a dotted key; the other entries are tables and the source.
+    """
+    return "." in name
+
+
+def made_with(metadata: Mapping[str, str]) -> MadeWith:
+    """Return the engine named in a table's metadata; all fields are empty without any."""
+    own = json.loads(metadata.get(MADE_WITH, "{}"))
+    engine = next(iter(own.get("engines", ())), {})
+    versions = engine.get("weights", {})
+    model, revision = _model(versions)
+    beside = {
+        name: value for name, value in engine.items() if name not in ("engine", "version", "parameters", "weights")
+    }
+    settings = {name: value for name, value in json.loads(metadata.get(MADE_FROM, "{}")).items() if is_setting(name)}
+    return MadeWith(
+        engine=engine.get("engine"),
+        model=model,
+        revision=revision,
+        parameters={**engine.get("parameters", {}), **beside, **own.get("settings", {}), **settings},
+        versions=versions,
+        code_version=_json({"table": own["version"], **({"engine": engine["version"]} if engine else {})})
+        if own
+        else None,
+    )
+
+
+def lineage_rows(
+    shard: str,
+    tables: Mapping[str, pa.Table],
+    made: Mapping[str, Mapping[str, str]],
+    ledger: Mapping[str, pa.Table],
+) -> pa.Table:
+    """Return the `LINEAGE` rows of one shard.
+
+    The arguments hold, by asset, its table, the table's metadata, and its ledger rows. A table has a row per page or,
+    with a column `query_id`, per query; only its id, state, reason and fingerprint are used. The ledger may hold other
+    rows too, and lacks those made before it was introduced.
+    """
+    rows = [
+        row
+        for asset, table in tables.items()
+        for row in _asset_rows(shard, asset, table, made.get(asset, {}), ledger.get(asset))
+    ]
+    return pa.Table.from_pylist(rows, LINEAGE)
+
+
+def _asset_rows(
+    shard: str, asset: str, table: pa.Table, metadata: Mapping[str, str], ledger: pa.Table | None
+) -> Iterator[dict[str, Any]]:
+    id_column = "query_id" if "query_id" in table.column_names else "page_id"
+    by = made_with(metadata)
+    same = {
+        "shard": shard,
+        "asset": asset,
+        "recipe": metadata.get("recipe"),
+        "engine": by.engine,
+        "model": by.model,
+        "revision": by.revision,
+        "parameters": _json(by.parameters),
+        "versions": _json(by.versions),
+        "code_version": by.code_version,
+    }
+    runs = made_in(ledger)
+    for row in table.select([id_column, "state", "reason", "fingerprint"]).to_pylist():
+        yield {**same, **row, **runs.get((row[id_column], row["fingerprint"]), {})}
+
+
+def made_in(ledger: pa.Table | None) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the newest run, time and GPU seconds by (id, fingerprint) of ledger rows."""
+    if ledger is None:
+        return {}
+    entries = ledger.select(["row_id", "fingerprint", "run_id", "made_at", "gpu_seconds"]).to_pylist()
+    return {(entry.pop("row_id"), entry.pop("fingerprint")): entry for entry in entries}
+
+
+def _model(weights: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the name and revision of the weights, or None for each.
+
+    Engines with a server state them in one form, and engines that load a Hub repository in another.
+    """
+    if "model" in weights:
+        return weights["model"], weights.get("revision")
+    return next(((name, revision) for name, revision in weights.items() if "/" in name), (None, None))
+
+
+def _json(value: Mapping[str, Any]) -> str | None:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False) if value else None
+
+
+def one_row_a_figure(table: pa.Table, column: str) -> pa.Table:
+    """Return `page_id` and the struct fields of each list item in `column`, in order."""
+    lists = table[column].combine_chunks()
+    parents = pc.call_function("list_parent_indices", [lists])
+    structs = pc.call_function("list_flatten", [lists])
+    kind = structs.type
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    values = structs.flatten() if len(structs) else [pa.array([], field.type) for field in fields]
+    page_ids = table["page_id"].combine_chunks().take(parents)
+    schema = pa.schema([table.schema.field("page_id"), *fields])
+    return pa.Table.from_arrays([page_ids, *values], schema=schema)
+
+
+def with_vector(table: pa.Table) -> pa.Table:
+    """Return `page_id`, `index` and `vector` of the figures that have a vector.
+
+    `table` has the schema of figure embeddings.
+    """
+    found = one_row_a_figure(table, "figures").select(["page_id", "index", "vector"])
+    return found.filter(found["vector"].is_valid())
+
+
+def region_ids(figures: pa.Table) -> list[str]:
+    """Return the region ids of figures, made of `page_id` and `index`."""
+    known = zip(figures["page_id"].to_pylist(), figures["index"].to_pylist(), strict=True)
+    return [f"{page_id}_{index}" for page_id, index in known]
+
+
+def vector_matrix(vectors: pa.ChunkedArray) -> np.ndarray:
+    """Return a column of vectors without nulls as an array of shape (rows, width)."""
+    return vectors.combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, vectors.type.list_size)
+
+
+def vector_width(schema: pa.Schema) -> int:
+    """Return the length of the vectors in a table, of pages or of their figures."""
+    if "vector" in schema.names:
+        return schema.field("vector").type.list_size
+    return schema.field("figures").type.value_type.field("vector").type.list_size
+
+
+_log = logging.getLogger(__name__)
+Key = tuple[str, str]
+"""Id and fingerprint."""
+
+
+class MovedRows:
+    """Finished rows that are stored under other shards than those that now need them.
+
+    If a file is split or joined with another, its pages move to other shards. Their rows are looked for in the tables
+    of shards that are no longer `indexed`, and of shards whose file has changed.
+    """
+
+    def __init__(
+        self, store: TableStore, asset: str, schema: pa.Schema, id_column: str, indexed: Collection[str]
+    ) -> None:
+        self._store, self._asset, self._schema, self._id_column = store, asset, schema, id_column
+        self._indexed = indexed
+
+    def find(self, shard: str, wanted: Collection[Key]) -> pa.Table:
+        """Return the `wanted` rows of a shard, once each, and copy their ledger entries.
+
+        The caller holds the table's lock. Raises `StoreError`.
+        """
+        by_shard: dict[str, list[Key]] = defaultdict(list)
+        for key in wanted:
+            if (other := self._shards.get(key, shard)) != shard:
+                by_shard[other].append(key)
+        found = [self._schema.empty_table()]
+        for other, keys in by_shard.items():
+            found.append(
+                known_rows(self._store, self._asset, other, self._schema, self._id_column, keys, published=True)
+            )
+            ledger.carry(self._store, self._asset, other, shard, keys)
+        return pa.concat_tables(found)
+
+    @cached_property
+    def _shards(self) -> dict[Key, str]:
+        """The shard that holds each row, in its table or in a kept version."""
+        published = self._store.published(self._asset)
+        if not published:
+            return {}
+        left = published.keys() - set(self._indexed)
+        # If a shard's file changed, its table of pages was replaced, which left a version.
+        changed = {name.partition("/")[0] for name in self._store.parts(VERSIONS, TABLES.pages.name).names()}
+        shards = {}
+        for shard in sorted(left | changed):
+            for version in _tables(self._store, self._asset, shard, published=True):
+                try:
+                    rows = _finished_places(self._store, self._asset, shard, version, self._id_column)
+                except (DamagedTable, MissingTable) as error:
+                    _log.debug("%s", error)
+                else:
+                    shards.update(dict.fromkeys(rows, shard))
+        return shards
+
+
+def known_rows(
+    store: TableStore,
+    asset: str,
+    shard: str,
+    schema: pa.Schema,
+    id_column: str,
+    wanted: Collection[Key],
+    published: bool = False,
+) -> pa.Table:
+    """Return the `wanted` finished rows of kept versions, once each.
+
+    With `published`, the table itself is searched too. A version without wanted rows costs only a read of its keys and
+    states, and one version at a time is in memory. Versions of another schema are skipped. Raises `StoreError`.
+    """
+    missing = set(wanted)
+    found = [schema.empty_table()]
+    for version in _tables(store, asset, shard, published) if missing else ():
+        try:
+            held = _finished_places(store, asset, shard, version, id_column)
+            table = store.read(asset, shard, version=version) if missing & held.keys() else None
+        except MissingTable:
+            continue
+        except DamagedTable as error:
+            _log.warning("%s", error)
+            continue
+        if table is not None and table.schema.equals(schema):
+            # The places are found anew, because the run may have replaced another shard's table since the last read.
+            rows = {key: at for key, at in _places(table, id_column).items() if key in missing}
+            found.append(table.replace_schema_metadata(None).take(pa.array(list(rows.values()), pa.int64())))
+            missing -= rows.keys()
+    return pa.concat_tables(found)
+
+
+def _tables(store: TableStore, asset: str, shard: str, published: bool) -> Iterator[str | None]:
+    """Yield a table's versions, newest first; with `published`, first None for the table."""
+    if published:
+        yield None
+    for version in store.versions(asset, shard):
+        yield version.recipe
+
+
+def _finished_places(store: TableStore, asset: str, shard: str, version: str | None, id_column: str) -> dict[Key, int]:
+    """Return the places of a stored table's finished rows. Raises `MissingTable`, `DamagedTable`."""
+    return _places(store.read(asset, shard, [id_column, "fingerprint", "state"], version), id_column)
+
+
+def _places(table: pa.Table, id_column: str) -> dict[Key, int]:
+    """Return the places of a table's finished rows, by key."""
+    keys = table.select([id_column, "fingerprint", "state"])
+    return {
+        (row[id_column], row["fingerprint"]): at for at, row in enumerate(keys.to_pylist()) if row["state"] in FINAL
+    }

@@ -1,0 +1,184 @@
+"""Footers of published tables, and the check that tables belong to the indexed corpus."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from kopub.errors import DamagedTable, StoreError
+from kopub.parallel import ordered_map
+from kopub.store.table_store import TableStore
+
+_log = logging.getLogger(__name__)
+
+_told: set[str] = set()
+"""URLs of stores about which this process has already warned that footers cannot be kept."""
+_FOLDER, _NAME = ".footers", "footers.parquet"
+SOURCES = "sources"
+"""Key of a table's metadata: JSON of (asset, fingerprint) for all that it and its parents read from the corpus."""
+_seen: dict[tuple[str, str], "dict[str, tuple[str, Entry]]"] = {}
+"""The footers that this process last saw, by URL of an object store and asset, to avoid fetching them again."""
+_FEW, _AT_ONCE = 4, 16
+"""Most footers that are read one after another, and the concurrent requests if there are more."""
+_COLUMNS = ("recipe", "content", "made_with", "made_from", "states", SOURCES, "regions")
+_SCHEMA = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("stamp", pa.string()),
+        ("rows", pa.int64()),
+        *((name, pa.string()) for name in _COLUMNS),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The footer of a published table: its rows, metadata and counts."""
+
+    rows: int
+    recipe: str
+    content: str
+    made_with: str
+    made_from_json: str
+    states_json: str
+    sources_json: str
+    regions_json: str | None
+
+    @cached_property
+    def made_from(self) -> dict[str, str]:
+        """The fingerprints of the table's inputs, by name."""
+        return json.loads(self.made_from_json)
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """The number of rows by state; empty for a table of released files."""
+        return json.loads(self.states_json)
+
+    @cached_property
+    def sources(self) -> list[list[str]]:
+        """The (asset, fingerprint) pairs of all corpus content that it and its parents read."""
+        return json.loads(self.sources_json)
+
+    @cached_property
+    def regions(self) -> dict[str, int]:
+        """The number of regions by task; empty if the table has none."""
+        return json.loads(self.regions_json or "{}")
+
+
+class FooterCache:
+    """The cached footers of a store, saved in the store too.
+
+    The cache only saves time; a table's own footer is authoritative.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self._store = store
+        self._known: dict[str, dict[str, tuple[str, Entry]]] = {}
+        self._can_write = True
+
+    def tables(self, asset: str) -> dict[str, Entry]:
+        """Return the published, undamaged tables of an asset by shard. Raises `StoreError`."""
+        stamps = self._store.published(asset)
+        known = self._known.get(asset)
+        kept = self._kept(asset) if known is None and stamps else known or {}
+        new = [shard for shard, stamp in stamps.items() if shard not in kept or kept[shard][0] != stamp]
+        read = dict(zip(new, self._footers(asset, new), strict=True))
+        known_now = {shard: (stamp, read[shard]) if shard in read else kept[shard] for shard, stamp in stamps.items()}
+        now = {shard: (stamp, entry) for shard, (stamp, entry) in known_now.items() if entry is not None}
+        # An empty cache is not worth a file, nor loading pandas, which the first new array does.
+        if now != kept and now and self._can_write:
+            self._write(asset, now)
+        self._known[asset] = now
+        if not self._store.local:
+            _seen[self._store.url, asset] = now
+        return {shard: entry for shard, (_, entry) in now.items()}
+
+    def _kept(self, asset: str) -> dict[str, tuple[str, Entry]]:
+        seen = _seen.get((self._store.url, asset))
+        return self._read(asset) if seen is None else seen
+
+    def _footers(self, asset: str, shards: Sequence[str]) -> list[Entry | None]:
+        if self._store.local or len(shards) <= _FEW:
+            return [self._footer(asset, shard) for shard in shards]
+        # Each footer is a request, which takes time but hardly any work.
+        return list(ordered_map(lambda shard: self._footer(asset, shard), shards, _AT_ONCE))
+
+    def _footer(self, asset: str, shard: str) -> Entry | None:
+        try:
+            rows, metadata = self._store.footer(asset, shard)
+        except DamagedTable as error:
+            _log.warning("%s", error)
+            return None
+        # A table written by another program has no such metadata, and counts as stale.
+        *known, regions = (metadata.get(name) for name in _COLUMNS)
+        recipe, content, made_with, made_from, states, sources = (value or "" for value in known)
+        return Entry(rows, recipe, content, made_with, made_from or "{}", states or "{}", sources or "[]", regions)
+
+    def _read(self, asset: str) -> dict[str, tuple[str, Entry]]:
+        found = self._store.parts(_FOLDER, asset).read_one(_NAME)
+        if found is None or not found.schema.equals(_SCHEMA):
+            return {}
+        columns: list[list[Any]] = [column.to_pylist() for column in found.columns]
+        return {shard: (stamp, Entry(*rest)) for shard, stamp, *rest in zip(*columns, strict=True)}
+
+    def _write(self, asset: str, now: dict[str, tuple[str, Entry]]) -> None:
+        rows = [(shard, stamp, *astuple(entry)) for shard, (stamp, entry) in now.items()]
+        columns = zip(*rows, strict=True)
+        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+        try:
+            self._store.parts(_FOLDER, asset).add(_NAME, pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        except StoreError as error:
+            self._can_write = False
+            if self._store.url not in _told:
+                _told.add(self._store.url)
+                _log.warning("every footer is read each time: %s", error)
+
+
+SOURCE = "source"
+"""Key of `made_from` besides the parents' names: the fingerprint of what an asset reads from the corpus itself."""
+
+Source = Callable[[str, str], str | None]
+"""A function of asset and shard: the fingerprint of what is read from the indexed corpus, None if only parents are."""
+
+IsOfCorpus = Callable[[str, str], bool]
+"""A function of asset and shard that tells whether their table derives from the indexed corpus."""
+
+
+def sources(asset: str, source: str | None, parents: Iterable[str]) -> str:
+    """Return JSON of every (asset, fingerprint) of the corpus behind a table.
+
+    It joins the table's own `source` with those of its `parents`, the tables that it is made from.
+    """
+    own = [] if source is None else [(asset, source)]
+    inherited = [tuple(entry) for parent in parents for entry in json.loads(parent)]
+    return json.dumps(sorted({*own, *inherited}))
+
+
+class CorpusCheck:
+    """The comparison of tables' sources with the indexed corpus."""
+
+    def __init__(self, store: TableStore, source: Source) -> None:
+        self._source = source
+        self._footers = FooterCache(store)
+
+    def look(self, known: Mapping[str, Mapping[str, Entry]] | None = None) -> IsOfCorpus:
+        """Return the check for the present tables; a missing table fails it.
+
+        `known` are the footers of assets that the caller has just read. Calling the check raises `StoreError` if a
+        table is damaged, and `SourceError` for a shard that the corpus lacks.
+        """
+        tables: dict[str, dict[str, list[list[str]]]] = {}
+
+        def is_of_corpus(asset: str, shard: str) -> bool:
+            if asset not in tables:
+                entries = (known or {}).get(asset)
+                entries = self._footers.tables(asset) if entries is None else entries
+                tables[asset] = {key: entry.sources for key, entry in entries.items()}
+            found = tables[asset].get(shard)
+            return found is not None and all(self._source(root, shard) == content for root, content in found)
+
+        return is_of_corpus

@@ -1,0 +1,230 @@
+"""Checks of a table before it is published.
+
+Each returns a problem in words, or None.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.config.choices import Gates
+from kopub.errors import ClosedGate
+from kopub.states import LOST, MADE, State
+from kopub.store.rows import one_row_a_figure, vector_width
+from kopub.store.table_source import FooterCache
+from kopub.store.table_store import ShardStore
+from kopub.tables.rows import ShardResult
+
+FEW = 3
+"""With fewer pages than this without regions, their share means nothing."""
+NORM_TOLERANCE = 5e-3
+"""Rounding to float16 changes the norm of a 2048-dimensional unit vector by less than this."""
+_NAMED = 5
+"""Most lost rows and shards that a check names; the table has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of an asset.
+
+    A table in which a blocking check finds a problem is not published, and the previous one stays.
+    """
+
+    name: str
+    description: str
+    blocking: bool = True
+
+
+ACCOUNTED = Check(
+    "every_row_accounted_for", "in = ok + partial + blank + failed + quarantined, every row exactly once."
+)
+NOTHING_LOST = Check(
+    "nothing_lost",
+    "No row of any shard failed or is quarantined, and no page lacks a region; names those that do, with reasons.",
+    blocking=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of a check over all shards.
+
+    If it `stops`, this run does not make the assets downstream.
+    """
+
+    check: str
+    passed: bool
+    stops: bool
+    says: str | None
+    metadata: Mapping[str, Any]
+
+
+class Problems:
+    """The problems of an asset, by check and shard.
+
+    A result covers all shards of the corpus: the problem of a shard that this run does not make stays as the last run
+    found it.
+    """
+
+    def __init__(self, checks: Iterable[Check], before: Mapping[str, Mapping[str, str]]) -> None:
+        self._checks = {check.name: check for check in checks}
+        self._found: dict[str, dict[str, str]] = {name: dict(before.get(name, {})) for name in self._checks}
+        self._figures: dict[str, Any] = {}
+        self._of_this_run: set[str] = set()
+        self._concluded: dict[str, tuple[bool, str]] = {}
+
+    def note(self, check: str, shard: str, problem: str | None) -> None:
+        """Record the problem that a check found in a shard, or that it found none."""
+        self._of_this_run.add(shard)
+        self._found[check].pop(shard, None)
+        if problem:
+            self._found[check][shard] = problem
+
+    def conclude(self, check: str, passed: bool, says: str) -> None:
+        """Give a check a single result over all shards, even if it passed."""
+        self._concluded[check] = passed, says
+
+    def stop_at(self, shard: str) -> None:
+        """Raise `ClosedGate` when a blocking check has a problem with the shard."""
+        blocking = [
+            found[shard] for name, found in self._found.items() if self._checks[name].blocking and shard in found
+        ]
+        if blocking:
+            raise ClosedGate("; ".join(blocking))
+
+    def count_losses(self, store: ShardStore, asset: str, key: str, shards: Sequence[str]) -> None:
+        """Count the published rows by state, and name the lost ones.
+
+        Raises `StoreError`.
+        """
+        tables = FooterCache(store).tables(asset)
+        counted = {shard: tables[shard].states for shard in shards if shard in tables}
+        found = self._found[NOTHING_LOST.name]
+        found.clear()
+        for shard, states in counted.items():
+            lacking = sum(states.get(state, 0) for state in (*LOST, State.PARTIAL))
+            if lacking and len(found) < _NAMED:
+                found[shard] = losses(store.read(asset, shard, [key, "state", "reason"]), key) or ""
+            elif lacking:
+                found[shard] = f"{lacking} of {sum(states.values())}"
+        total = Counter[str]()
+        for states in counted.values():
+            total.update(states)
+        rows = sum(total.values())
+        lost = sum(total[state] for state in LOST)
+        self._figures = {
+            "shards": len(counted),
+            "rows": rows,
+            **{f"rows_{state}": total[state] for state in State},
+            "lost_share": lost / rows if rows else 0.0,
+        }
+
+    def results(self) -> list[Result]:
+        figures = {NOTHING_LOST.name: self._figures}
+        found = [
+            Result(
+                check=name,
+                passed=not found,
+                stops=self._stops(name),
+                says="; ".join(f"{shard}: {problem}" for shard, problem in found.items()) or None,
+                metadata={**found, "shards_with_problems": len(found), **figures.get(name, {})},
+            )
+            for name, found in self._found.items()
+            if name not in self._concluded
+        ]
+        return found + [Result(name, passed, False, says, {}) for name, (passed, says) in self._concluded.items()]
+
+    def _stops(self, check: str) -> bool:
+        """Return whether a blocking check has a problem with this run's shards.
+
+        Problems with shards of other runs are only reported.
+        """
+        return self._checks[check].blocking and bool(self._found[check].keys() & self._of_this_run)
+
+
+def unaccounted(made: ShardResult) -> str | None:
+    """Return why the states do not add up to the rows, or None.
+
+    in = ok + partial + blank + failed + quarantined: every specified row exactly once, and no other.
+    """
+    expected = Counter(spec.id for spec in made.specs)
+    found = Counter(made.table[made.id_column].to_pylist())
+    lost, extra = expected - found, found - expected
+    unknown = set(made.table["state"].to_pylist()) - set(State)
+    if not (lost or extra or unknown):
+        return None
+    return (
+        f"{expected.total()} rows in, {found.total()} out: lost {sorted(lost)[:3]}, "
+        f"doubled or unasked {sorted(extra)[:3]}, unknown states {sorted(unknown)[:3]}"
+    )
+
+
+def losses(table: pa.Table, id_column: str) -> str | None:
+    """Count the rows that failed, are quarantined or incomplete, with the first reasons."""
+    lost = table.filter(pc.field("state").isin([*LOST, State.PARTIAL]))
+    if not lost.num_rows:
+        return None
+    named = zip(lost[id_column].to_pylist(), lost["state"].to_pylist(), lost["reason"].to_pylist(), strict=True)
+    first = "; ".join(f"{row_id} {state}: {reason}" for row_id, state, reason in list(named)[:_NAMED])
+    return f"{lost.num_rows} of {table.num_rows}: {first}"
+
+
+def without_regions(table: pa.Table, previous: pa.Table, gates: Gates) -> str | None:
+    """Report a jump in the share of pages without regions.
+
+    A broken detector looks like many blank pages.
+    """
+    readable = table.filter(pc.field("state") != State.QUARANTINED)
+    inked = readable.filter(pc.field("state") != State.BLANK)
+    if inked.num_rows and _empty(inked) == inked.num_rows:
+        return f"no page with ink has a region ({inked.num_rows} pages; the first: {inked['reason'][0]})"
+    if _empty(readable) < FEW:
+        return None
+    before = gates.expected_empty
+    if previous.num_rows:
+        before = max(before, _empty(previous) / previous.num_rows)
+    share = _empty(readable) / readable.num_rows
+    if share <= before + gates.max_empty_jump:
+        return None
+    return (
+        f"{_empty(readable)} of {readable.num_rows} pages have no regions ({share:.0%}, expected {before:.0%}), so "
+        "nothing was published; if they are really empty, raise gates.max_empty_jump for this run"
+    )
+
+
+def unsound_vectors(table: pa.Table, dim: int) -> str | None:
+    """Return what is wrong with the vectors.
+
+    That is a wrong width, NaN, a norm other than 1, or a vector for a row with nothing to embed.
+    """
+    return _unsound(table, dim, MADE, "rows")
+
+
+def unsound_figure_vectors(table: pa.Table, dim: int) -> str | None:
+    """Return what is wrong with the vectors of the figures of pages."""
+    return _unsound(one_row_a_figure(table, "figures"), dim, (State.OK,), "figures")
+
+
+def _unsound(rows: pa.Table, dim: int, with_vector: Sequence[State], named: str) -> str | None:
+    width = vector_width(rows.schema)
+    if width != dim:
+        return f"vectors have {width} dimensions, the engine says {dim}"
+    made, has_vector = pc.field("state").isin(list(with_vector)), pc.field("vector").is_valid()
+    misplaced = rows.filter((made & ~has_vector) | (~made & has_vector)).num_rows
+    if misplaced:
+        return f"{misplaced} {named} are ok without a vector, or have one without being ok"
+    vectors = rows.filter(made)["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, dim)
+    norms = np.linalg.norm(vectors.astype(np.float32), axis=1)
+    wrong = int(np.sum(~(np.abs(norms - 1) <= NORM_TOLERANCE)))
+    return f"{wrong} vectors hold NaN or are not of norm 1" if wrong else None
+
+
+def _empty(table: pa.Table) -> int:
+    """Count the pages without regions."""
+    lengths = table["regions"].combine_chunks().value_lengths()
+    return sum(not length for length in lengths.to_pylist())

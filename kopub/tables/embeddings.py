@@ -1,0 +1,170 @@
+"""The embedding assets, and their check."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from kopub.embedding.base import Embedder, Embedding
+from kopub.figures.figure import notes_text
+from kopub.fingerprints import CodeVersion
+from kopub.pages.corpus import queries_source
+from kopub.pages.page import Page
+from kopub.states import State
+from kopub.store.corpus_tables import TABLES, Table
+from kopub.tables.asset import EngineTable, Metadata, ShardAsset
+from kopub.tables.checks import Check, unsound_vectors
+from kopub.tables.figures import FigureNotes
+from kopub.tables.ocr_and_texts import ParsedTexts
+from kopub.tables.pages_and_layout import RawPages
+from kopub.tables.rows import RowResult, RowSpec, ShardResult, page_rows, picture_inputs
+
+VECTORS_ARE_SOUND = Check(
+    "vectors_are_sound", "Every row with something to embed has a vector of the right width and norm 1, without NaN."
+)
+
+
+class VectorTable(EngineTable):
+    """An `EngineTable` whose rows are vectors."""
+
+    engine_section: ClassVar[str | None] = "embedding"
+    engine: Embedder
+    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, VECTORS_ARE_SOUND)
+
+    @property
+    def schema(self) -> pa.Schema:
+        assert callable(self.table.schema)
+        return self.table.schema(self.engine.dim)
+
+    def row_id(self, result: Embedding) -> str:
+        return result.id
+
+    def row(self, spec: RowSpec, result: Embedding) -> RowResult:
+        vector = None if result.vector is None else result.vector.astype(np.float16)
+        return RowResult(spec.id, {"vector": vector, "state": result.state, "reason": result.reason})
+
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
+        return {VECTORS_ARE_SOUND.name: unsound_vectors(made.table, self.engine.dim)}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        vectors = table["vector"]
+        return {
+            "dimensions": table.schema.field("vector").type.list_size,
+            "vectors": len(vectors) - vectors.null_count,
+        }
+
+
+class CorpusImageEmbeddings(VectorTable):
+    """The vector of every page image: float16 of L2 norm 1, compared by dot product."""
+
+    table: ClassVar[Table] = TABLES.image_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"image"})
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "corpus_image_embeddings",
+        {
+            1: "the first release",
+            2: "pictures with damaged metadata, greys of 32 bits or a transparent grey are read",
+        },
+    )
+    parents = (RawPages,)
+
+    def typical_seconds(self, megabytes: float) -> float:
+        return self.engine.typical_image_seconds
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for page in page_rows(self.store, RawPages.table, shard):
+            yield RowSpec.after(page, [self.recipe_hash, *picture_inputs(page)], {"page_id": page["page_id"]}, page)
+
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
+        with self.corpus.reader(shard) as source:
+            for row in todo:
+                yield source.page_of(row.given)
+
+    def results(self, inputs: Iterator[Page]) -> Iterator[Embedding]:
+        return self.engine.embed_images(inputs)
+
+
+class CorpusTextEmbeddings(VectorTable):
+    """The vector of every page's text: float16 of L2 norm 1.
+
+    It is compared with query vectors by dot product. The text is what is printed, followed, if `figures.embed_notes`
+    is set, by a model's notes on the figures.
+    """
+
+    table: ClassVar[Table] = TABLES.text_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"text"})
+    code_version: ClassVar[CodeVersion] = CodeVersion("corpus_text_embeddings", {1: "the first release"})
+    parents = (ParsedTexts, FigureNotes)
+    needs: ClassVar[tuple[str, ...]] = ("figures", "notes")
+
+    @property
+    def reads(self) -> tuple[type[ShardAsset], ...]:
+        return super().reads if self.resources["figures"].embed_notes else (ParsedTexts,)
+
+    def prepare(self) -> None:
+        self.engine.prepare_texts()
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        notes = self._notes(shard)
+        for row in self.store.read(ParsedTexts.table.name, shard).to_pylist():
+            known, said = {"page_id": row["page_id"]}, notes.get(row["page_id"])
+            if said and row["state"] in (State.OK, State.PARTIAL, State.BLANK):
+                # A page that shows nothing but a figure is found by the note on the figure.
+                text = f"{row['text']}\n\n{said}" if row["text"] else said
+                partial = row["reason"] if row["state"] == State.PARTIAL else None
+                yield RowSpec(row["page_id"], [self.recipe_hash, text], known, text, partial=partial)
+            else:
+                yield RowSpec.after(row, [self.recipe_hash, row["text"]], known, row["text"])
+
+    def _notes(self, shard: str) -> dict[str, str]:
+        """Return the notes on each page's figures, joined into one text to embed."""
+        if FigureNotes not in self.reads:
+            return {}
+        pages = self.store.read(FigureNotes.table.name, shard, ["page_id", "notes"]).to_pylist()
+        return {page["page_id"]: notes_text(page["notes"]) for page in pages}
+
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
+        return ((row.id, row.given) for row in todo)
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.engine.embed_texts(inputs)
+
+
+_log = logging.getLogger(__name__)
+
+
+class QueryEmbeddings(VectorTable):
+    """The vector of every query, with its answer and the pages that hold it.
+
+    A query belongs to the shard of its first ground-truth page. A corpus without queries gets empty tables.
+    """
+
+    table: ClassVar[Table] = TABLES.query_vectors
+    kinds: ClassVar[frozenset[str]] = frozenset({"query"})
+    code_version: ClassVar[CodeVersion] = CodeVersion("query_embeddings", {1: "the first release"})
+
+    def prepare(self) -> None:
+        self.engine.prepare_texts()
+
+    def source(self, shard: str) -> str:
+        """Return the fingerprint of a shard's own queries as they were indexed."""
+        return queries_source(self.corpus.manifest, shard)
+
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        return len(self.corpus.queries(shard))
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        queries = self.corpus.queries(shard)
+        if not queries:
+            _log.info("%s has no queries: its table of query vectors is empty", shard)
+        for query in queries:
+            yield RowSpec(query.query_id, [self.recipe_hash, query.query], asdict(query))
+
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[tuple[str, str]]:
+        return ((row.id, row.known["query"]) for row in todo)
+
+    def results(self, inputs: Iterator[tuple[str, str]]) -> Iterator[Embedding]:
+        return self.engine.embed_queries(inputs)

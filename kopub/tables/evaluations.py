@@ -1,0 +1,216 @@
+"""Reads a benchmark with a profile's assets, and scores it.
+
+A benchmark's home is not that of the corpus.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+
+from kopub.config.choices import Gates
+from kopub.config.settings import Settings
+from kopub.corrections.gold import known_answers
+from kopub.errors import KopubError, first_line
+from kopub.evaluation.home import EvaluationRequest, KnownAnswers, prepare
+from kopub.evaluation.reading_scores import HISTORY, ReadingScores, contents, guards, inputs_of, measure, verdict
+from kopub.evaluation.scoring import load
+from kopub.layout.ground_truth import GroundTruthLayout
+from kopub.pages.corpus import Corpus
+from kopub.pages.page_reader import shard_source
+from kopub.release.local import LocalRelease
+from kopub.search.scores import ALL, ScoredRun
+from kopub.store.corpus_tables import OCR_SCORES, TABLES
+from kopub.store.table_source import CorpusCheck, FooterCache
+from kopub.store.table_store import ShardStore
+from kopub.tables.ahead import EnginePrefetcher
+from kopub.tables.asset import RunContext, ShardAsset
+from kopub.tables.checks import Problems
+from kopub.tables.graph import GRAPH, Graph
+from kopub.tables.plan import AssetPlan, survey
+from kopub.tables.progress import watcher
+from kopub.tables.shard_loop import make_shards
+from kopub.tables.staleness import assets_to_make
+
+READING = (TABLES.pages, TABLES.regions, TABLES.readings, TABLES.texts)
+"""The tables made from a benchmark; nothing is embedded or released."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The evaluation of one benchmark: its scores, and the run they belong to."""
+
+    profile: str
+    settings: Settings
+    scores: pa.Table
+    run: ScoredRun
+    compared: str
+
+
+def prepare_answers(
+    asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None
+) -> KnownAnswers:
+    """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
+    return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
+
+
+def settings_in(settings: Settings, asked: EvaluationRequest) -> Settings:
+    """Return `settings` with the home of a prepared evaluation.
+
+    Its tables, ledger and release lie there too. If the benchmark provides regions, they are the layout. The
+    platform's own benchmarks do not guard an evaluation.
+    """
+    home, place = asked.home(settings.home), asked.place(settings.home, settings.profile_name)
+    gates = {name: getattr(settings.gates, name) for name in Gates.model_fields}
+    moved = {
+        "home": home,
+        "shards_per_run": None,
+        "corpus": Corpus(home=str(home)),
+        "store": settings.store.model_copy(update={"url": str(place / "store")}),
+        "release": LocalRelease(folder=str(place / "release")),
+        "gates": Gates(**{**gates, "benchmarks": {}}),
+    }
+    if asked.gives_regions(settings.home):
+        moved["layout"] = GroundTruthLayout(home=str(home))
+    return replace(settings, **moved)
+
+
+def evaluate(settings: Settings) -> Evaluation:
+    """Read the remaining pages of an evaluation with its profile's assets, and score it.
+
+    A page that cannot be read is scored as lost. Raises `KopubError` if an engine cannot run at all; finished work is
+    kept for the next run.
+    """
+    assets = {table.name: GRAPH.by_name[table.name](settings.resources) for table in READING}
+    shards = tuple(settings.corpus.manifest.keys)
+    run_id = uuid4().hex
+    names = list(assets)
+    wanted = [assets[name] for name in assets_to_make(assets, shards, FooterCache(settings.store))]
+    ahead = EnginePrefetcher(run_id, {name: {*names[:at]} for at, name in enumerate(names)}, names, wanted)
+    for asset in assets.values():
+        run = RunContext(
+            run_id,
+            shards,
+            Problems(asset.checks, {}),
+            _log.info,
+            _log.warning,
+            inputs_exhausted=partial(ahead.hand_over, asset),
+        )
+        with ahead.during(asset):
+            _read(asset, run, settings.profile_name)
+    _, scores = score(settings.store, settings.corpus, settings.gates, _log.info)
+    run = HISTORY.latest(settings.store)
+    assert run is not None, "scores that are kept are of a run"
+    return Evaluation(settings.profile_name, settings, scores.scores, run, scores.compared)
+
+
+def _read(asset: ShardAsset, run: RunContext, profile: str) -> None:
+    """Make as many tables of an asset as possible.
+
+    Raises `KopubError` for the first shard that failed.
+    """
+    watcher().began(asset.name)
+    outcomes = dict(make_shards(asset, run))
+    for shard, outcome in outcomes.items():
+        if isinstance(outcome, KopubError):
+            raise KopubError(f"profile {profile}: {asset.name}: {shard}: {first_line(outcome)}")
+    watcher().ended(asset.name)
+
+
+def score(
+    store: ShardStore, corpus: Corpus, gates: Gates, log: Callable[[str], None]
+) -> tuple[list[KnownAnswers], ReadingScores]:
+    """Score the readings of a corpus, and keep the scores.
+
+    The known answers are its gold. Raises `KopubError`. A person's correction is an answer if the page was checked, but
+    never a reading.
+    """
+    watcher().began(OCR_SCORES.name)
+    with store.exclusive(OCR_SCORES.name, ALL), store.fetched_once():
+        answers = known_answers(corpus, store)
+        manifest = corpus.manifest
+        is_of_corpus = CorpusCheck(store, lambda asset, shard: shard_source(manifest.shard(shard))).look()
+        measured = measure(store, answers, manifest.keys, is_of_corpus, bool(gates.override), log, gates.cdm)
+    if measured.computed:
+        watcher().computed(OCR_SCORES.name, ALL)
+    watcher().ended(OCR_SCORES.name)
+    return answers, measured
+
+
+_READING = Graph(tuple(asset for asset in GRAPH.assets if asset.table in READING))
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStanding:
+    """The standing of one benchmark for the profile as it is now.
+
+    It says whether the benchmark must be read again, why and at what cost, and what its last scores forbid.
+    """
+
+    asked: EvaluationRequest
+    evaluated: bool
+    plans: Sequence[AssetPlan]
+    closed: Sequence[str]
+
+    @property
+    def why(self) -> list[str]:
+        """Return a line for each reason to read it again, none if it is current."""
+        if not self.evaluated:
+            return ["this profile has not been scored on it"]
+        return [f"{plan.asset}: {line}" for plan in self.plans for line in plan.why]
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether the scores are those of the profile as it is now."""
+        return self.evaluated and not any(
+            keys for plan in self.plans for standing, keys in plan.shards.items() if standing != "current"
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the most seconds that another reading takes; None if never read."""
+        return sum(plan.seconds_at_most for plan in self.plans) if self.evaluated else None
+
+    @property
+    def pages(self) -> int:
+        """Most of its pages that are read again."""
+        return max((plan.pages_at_most for plan in self.plans), default=0)
+
+
+def standings_of_guards(settings: Settings) -> list[GuardStanding]:
+    """Return the standing of every benchmark that the gates name, from stored scores alone."""
+    return [_standing(settings, asked) for asked in guards_of(settings)]
+
+
+def guards_of(settings: Settings) -> list[EvaluationRequest]:
+    """Return the evaluations that guard the corpus of `settings`."""
+    return guards(settings.gates.benchmarks, settings.gates.benchmark_samples, settings.home)
+
+
+def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
+    if not asked.is_indexed(settings.home):
+        return GuardStanding(asked, False, (), ())
+    moved = settings_in(settings, asked)
+    found = verdict(moved.store)
+    if found is None or not _is_scored(moved):
+        return GuardStanding(asked, False, (), ())
+    plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
+    closed = () if settings.gates.override.strip() else found.closed
+    return GuardStanding(asked, True, plans, closed)
+
+
+def _is_scored(moved: Settings) -> bool:
+    """Return whether the scores are those of the present tables, gold and scorers."""
+    store, corpus = moved.store, moved.corpus
+    measured = contents(store, corpus.manifest.keys, store.has)
+    return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))
+
+
+def may_upgrade(standings: Sequence[GuardStanding]) -> bool:
+    """Return whether this profile was evaluated on every benchmark, none significantly worse."""
+    return all(each.is_current and not each.closed for each in standings)

@@ -1,0 +1,384 @@
+"""The lineage of a page or vector: its rows, and how they were made."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.diff.compare import VECTORS, ShardDiff, compare
+from kopub.diff.html import Upgrade
+from kopub.errors import DamagedTable, KopubError, SourceError, StoreError, did_you_mean
+from kopub.pages.corpus import Corpus
+from kopub.pages.manifest import Manifest
+from kopub.pages.page_reader import origins
+from kopub.parallel import bounded_map
+from kopub.recognition.regions import join_regions
+from kopub.store import ledger, run_records
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, FIGURE_VECTORS, TABLES
+from kopub.store.rows import MADE_FROM, MADE_WITH, lineage_rows
+from kopub.store.schemas import OCR_RESULTS
+from kopub.store.table_store import ShardStore
+from kopub.tables.graph import GRAPH
+from kopub.tables.hf_release import HfRelease
+from kopub.tables.provenance import content_of, footer_of
+from kopub.tables.staleness import differences, settings_changed
+
+Versions = dict[str, str | None]
+"""A version for each table of a shard: the recipe of a kept version, or None for the present table."""
+
+
+PAGE, QUERY = "page", "query"
+IDS = {kind: (table.name, table.key) for kind, table in ((PAGE, TABLES.pages), (QUERY, TABLES.query_vectors))}
+"""The table and column that list all ids of a kind."""
+
+_COLUMNS = {TABLES.readings.name: [name for name in OCR_RESULTS.names if name != "crop_images"]}
+"""The columns shown of tables that hold more than a person would read."""
+_OPTIONAL = {table.name for table in (*FIGURE_TABLES, DOCUMENT_CHUNKS)}
+_READERS = 8
+"""Tables read at once: on a disk one would do, but object storage takes 50 ms to answer each."""
+
+
+def find(store: ShardStore, row_id: str, shards: Sequence[str]) -> dict[str, str]:
+    """Return the shards of a page or query, by kind.
+
+    Both kinds are present if a page and a query have the same id. Raises `KopubError`.
+    """
+    places = {kind: shard for kind in IDS if (shard := _shard_of(store, row_id, shards, kind))}
+    if not places:
+        hint = did_you_mean(row_id, sorted(known for kind in IDS for known in _ids(store, shards, kind)))
+        raise KopubError(f"there is no page or query {row_id!r}{hint or ': see `kopub status` for what was made'}")
+    return places
+
+
+def chain(store: ShardStore, corpus: Corpus, kind: str, row_id: str, shard: str, asset: str | None) -> dict[str, Any]:
+    """Return all that is known of a page or query, as JSON values.
+
+    With an `asset`, that is the row of its table and exactly what it was made from, even if those tables have been
+    replaced since; without, the rows of all tables as they are now.
+    """
+    shown = [name for name in GRAPH.names if holds(store, name, shard, kind)]
+    versions: Versions = dict.fromkeys(shown) if asset is None else ancestry(store, asset, shard)
+    rows = {name: _row(store, name, shard, row_id, version) for name, version in versions.items()}
+    tables = {name: table for name, table in rows.items() if table.num_rows}
+    metadata = {name: store.metadata(name, shard, versions[name]) for name in tables}
+    runs = {name: ledger.read(store, name, shard) for name in tables}
+    steps = lineage_rows(shard, tables, metadata, runs).to_pylist()
+    for step in steps:
+        _complete(step, store, shard, versions, tables[step["asset"]])
+        tested = run_records.of_table(corpus.folder, metadata[step["asset"]].get(MADE_WITH, ""))
+        step["self_test"] = tested and str(tested)
+    raw = tables[TABLES.pages.name].to_pylist()[0] if TABLES.pages.name in tables else None
+    return {
+        "id": row_id,
+        "kind": kind,
+        "shard": shard,
+        "source": None if raw is None else _source(corpus, shard, raw),
+        "regions": _regions(row_id, tables),
+        "steps": steps,
+        "missing": _missing(store, shard, asset, versions),
+    }
+
+
+def holds(store: ShardStore, asset: str, shard: str, kind: str) -> bool:
+    """Return whether an asset has a row for each page, or each query."""
+    return store.has(asset, shard) and IDS[kind][1] in store.columns(asset, shard)
+
+
+def _shard_of(store: ShardStore, row_id: str, shards: Sequence[str], kind: str) -> str | None:
+    asset, column = IDS[kind]
+
+    def look(shard: str) -> tuple[str, bool]:
+        return shard, pc.index(store.read(asset, shard, [column])[column], row_id).as_py() >= 0
+
+    return next((shard for shard, found in bounded_map(look, _made(store, asset, shards), _READERS) if found), None)
+
+
+def _ids(store: ShardStore, shards: Sequence[str], kind: str) -> list[str]:
+    asset, column = IDS[kind]
+
+    def read(shard: str) -> list[str]:
+        return store.read(asset, shard, [column])[column].to_pylist()
+
+    return [row_id for ids in bounded_map(read, _made(store, asset, shards), _READERS) for row_id in ids]
+
+
+def _made(store: ShardStore, asset: str, shards: Sequence[str]) -> list[str]:
+    made = store.published(asset)
+    return [shard for shard in shards if shard in made]
+
+
+def _row(store: ShardStore, asset: str, shard: str, row_id: str, version: str | None) -> pa.Table:
+    table = store.read(asset, shard, _COLUMNS.get(asset), version)
+    return table.filter(pc.field("query_id" if "query_id" in table.column_names else "page_id") == row_id)
+
+
+def _complete(step: dict[str, Any], store: ShardStore, shard: str, versions: Versions, row: pa.Table) -> None:
+    """Add the facts from a step's row and table to it."""
+    asset = step["asset"]
+    step["parameters"], step["versions"] = (json.loads(step[name] or "{}") for name in ("parameters", "versions"))
+    step["made_at"] = step["made_at"] and step["made_at"].isoformat()
+    step["replaced_since"] = versions[asset] is not None
+    step["stale"] = replaced_parents(store, asset, shard, versions[asset])
+    step["vector"] = _vector(row) if "vector" in row.column_names else None
+    if "query" in row.column_names:
+        step["query"] = row["query"][0].as_py()
+
+
+def _vector(row: pa.Table) -> dict[str, Any] | None:
+    vector = row["vector"][0].as_py()
+    if vector is None:
+        return None
+    values = np.array(vector, np.float32)
+    return {
+        "dimensions": len(values),
+        "norm": round(float(np.linalg.norm(values)), 4),
+        "sha256": hashlib.sha256(values.astype("<f2").tobytes()).hexdigest(),
+    }
+
+
+def _source(corpus: Corpus, shard: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the page's row of the source, with the present hash of its bytes."""
+    named = ("doc_id", "page_no", "format", "width", "height", "n_bytes", "license", "sha256")
+    now, problem, origin = None, None, None
+    file, manifest = raw["source"], corpus.manifest
+    try:
+        file = manifest.place(manifest.shard(shard).file)
+        origin = asdict(origins(manifest, shard)(raw["page_idx"]))
+        origin["path"] = _path(manifest, origin["source"], origin["file"])
+        with corpus.reader(shard) as source:
+            now = source.sha256(raw["page_idx"])
+    except (SourceError, StoreError) as error:
+        problem = str(error)
+    return {
+        "file": file,
+        "row": raw["page_idx"],
+        "origin": origin,
+        **{name: raw[name] for name in named},
+        "upright": raw.get("upright"),
+        "sha256_now": now,
+        "unchanged": now == raw["sha256"],
+        "problem": problem,
+    }
+
+
+def _path(manifest: Manifest, source: str, file: str) -> str:
+    """Return the place of a source's file, as a person would write it."""
+    place = manifest.location_of(manifest.source(source))
+    return place if place.rpartition("/")[2] == file else f"{place}/{file}"
+
+
+def _regions(page_id: str, tables: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Return the page's regions in reading order, each with its reading."""
+    layout, readings = (
+        next(iter(tables[name]["regions"].to_pylist()), None) if name in tables else None
+        for name in (TABLES.regions.name, TABLES.readings.name)
+    )
+    try:
+        regions = join_regions(page_id, layout, readings)
+    except StoreError:
+        # The readings belong to an older layout; their step is shown as stale.
+        regions = join_regions(page_id, layout, None)
+    return [asdict(region) for region in regions]
+
+
+def _missing(store: ShardStore, shard: str, asset: str | None, versions: Versions) -> list[str]:
+    """Return the tables that a table was made from and that are no longer kept."""
+    if asset is None:
+        return []
+    needed = {asset}
+    for name in reversed(GRAPH.names):
+        if name in needed:
+            needed.update(_read_by(store, shard, name, versions))
+    return [name for name in GRAPH.names if name in needed and name not in versions]
+
+
+def _read_by(store: ShardStore, shard: str, asset: str, versions: Versions) -> Iterator[str]:
+    """Yield the parents that a table was made from.
+
+    For a table that is not kept, those that it must have had.
+    """
+    if asset in versions:
+        yield from contents_of_parents(store, asset, shard, versions[asset])
+    else:
+        yield from (parent for parent in GRAPH.parents(asset) if parent not in _OPTIONAL)
+
+
+CURRENT, PREVIOUS = "current", "previous"
+COMPARED = tuple(asset for asset in GRAPH.names if asset != HfRelease.table.name)
+"""The assets that are compared: a release consists of files with a history of their own."""
+
+
+def ancestry(store: ShardStore, asset: str, shard: str, version: str | None = None) -> Versions:
+    """Return a table and everything it was made from, back to the source.
+
+    Tables that are no longer kept are left out.
+    """
+    found: Versions = {asset: version}
+    for parent, content in contents_of_parents(store, asset, shard, version).items():
+        for kept in _versions(store, parent, shard):
+            if content_of(store, parent, shard, kept) == content:
+                # A table's own record of a parent takes precedence over that of another parent.
+                found = {**ancestry(store, parent, shard, kept), **found, parent: kept}
+                break
+    return {name: found[name] for name in GRAPH.names if name in found}
+
+
+def replaced_parents(store: ShardStore, asset: str, shard: str, version: str | None = None) -> list[str]:
+    """Return the parents whose content has changed since the table was made."""
+    return [
+        parent
+        for parent, content in contents_of_parents(store, asset, shard, version).items()
+        if not store.has(parent, shard) or content_of(store, parent, shard) != content
+    ]
+
+
+def edition(store: ShardStore, shard: str, name: str) -> Versions:
+    """Return the versions of a shard's tables that make up an edition.
+
+    `name` is `current`, `previous`, or the recipe of a table, to which the others then belong; a recipe may be cut
+    short. `previous` is every table as it was before its last replacement, with what it was made from. Raises
+    `StoreError` if there is no such version, or more than one.
+    """
+    made = [asset for asset in COMPARED if store.has(asset, shard)]
+    if not made:
+        raise StoreError(f"{shard} has not been made yet: `kopub run` makes it")
+    if name == CURRENT:
+        return dict.fromkeys(made)
+    if name == PREVIOUS:
+        return _previous(store, shard, made)
+    return _belonging(store, shard, made, *_find_table(store, shard, made, name))
+
+
+def _previous(store: ShardStore, shard: str, made: list[str]) -> Versions:
+    found: Versions = {}
+    for asset in reversed(made):
+        if asset not in found:
+            kept = store.versions(asset, shard)
+            if replaced_parents(store, asset, shard):
+                # An upgrade is under way, and this table is still the one from before.
+                found = {**ancestry(store, asset, shard), **found}
+            elif kept:
+                found = {**ancestry(store, asset, shard, kept[0].recipe), **found}
+            else:
+                found[asset] = None
+    if not any(found.values()):
+        raise StoreError(f"{shard} has no older version: nothing was replaced, or store.keep_versions is 0")
+    return found
+
+
+def _find_table(store: ShardStore, shard: str, made: list[str], name: str) -> tuple[str, str | None]:
+    """Return the table whose recipe begins with `name`."""
+    known = {
+        (asset, version): version or store.metadata(asset, shard).get("recipe", "")
+        for asset in made
+        for version in _versions(store, asset, shard)
+    }
+    found = [table for table, recipe in known.items() if recipe.startswith(name)]
+    if len(found) != 1 or not name:
+        kept = ", ".join(f"{version} ({asset})" for asset, version in known if version) or "none"
+        raise StoreError(
+            f"{shard} has {len(found) or 'no'} version{'s' if len(found) > 1 else ''} {name!r}: "
+            f"say {CURRENT}, {PREVIOUS} or one that is kept: {kept}"
+        )
+    return found[0]
+
+
+def _belonging(store: ShardStore, shard: str, made: list[str], asset: str, version: str | None) -> Versions:
+    """Return a table with its ancestors and descendants, and the others as they are now."""
+    found = ancestry(store, asset, shard, version)
+    contents = {name: content_of(store, name, shard, kept) for name, kept in found.items()}
+    for name in made:
+        if name not in found:
+            for kept in _versions(store, name, shard):
+                of = contents_of_parents(store, name, shard, kept)
+                if all(of[parent] == contents[parent] for parent in of if parent in contents):
+                    found[name] = kept
+                    contents[name] = content_of(store, name, shard, kept)
+                    break
+    return found
+
+
+def _versions(store: ShardStore, asset: str, shard: str) -> Iterator[str | None]:
+    """Yield the present version of a table, then the kept ones, newest first."""
+    if store.has(asset, shard):
+        yield None
+        yield from (version.recipe for version in store.versions(asset, shard))
+
+
+def contents_of_parents(store: ShardStore, asset: str, shard: str, version: str | None) -> Mapping[str, str]:
+    """Return the content of each parent that a table was made from. Raises `StoreError`."""
+    made_from = footer_of(store, asset, shard, version).made_from
+    return {parent: made_from[parent] for parent in GRAPH.parents(asset) if parent in made_from}
+
+
+_COMPARED_COLUMNS: dict[str, Sequence[str]] = {
+    TABLES.pages.name: ["page_id", "page_idx", "sha256", "state", "width", "height"],
+    TABLES.regions.name: ["page_id", "regions", "state"],
+    TABLES.readings.name: ["page_id", "regions", "state"],
+    TABLES.texts.name: ["page_id", "text", "state"],
+    FIGURE_VECTORS.name: ["page_id", "figures", "state"],
+    **{
+        vectors.name: [vectors.key, "vector", "state"]
+        for vectors in (TABLES.image_vectors, TABLES.text_vectors, TABLES.query_vectors)
+    },
+}
+Tables = dict[str, pa.Table]
+
+
+def compared_tables(
+    store: ShardStore, shard: str, old: Versions, new: Versions, page_id: str | None = None
+) -> tuple[Tables, Tables]:
+    """Return the rows to compare of two versions of a shard, by asset.
+
+    With `page_id`, only the rows of that page. Tables of vectors that are the same in both are left out. Raises
+    `StoreError`.
+    """
+    same = {asset for asset in VECTORS if old.get(asset) == new.get(asset)}
+    before, after = (
+        {
+            asset: _of_page(_read_compared(store, asset, shard, version), page_id)
+            for asset, version in versions.items()
+            if asset in _COMPARED_COLUMNS and asset not in (same if page_id is None else VECTORS)
+        }
+        for versions in (old, new)
+    )
+    return before, after
+
+
+def _read_compared(store: ShardStore, asset: str, shard: str, version: str | None) -> pa.Table:
+    columns = _COMPARED_COLUMNS[asset]
+    if asset != TABLES.pages.name:
+        return store.read(asset, shard, columns, version)
+    try:
+        return store.read(asset, shard, [*columns, "upright"], version)
+    except DamagedTable:
+        # A table from before pages were set upright lacks only that column.
+        return store.read(asset, shard, columns, version)
+
+
+def compare_versions(
+    store: ShardStore, shard: str, old: Versions, new: Versions, page_id: str | None = None
+) -> ShardDiff:
+    """Compare two versions of a shard or of one of its pages. Raises `StoreError`."""
+    return compare(*compared_tables(store, shard, old, new, page_id))
+
+
+def upgrades_between(store: ShardStore, shard: str, old: Versions, new: Versions) -> list[Upgrade]:
+    """Return the tables that differ between two versions, with their changed settings."""
+    found = []
+    for asset in (asset for asset in old if asset in new and old[asset] != new[asset]):
+        before, after = (store.metadata(asset, shard, edition[asset]) for edition in (old, new))
+        section = GRAPH.by_name[asset].engine_section or asset
+        lines = [*map(str, differences(before[MADE_WITH], after[MADE_WITH], asset, section))]
+        lines += settings_changed(*(json.loads(metadata[MADE_FROM]) for metadata in (before, after)))
+        found.append(Upgrade(asset, before["recipe"], after["recipe"], tuple(lines)))
+    return found
+
+
+def _of_page(table: pa.Table, page_id: str | None) -> pa.Table:
+    return table if page_id is None else table.filter(pc.field("page_id") == page_id)

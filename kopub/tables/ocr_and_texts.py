@@ -1,0 +1,391 @@
+"""The assets with the text of a page.
+
+`ocr_results` holds the text of every region, the page as markdown, and its pictures. `parsed_texts` holds the page as
+plain text, as search uses it, and whether that text looks right.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from kopub.config.choices import Pdf
+from kopub.config.settings import Resources
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.log import CorrectionLog
+from kopub.engine import Resource
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import PICTURES, Region, Task
+from kopub.pages.corpus import Corpus
+from kopub.pages.documents.text_layer import TextLayer
+from kopub.recognition.base import Recognizer
+from kopub.recognition.content import main_script
+from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
+from kopub.recognition.regions import KINDS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
+from kopub.states import State
+from kopub.store.corpus_tables import TABLES, Table
+from kopub.tables.asset import EngineTable, Metadata, RetryPartial, RowTable
+from kopub.tables.checks import Check
+from kopub.tables.metadata import first_markdown, first_text
+from kopub.tables.pages_and_layout import LayoutRegions, RawPages
+from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs, with_parent
+from kopub.texts.extracted_text import (
+    CODE,
+    SOUND,
+    UNSOUND,
+    compare,
+    doubt_blank,
+    extract_texts,
+    layer_figures,
+    unsound,
+)
+from kopub.texts.markdown import page_markdown, page_text
+from kopub.texts.text_quality import (
+    DOUBTFUL,
+    Doubt,
+    JudgedRegion,
+    by_weight,
+    doubtful,
+    doubts,
+    total,
+    unexpected_scripts,
+)
+
+_REGION_FIELDS = [field.name for field in fields(Region) if field.name != "score"]
+"""Fields of a region that decide its reading; a new score alone does not cause it to be read again."""
+_NOT_READ = "not_read"
+
+
+@dataclass(frozen=True, slots=True)
+class _OcrInputs:
+    """The input for reading a page: its row, regions and preferred text layer."""
+
+    page: Row
+    regions: Sequence[Row]
+    layer: str | None
+
+
+class OcrResults(EngineTable):
+    """The text of every region, the page as markdown, and its pictures.
+
+    Each region says how it was read. Text already found by the layout engine is taken unchanged, unless the engine's
+    `reread` names its task. If the profile prefers the text layers of PDFs, a text region takes its text from a sound
+    layer, as long as readings agree with it. A page with an unreadable region is `partial`: it keeps what was read,
+    and says what is missing.
+    """
+
+    table: ClassVar[Table] = TABLES.readings
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "ocr_results", {1: "the first release", 2: "a title keeps the number sign that it begins with (`#1 과제`)"}
+    )
+    parents = (RawPages, LayoutRegions)
+    engine_section: ClassVar[str | None] = "recognition"
+    engine: Recognizer
+    needs: ClassVar[tuple[str, ...]] = ("pdf", "layout")
+    config: ClassVar[type[Resource] | None] = RetryPartial
+    parts: ClassVar[str] = "regions"
+    reads_regions_of = LayoutRegions
+
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        pdf: Pdf = resources["pdf"]
+        self._prefers_layers = pdf.is_preferred
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The choice to cut regions out by their outlines, if the layout has any."""
+        cuts = getattr(self.resources["layout"], "polygons", False)
+        return {"layout.polygons": "regions are cut out by their outlines"} if cuts else {}
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        return text_layer_settings(self.corpus, shard, "prefer") if self._prefers_layers else {}
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        pages = page_rows(self.store, RawPages.table, shard)
+        for page, layout in with_parent(self.store, pages, LayoutRegions.table, shard):
+            known = {"page_id": page["page_id"], "page_idx": page["page_idx"]}
+            boxes = [[region[name] for name in _REGION_FIELDS] for region in layout["regions"] or ()]
+            layer = page["text_layer_id"] if self._prefers_layers else None
+            yield RowSpec.after(
+                layout,
+                [self.recipe_hash, *picture_inputs(page), boxes, *layer_made_from(layer)],
+                known,
+                _OcrInputs(page, layout["regions"], layer),
+            )
+
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[PageToRead]:
+        reread = {Task(task) for task in self.engine.reread}
+        wanted = Task.TEXT not in reread and any(row.given.layer for row in todo)
+        layers = self.corpus.text_layers(shard) if wanted else None
+        with self.corpus.reader(shard) as source:
+            for row in todo:
+                regions = [_region(region) for region in row.given.regions]
+                page = source.page_of(row.given.page)
+                known = known_texts(regions, reread)
+                if layers is not None and (layer := layers.layer(row.id, row.known["page_idx"], row.given.layer)):
+                    yield self._with_layer(PageToRead(page, regions, known), layer)
+                else:
+                    yield PageToRead(page, regions, known)
+
+    def _with_layer(self, page: PageToRead, layer: TextLayer) -> PageToRead:
+        """Return a page with the texts of its text layer.
+
+        Texts that the layout engine read show whether the layer is right; the other texts are proved by samples.
+        """
+        found = extract_texts(layer, page.regions, self.engine.expected_scripts)
+        texts = {index: KnownText(text, TextOrigin.TEXT_LAYER) for index, text in found.texts.items()}
+        known = {
+            index: texts[index] if index in texts and agree(texts[index].content, text.content) else text
+            for index, text in page.known.items()
+        }
+        claimed = {index: text for index, text in texts.items() if index not in known}
+        return replace(page, known=known, claimed=claimed, samples=found.samples if claimed else ())
+
+    def results(self, inputs: Iterator[PageToRead]) -> Iterator[PageReading]:
+        return read_unknown(self.engine.read, inputs)
+
+    def row_id(self, result: PageReading) -> str:
+        return result.page_id
+
+    def row(self, spec: RowSpec, result: PageReading) -> RowResult:
+        seconds = sum(text.seconds for text in result.regions if not text.reused)
+        return RowResult(spec.id, _columns(result, spec.given.regions), seconds, retry_counts(result.regions))
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        regions = [region for row in table["regions"].to_pylist() for region in row or ()]
+        return {
+            "regions": len(regions),
+            "regions_by_origin": by_origin(regions),
+            "regions_failed": sum(region["state"] == State.FAILED for region in regions),
+            "pictures": sum(len(crops or ()) for crops in table["image_crops"].to_pylist()),
+            "characters": sum(len(region["content"]) for region in regions),
+            "text": first_markdown(table, "markdown"),
+        }
+
+
+def by_origin(regions: Iterable[Row]) -> dict[str, int]:
+    """Count regions by the origin of their text; those without one are `not_read`."""
+    counted = Counter(region["origin"] or _NOT_READ for region in regions)
+    of_engines = [origin for origin in TextOrigin if origin is not TextOrigin.PERSON]
+    return {origin: counted[origin] for origin in (*of_engines, _NOT_READ)}
+
+
+def _region(row: Row) -> Region:
+    polygon = row["polygon"] and tuple((x, y) for x, y in row["polygon"])
+    return Region(row["index"], row["label"], Task(row["task"]), row["score"], tuple(row["bbox"]), polygon, row["text"])
+
+
+def _columns(reading: PageReading, layout: Sequence[Row]) -> Row:
+    """Return the columns of a page; `layout` holds the regions that had to be read."""
+    laid_out = {region["index"]: region for region in layout}
+    regions = [
+        {
+            "index": text.index,
+            "label": KINDS[Task(laid_out[text.index]["task"])],
+            "native_label": text.native_label,
+            "bbox_2d": laid_out[text.index]["bbox_2d"],
+            "content": text.content,
+            "state": text.state,
+            "reason": text.reason,
+            "finish_reason": text.finish_reason,
+            "attempts": text.attempts,
+            "seconds": text.seconds,
+            "scale": text.scale,
+            "origin": text.origin,
+        }
+        for text in reading.regions
+    ]
+    return {
+        "regions": regions,
+        "markdown": page_markdown(reading.regions, reading.crops),
+        "image_crops": [{"path": crop.path, "bbox": list(crop.bbox), "label": crop.label} for crop in reading.crops],
+        "crop_images": [crop.data for crop in reading.crops],
+        "state": reading.state,
+        "reason": reading.reason,
+    }
+
+
+def text_layer_settings(corpus: Corpus, shard: str, use: str) -> Mapping[str, str]:
+    """Return the settings for a shard's text layers; empty if it has none."""
+    if not corpus.manifest.shard(shard).text_layers:
+        return {}
+    return {"pdf.text_layer": use, CODE.name: str(CODE.number)}
+
+
+def layer_made_from(layer: str | None) -> list[Any]:
+    """Return a row's further inputs: its text layer, and the version of the judging code."""
+    return [] if layer is None else [layer, CODE.number]
+
+
+TEXTS_LOOK_RIGHT = Check(
+    "texts_look_right",
+    "No text is garbled, repeats itself, lacks its Hangul or most of what its regions should hold; names those that "
+    "look so, worst first.",
+    blocking=False,
+)
+_NAMED, _SHOWN = 5, 50
+"""Most doubtful pages in a check's sentence and in the UI's table, both of which are kept in the event log."""
+_COLUMNS = ("index", "native_label", "content", "bbox_2d", "finish_reason", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadPage:
+    """The reading of a page, and its text layer if the two are compared."""
+
+    regions: Sequence[Row]
+    page_idx: int
+    layer: str | None
+
+
+class ParsedTexts(RowTable):
+    """The text of every page in reading order, without markup.
+
+    A page without any characters is `blank`. A text that looks wrong keeps its state, but `doubt` and `doubts` say so.
+    If the profile asks for it, a page is compared with the text layer of its PDF. Corrections made by people replace
+    what was read.
+    """
+
+    table: ClassVar[Table] = TABLES.texts
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "parsed_texts",
+        {
+            1: "the first release",
+            2: "pages of pictures, of ink without text, and of signs alone are doubted",
+            3: "a doubt about repeated text says that print may repeat, too",
+            4: "each text names its main script",
+            5: "sentences without their marks are doubted; a layer names the script of a page that is read badly",
+            6: "a page that looks blank is doubted where its text layer has text",
+            7: "a page that lost a part of itself and has no text says why",
+            8: "text between and below the tables of a region is in lines of its own",
+        },
+    )
+    parents = (RawPages, OcrResults)
+    needs: ClassVar[tuple[str, ...]] = ("recognition", "pdf")
+    checks: ClassVar[tuple[Check, ...]] = (*RowTable.checks, TEXTS_LOOK_RIGHT)
+
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        pdf: Pdf = resources["pdf"]
+        self._compares = pdf.is_compared
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"recognition.expected_scripts": sorted(self._scripts)}
+
+    @property
+    def _scripts(self) -> frozenset[str]:
+        return self.resources["recognition"].expected_scripts
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        layers = text_layer_settings(self.corpus, shard, "check") if self._compares else {}
+        return {**layers, **CorrectionLog(self.store).shard_settings(shard)}
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        pages = page_rows(self.store, RawPages.table, shard)
+        columns = ["page_id", "regions", "state", "reason"]
+        for page, row in with_parent(CorrectedTables(self.store), pages, OcrResults.table, shard, columns):
+            regions = row["regions"] or []
+            read = [{**{name: region[name] for name in _COLUMNS}, "unsure": _is_unsure(region)} for region in regions]
+            layer = page["text_layer_id"] if self._compares else None
+            given = _ReadPage(regions, page["page_idx"], layer)
+            made_from = [self.recipe_hash, read, *layer_made_from(layer)]
+            spec = RowSpec.after(row, made_from, {"page_id": row["page_id"]}, given)
+            # A page that may only look blank is reported as doubtful; it may have lost all that it shows.
+            if row["state"] == State.BLANK and (reason := row["reason"] or page["reason"]):
+                looks = {"reason": reason, "doubt": 1.0, "doubts": [reason]}
+                spec = replace(spec, predetermined={"state": State.BLANK, **looks})
+            elif row["state"] == State.BLANK and layer:
+                spec = replace(spec, predetermined=None)
+            yield spec
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        layers = self.corpus.text_layers(shard) if any(page.given.layer for page in todo) else None
+        for page in todo:
+            readings = region_texts(page.given.regions)
+            text = page_text(readings)
+            found = doubts(text, boxes_of(page.given.regions), self._scripts)
+            script, compared = main_script(text), Row()
+            if layers is not None and (layer := layers.layer(page.id, page.given.page_idx, page.given.layer)):
+                compared, differs = _compare(layer, readings, page.given.regions, self._scripts)
+                found = by_weight([*found, *differs])
+                written = main_script("".join(word.text for word in layer.words))
+                # A script that the reader does not know is misread as nonsense in the scripts that it does know.
+                if total(found) >= DOUBTFUL and unexpected_scripts([written], self._scripts):
+                    script = written
+            yield RowResult(
+                page.id,
+                {
+                    "text": text,
+                    "n_chars": len(text),
+                    "script": script,
+                    "doubt": total(found),
+                    "doubts": [doubt.says for doubt in found],
+                    **compared,
+                    "state": State.OK if text else State.BLANK,
+                    "reason": None if text else page.partial,
+                },
+            )
+
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
+        wrong = doubtful(made.table)
+        if not wrong:
+            return {TEXTS_LOOK_RIGHT.name: None}
+        first = "; ".join(f"{page.page_id}: {', '.join(page.doubts)}" for page in wrong[:_NAMED])
+        return {TEXTS_LOOK_RIGHT.name: f"{len(wrong)} of {made.table.num_rows} pages look wrong: {first}"}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        wrong = doubtful(table)
+        records = [
+            {"page": page.page_id, "doubt": round(page.doubt, 3), "says": "; ".join(page.doubts)}
+            for page in wrong[:_SHOWN]
+        ]
+        return {
+            "characters": sum(filter(None, table["n_chars"].to_pylist())),
+            "text": first_text(table, "text"),
+            "doubtful": len(wrong),
+            "doubtful_share": len(wrong) / table.num_rows if table.num_rows else 0.0,
+            **layer_figures(table),
+            **({"doubtful_pages": records} if records else {}),
+        }
+
+
+def _compare(
+    layer: TextLayer, readings: Sequence[RegionText], regions: Sequence[Row], scripts: frozenset[str]
+) -> tuple[Row, list[Doubt]]:
+    """Return the columns and doubts from comparing a page's text layer with its reading."""
+    blank = [] if regions else doubt_blank(layer)
+    if (reason := unsound(layer, scripts)) is not None:
+        return {"text_layer": UNSOUND, "text_layer_reason": reason}, blank
+    if not regions:
+        return {"text_layer": SOUND}, blank
+    scale = (layer.width / 1000, layer.height / 1000) * 2
+    boxes = [[edge * by for edge, by in zip(region["bbox_2d"], scale, strict=True)] for region in regions]
+    found = compare(layer, readings, boxes)
+    return {"text_layer": SOUND, "text_layer_distance": found.distance}, found.doubts()
+
+
+def boxes_of(regions: Iterable[Row]) -> list[JudgedRegion]:
+    """Return the regions of a page in the form in which its text is judged.
+
+    Failed regions, and non-pictures skipped on purpose, are left out. `regions` are rows of readings.
+    """
+    return [
+        JudgedRegion(
+            region["native_label"],
+            (region["bbox_2d"][2] - region["bbox_2d"][0]) * (region["bbox_2d"][3] - region["bbox_2d"][1]),
+            len("".join(region["content"].split())),
+            region["finish_reason"] == "length",
+            _is_unsure(region),
+            picture=region["finish_reason"] == "skipped",
+        )
+        for region in regions
+        if region["state"] != State.FAILED
+        and (region["finish_reason"] != "skipped" or region["native_label"] in PICTURES)
+    ]
+
+
+def _is_unsure(region: Row) -> bool:
+    """Return whether a region was read in doubt: it is `ok` but has a reason."""
+    return region["state"] == State.OK and bool(region["reason"])

@@ -1,0 +1,242 @@
+"""The assets of a page and its layout.
+
+`raw_pages` holds every page as it came: identity, size, whether its bytes are usable, and the transform that sets it
+upright. `layout_regions` holds the labelled regions of each page in reading order.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kopub.errors import UndecodableImage
+from kopub.fingerprints import CodeVersion
+from kopub.layout.base import LayoutDetector
+from kopub.layout.regions import PageLayout, Region
+from kopub.pages.corpus import SourceRow
+from kopub.pages.inspection import PageInspector
+from kopub.pages.page import Page, PageBatch
+from kopub.pages.page_reader import PageReader, shard_source
+from kopub.parallel import bounded_map, ordered_map
+from kopub.states import State
+from kopub.store.corpus_tables import TABLES, Table
+from kopub.tables.asset import EngineTable, Metadata, RowTable
+from kopub.tables.checks import Check, without_regions
+from kopub.tables.metadata import first_page
+from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
+
+
+class RawPages(RowTable):
+    """Every page of the source shard, in its order.
+
+    A row has the page's id, document, format, size and the SHA-256 of its encoded bytes. The images stay in the source
+    file, which is memory-mapped. A page whose id, row or bytes are unusable is quarantined with the reason; a page
+    whose image is damaged in part is `partial`, and the rest of it is read. A page that could not be rendered from its
+    document is `failed` until it is indexed again.
+
+    The row of a skewed, turned or photographed page has the transform that sets it upright, and the width and height
+    of the upright page. A page whose PDF prints its text is left as it is drawn; a scan's text layer is invisible.
+    """
+
+    table: ClassVar[Table] = TABLES.pages
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "raw_pages",
+        {
+            1: "the first release",
+            2: "a JPEG that its decoder calls damaged is partial",
+            3: "skewed, turned and photographed pages are set upright",
+            4: "it is kept how sure a skew and a sheet of paper are",
+            5: "a TIFF whose fax data is damaged is partial",
+            6: "a photo of a slide keeps the title on its frame",
+            7: "a page is halved before it is looked at, which moves a sheet or a skew a little",
+            8: "a scan is set upright although another program laid its text over it",
+            9: "pictures with damaged metadata, greys of 32 bits or a transparent grey are set upright; what a column "
+            "`problem` of a user's shard says beside an image is no damage",
+        },
+    )
+    kinds: ClassVar[frozenset[str]] = frozenset({"arrow"})
+    needs: ClassVar[tuple[str, ...]] = ("layout",)
+
+    @property
+    def sets_upright(self) -> bool:
+        """True if pages are set upright.
+
+        They are not if the layout is known beforehand, because its boxes refer to the pages as they came.
+        """
+        return self.corpus.upright and self.resources["layout"].takes_upright
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {} if self.sets_upright else {"corpus.upright": "pages are left as they came"}
+
+    def source(self, shard: str) -> str:
+        """Return the fingerprint of a shard's file as it was indexed."""
+        return shard_source(self.corpus.manifest.shard(shard))
+
+    def expected_rows(self, shard: str, made: int | None) -> int:
+        return self.corpus.manifest.shard(shard).rows
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        # Hashing releases the interpreter lock, so that a file is read as fast as its disk and all cores allow.
+        for row, sha256 in ordered_map(_hash, self.corpus.rows(shard)):
+            known = {
+                "page_id": row.page_id,
+                "page_idx": row.row,
+                "doc_id": row.doc_id,
+                "page_no": row.page_no,
+                "sha256": sha256,
+                "n_bytes": None if row.data is None else len(row.data),
+                "license": row.license,
+                "text_layer_id": row.text_layer_id,
+                "source": row.source,
+            }
+            lost = State.FAILED if row.failed else State.QUARANTINED
+            predetermined = {"state": lost, "reason": row.problem} if row.problem else None
+            made_from = [self.recipe_hash, sha256, row.text_layer_id]
+            yield RowSpec(row.page_id, made_from, known, predetermined=predetermined, partial=row.damage)
+
+    def make(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[RowResult]:
+        has_layers = self.sets_upright and any(row.known["text_layer_id"] for row in todo)
+        layers = self.corpus.text_layers(shard) if has_layers else None
+
+        def may_turn(row: RowSpec) -> bool:
+            layer = layers and layers.layer(row.id, row.known["page_idx"], row.known["text_layer_id"])
+            return self.sets_upright and (layer is None or layer.is_of_scan)
+
+        with self.corpus.reader(shard) as source, PageInspector(len(todo), self.sets_upright) as inspector:
+            work = partial(_inspect, source, inspector, may_turn)
+            yield from bounded_map(work, todo, inspector.threads)
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        formats = Counter(filter(None, table["format"].to_pylist()))
+        return {
+            "bytes": sum(filter(None, table["n_bytes"].to_pylist())),
+            "formats": dict(formats.most_common()),
+            "text_layers": table.num_rows - table["text_layer_id"].null_count,
+            "set_upright": table.num_rows - table["upright"].null_count,
+        }
+
+
+def _hash(row: SourceRow) -> tuple[SourceRow, str | None]:
+    return row, None if row.data is None else hashlib.sha256(row.data).hexdigest()
+
+
+def _inspect(
+    source: PageReader, inspector: PageInspector, may_turn: Callable[[RowSpec], bool], row: RowSpec
+) -> RowResult:
+    page = source.page(row.id, row.known["page_idx"], row.known["sha256"])
+    try:
+        found = inspector.inspect(page.data, may_turn(row))
+    except UndecodableImage as error:
+        return RowResult(row.id, {"state": error.state, "reason": str(error)})
+    columns = {
+        "format": found.format,
+        "width": found.width,
+        "height": found.height,
+        "upright": found.upright and found.upright.row(),
+        "state": State.PARTIAL if found.damage else State.OK,
+        "reason": found.damage,
+    }
+    return RowResult(row.id, columns)
+
+
+_READERS = 2
+"""Threads that read and hash pages, at 1 ms each. At 270 pages a second, the thread that takes the regions cannot spare
+that time."""
+PAGES_HAVE_REGIONS = Check("pages_have_regions", "The share of pages without regions did not jump.")
+
+
+class LayoutRegions(EngineTable):
+    """The regions of every page in reading order.
+
+    Each region has a label, a task, a score, and a box in pixels and on a 0-1000 grid. An engine that reads whole pages
+    also gives each region's text. A page with ink but without regions is `failed`, never silently empty.
+    """
+
+    table: ClassVar[Table] = TABLES.regions
+    code_version: ClassVar[CodeVersion] = CodeVersion(
+        "layout_regions",
+        {
+            1: "the first release",
+            2: "pictures with damaged metadata, greys of 32 bits or a transparent grey are read",
+        },
+    )
+    parents = (RawPages,)
+    engine_section: ClassVar[str | None] = "layout"
+    engine: LayoutDetector
+    needs: ClassVar[tuple[str, ...]] = ("gates",)
+    checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PAGES_HAVE_REGIONS)
+
+    def rows(self, shard: str) -> Iterator[RowSpec]:
+        for page in page_rows(self.store, RawPages.table, shard):
+            yield RowSpec.after(page, [self.recipe_hash, *picture_inputs(page)], {"page_id": page["page_id"]}, page)
+
+    def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
+        batch = PageBatch(shard, len(todo))
+        with self.corpus.reader(shard) as source:
+
+            def read(row: RowSpec) -> Page:
+                return replace(source.page_of(row.given), batch=batch)
+
+            yield from ordered_map(read, todo, _READERS)
+
+    def results(self, inputs: Iterator[Page]) -> Iterator[PageLayout]:
+        return self.engine.detect(inputs)
+
+    def row_id(self, result: PageLayout) -> str:
+        return result.page_id
+
+    def row(self, spec: RowSpec, result: PageLayout) -> RowResult:
+        regions = [region_row(region, spec.given["width"], spec.given["height"]) for region in result.regions]
+        return RowResult(spec.id, {"regions": regions, "state": result.state, "reason": result.reason})
+
+    def problems(self, made: ShardResult) -> Mapping[str, str | None]:
+        return {PAGES_HAVE_REGIONS.name: without_regions(made.table, made.previous, self.resources["gates"])}
+
+    def describe(self, shard: str, table: pa.Table) -> Metadata:
+        labels = _count(_regions(table), "label")
+        return {
+            "regions": labels.total(),
+            "regions_by_label": dict(labels.most_common()),
+            "page": first_page(self.corpus, shard, page_rows(self.store, RawPages.table, shard), table),
+        }
+
+    def regions_by_task(self, table: pa.Table) -> Mapping[str, int]:
+        """Count regions by task, and those whose text is known once more under `known_<task>`."""
+        regions = _regions(table)
+        known = regions.filter(pc.field("text") != "")
+        with_text = {f"known_{task}": count for task, count in _count(known, "task").items()}
+        return {**_count(regions, "task"), **with_text}
+
+
+def _regions(table: pa.Table) -> pa.Table:
+    """Return the regions of all pages, one per row."""
+    return pa.Table.from_struct_array(table["regions"].combine_chunks().flatten())
+
+
+def _count(regions: pa.Table, column: str) -> Counter[str]:
+    """Return how many regions have each value of a column."""
+    return Counter({each["values"]: each["counts"] for each in regions[column].value_counts().to_pylist()})
+
+
+def region_row(region: Region, width: int, height: int) -> Row:
+    """Return a region as a row of its table.
+
+    `bbox_2d` is the box on a grid from 0 to 1000, rounded to the nearest grid line.
+    """
+    x1, y1, x2, y2 = region.bbox
+    return {
+        "index": region.index,
+        "label": region.label,
+        "task": region.task.value,
+        "score": region.score,
+        "bbox": list(region.bbox),
+        "bbox_2d": [round(1000 * v / extent) for v, extent in ((x1, width), (y1, height), (x2, width), (y2, height))],
+        "polygon": None if region.polygon is None else [list(point) for point in region.polygon],
+        "text": region.text,
+    }

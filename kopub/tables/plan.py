@@ -1,0 +1,337 @@
+"""The plan of a run: what it would make, why, and at what cost."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from kopub.config.settings import Resources
+from kopub.errors import SourceError, StoreError
+from kopub.files import is_url
+from kopub.layout.regions import READ_TASKS
+from kopub.pages.corpus import Corpus
+from kopub.store import ledger
+from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
+from kopub.store.table_source import SOURCE, FooterCache, Source
+from kopub.store.table_store import JOURNAL, ShardStore
+from kopub.store.versions import FOLDER as VERSIONS
+from kopub.tables.asset import RowTable, ShardAsset
+from kopub.tables.graph import GRAPH, Graph
+from kopub.tables.provenance import recipe_of
+from kopub.tables.staleness import (
+    Standing,
+    Standings,
+    Tables,
+    find_inputs,
+    find_reasons,
+    find_standings,
+)
+
+_COUNTED = 32
+"""Most stale shards of an asset whose rows are counted, at some 20 ms each; beyond it, the plan gives upper bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """The part of a shard to be made again.
+
+    `exact` means that the pages were counted, not bounded from above.
+    """
+
+    pages: int
+    regions: int
+    share: float
+    exact: bool
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a row of an asset.
+
+    `measured` means that its engine has made rows here; otherwise the figures come from another machine.
+    """
+
+    seconds: float
+    gpu_seconds: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AssetPlan:
+    """The plan of one asset, summed over its shards.
+
+    The pages, regions and seconds of shards that are `perhaps` stale are only in the `at_most` figures.
+    """
+
+    asset: str
+    shards: Mapping[Standing, Sequence[str]]
+    pages: int
+    pages_at_most: int
+    regions: int
+    regions_at_most: int
+    exact: bool
+    seconds: float
+    seconds_at_most: float
+    gpu_seconds: float
+    gpu_seconds_at_most: float
+    measured: bool
+    """True if the seconds come from rows that its engine made here, or if there is nothing to make."""
+    why: Mapping[str, int]
+
+
+def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> "Survey":
+    """Return the standing of all shards of the corpus.
+
+    `resources` are keyed by the names that assets use. Raises `StoreError`.
+    """
+    assets = graph.on(resources).declared(resources)
+    tables = {name: footers.tables(name) for name in assets}
+    store: ShardStore = resources["store"]
+    standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade)
+    return Survey(store, assets, tables, standings, graph.off(resources))
+
+
+def sources_of(resources: Resources, graph: Graph = GRAPH) -> Source:
+    """Return a function of asset and shard that tells what they read from the corpus."""
+    assets = graph.on(resources).declared(resources)
+    return lambda asset, shard: assets[asset].source(shard)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The existing tables, and how each compares with what would be made now."""
+
+    store: ShardStore
+    assets: Mapping[str, ShardAsset]
+    tables: Tables
+    standings: Standings
+    off: Mapping[str, str]
+    """The assets that these settings switch off, with the reason."""
+
+    @property
+    def outdated(self) -> dict[str, set[str]]:
+        """Return the shards to be made again, by asset.
+
+        They are the stale ones and those that depend on them, but none that was never made.
+        """
+        return {
+            asset: {shard for shard, found in shards.items() if found in (Standing.STALE, Standing.MAYBE_STALE)}
+            for asset, shards in self.standings.items()
+        }
+
+    def plans(self) -> list[AssetPlan]:
+        """Return the plan of every asset, in the order of making. Raises `StoreError`."""
+        costs = self.costs([asset for asset, shards in self.outdated.items() if shards])
+        plans = []
+        for asset, shards in self.standings.items():
+            stale = [shard for shard, how in shards.items() if how is Standing.STALE]
+            redo = {shard: self._redo(asset, shard, len(stale) <= _COUNTED) for shard in stale}
+            perhaps = {shard: self._all(asset, shard) for shard, how in shards.items() if how is Standing.MAYBE_STALE}
+            plans.append(sum_shards(asset, shards, redo, perhaps, costs.get(asset, Cost(0.0, 0.0, True))))
+        return plans
+
+    def costs(self, assets: Iterable[str]) -> dict[str, Cost]:
+        """Return the cost of a row of each of the `assets`.
+
+        It is the recent cost if the same engine has made rows here. The ledger is not searched for an asset that is
+        current throughout, because nobody waits for its rows.
+        """
+        asked = [
+            asset
+            for asset in assets
+            if any(not how.stands for how in self.standings[asset].values()) and not self._changes_engine(asset)
+        ]
+        measured = ledger.rates(self.store, asked)
+        found = {}
+        for name in assets:
+            if (rate := measured.get(name)) is not None:
+                found[name] = Cost(rate.seconds_each, rate.gpu_seconds_each, True)
+            else:
+                asset = self.assets[name]
+                manifest = asset.corpus.manifest
+                typical = sum(
+                    asset.typical_seconds(shard.bytes / shard.rows / 1e6) * shard.rows for shard in manifest.shards
+                )
+                seconds = typical / manifest.rows
+                found[name] = Cost(seconds, seconds * asset.gpus, False)
+        return found
+
+    def _changes_engine(self, asset: str) -> bool:
+        """Return whether another engine made its tables, so that their cost says nothing."""
+        made = next(iter(self.tables[asset].values()), None)
+        return (
+            made is not None
+            and bool(made.made_with)
+            and _engines(made.made_with) != _engines(self.assets[asset].made_with)
+        )
+
+    def _redo(self, name: str, shard: str, count: bool) -> Redo:
+        asset, entry = self.assets[name], self.tables[name][shard]
+        inputs = find_inputs(asset, self.tables, shard)
+        why = tuple(find_reasons(entry, asset, inputs))
+        known = {parent: content for parent, content in inputs.items() if content is not None}
+        if (name, shard, recipe_of(asset.recipe_hash, known)) in self._kept:
+            return Redo(0, 0, 0.0, True, (*why, "a replaced table of the same recipe is kept"))
+        # Each row's fingerprint holds the own recipe. If that is unchanged, or a run has begun, rows must be compared.
+        # Files of a release have no recipe: which of them change is known only once they are made.
+        own_changed = entry.made_with != asset.made_with
+        every = isinstance(asset, RowTable) and own_changed and (name, shard) not in self._begun
+        pages, exact = self._pages(name, shard), every
+        # The rows of a shard can be listed only if its parents are current.
+        first = all(self.standings[parent.table.name][shard] is Standing.CURRENT for parent in asset.reads)
+        if count and first and not exact:
+            counted = _rows_to_make(asset, shard)
+            pages, exact = (pages, False) if counted is None else (counted, True)
+        regions, share = self._regions(name, shard, _tasks_asked(why, asset.engine_section or name))
+        share_of_pages = pages / entry.rows if entry.rows else 1.0
+        return Redo(pages, round(regions * share_of_pages), share, exact, why)
+
+    def _all(self, asset: str, shard: str) -> Redo:
+        return Redo(self._pages(asset, shard), self._regions(asset, shard, None)[0], 1.0, False, ())
+
+    def _pages(self, asset: str, shard: str) -> int:
+        return self.expected_rows(asset, shard, self.tables[asset][shard].rows)
+
+    def expected_rows(self, name: str, shard: str, made: int | None) -> int:
+        """Return how many rows of a shard are to be made.
+
+        Pages that only moved to another file do not count. Its table has `made` rows, None if there is no table.
+        """
+        asset, tables = self.assets[name], self.tables[name]
+        # A row of chunks is a document, named after its first page.
+        of_pages = isinstance(asset, RowTable) and asset.table.key == TABLES.pages.key and name != DOCUMENT_CHUNKS.name
+        moved = sum(
+            count
+            for other, count in (self._moved.get(shard, {}) if of_pages else {}).items()
+            if other in tables and tables[other].made_with == asset.made_with
+        )
+        return max(0, asset.expected_rows(shard, made) - moved)
+
+    @cached_property
+    def _moved(self) -> Mapping[str, Mapping[str, int]]:
+        """The number of pages that changed files share with earlier ones, by both shards.
+
+        A run finds the same pages with `MovedRows`. Only the pages before a file's first new page are counted.
+        """
+        pages = self.assets.get(TABLES.pages.name)
+        if pages is None:
+            return {}
+        manifest, made = pages.corpus.manifest, self.tables[pages.name]
+        changed = {key for key in manifest.keys if key in made and made[key].made_from.get(SOURCE) != pages.source(key)}
+        before = (made.keys() - set(manifest.keys)) | changed
+        now = [
+            key
+            for key in manifest.keys
+            if key in changed or any(key not in self.tables[name] for name in self.assets)
+            # A remote file would have to be fetched just to count its pages.
+            if not is_url(manifest.place(manifest.shard(key).file))
+        ]
+        if not before or not now or max(len(before), len(now)) > _COUNTED:
+            return {}
+        held: dict[tuple[str, str | None], str] = {}
+        for shard in sorted(before):
+            with suppress(StoreError):
+                rows = self.store.read(pages.name, shard, ["page_id", "sha256"]).to_pylist()
+                held |= {(row["page_id"], row["sha256"]): shard for row in rows}
+        return {key: _moved_from(pages.corpus, key, held) for key in now}
+
+    def _regions(self, asset: str, shard: str, tasks: set[str] | None) -> tuple[int, float]:
+        """Return how many regions are read again, and their share of those to read."""
+        layout = self.assets[asset].reads_regions_of
+        if layout is None:
+            return 0, 1.0
+        counts = self.tables[layout.table.name][shard].regions
+        reread = getattr(self.assets[asset].engine, "reread", ())
+        to_read = {
+            task: counts.get(task, 0) - (0 if task in reread else counts.get(f"known_{task}", 0)) for task in READ_TASKS
+        }
+        every = sum(to_read.values())
+        asked = sum(count for task, count in to_read.items() if tasks is None or task in tasks)
+        return asked, asked / every if every else 1.0
+
+    @cached_property
+    def _begun(self) -> set[tuple[str, str]]:
+        """The (asset, shard) pairs with finished rows of an unfinished run."""
+        names = (name.split("/") for name in self.store.parts(JOURNAL).names())
+        return {(asset, shard) for asset, shard, _ in names}
+
+    @cached_property
+    def _kept(self) -> set[tuple[str, str, str]]:
+        """The (asset, shard, recipe) of each replaced table that the store still holds."""
+        names = (PurePosixPath(name) for name in self.store.parts(VERSIONS).names())
+        return {(name.parts[0], name.parent.name, name.stem.partition("-")[2]) for name in names}
+
+
+def _moved_from(corpus: Corpus, shard: str, held: Mapping[tuple[str, str | None], str]) -> Counter[str]:
+    """Return how many of a shard's first pages each earlier shard holds."""
+    found: Counter[str] = Counter()
+    # The run reports a file that cannot be read.
+    with suppress(SourceError):
+        for row in corpus.rows(shard):
+            sha256 = None if row.data is None else hashlib.sha256(row.data).hexdigest()
+            if (row.page_id, sha256) not in held:
+                break
+            found[held[row.page_id, sha256]] += 1
+    return found
+
+
+def sum_shards(
+    asset: str,
+    of_shards: Mapping[str, Standing],
+    redo: Mapping[str, Redo],
+    perhaps: Mapping[str, Redo],
+    cost: Cost,
+) -> AssetPlan:
+    """Return the plan of an asset, summed over its shards."""
+    every = [*redo.values(), *perhaps.values()]
+    work, most = (sum(each.pages * each.share for each in some) for some in (redo.values(), every))
+    return AssetPlan(
+        asset=asset,
+        shards={standing: [s for s, found in of_shards.items() if found is standing] for standing in Standing},
+        pages=sum(each.pages for each in redo.values()),
+        pages_at_most=sum(each.pages for each in every),
+        regions=sum(each.regions for each in redo.values()),
+        regions_at_most=sum(each.regions for each in every),
+        exact=all(each.exact for each in redo.values()),
+        seconds=work * cost.seconds,
+        seconds_at_most=most * cost.seconds,
+        gpu_seconds=work * cost.gpu_seconds,
+        gpu_seconds_at_most=most * cost.gpu_seconds,
+        measured=cost.measured or not most,
+        why=dict(Counter(line for each in redo.values() for line in each.why)),
+    )
+
+
+def _tasks_asked(lines: Sequence[str], section: str) -> set[str] | None:
+    """Return the tasks whose regions are read again, or None for all.
+
+    They are known if only prompts changed: the answers for other tasks are kept.
+    """
+    prompt = f"{section}.prompts."
+    if lines and all(line.startswith(prompt) for line in lines):
+        return {line.removeprefix(prompt).partition(" ")[0] for line in lines}
+    return None
+
+
+def _engines(made_with: str) -> list[str]:
+    return [engine["engine"] for engine in json.loads(made_with)["engines"]]
+
+
+def _rows_to_make(asset: ShardAsset, shard: str) -> int | None:
+    """Return how many rows a run would compute, judged by their fingerprints.
+
+    None if only the corpus itself can tell. Like a run, it takes rows that a killed run or a kept version finished as
+    done. Raises `StoreError`.
+    """
+    if not isinstance(asset, RowTable) or not asset.parents:
+        return None
+    store, name, keys = asset.store, asset.name, [asset.table.key, "fingerprint", "state"]
+    tables = [store.read(name, shard, keys)]
+    tables += [store.read(name, shard, keys, version.recipe) for version in store.versions(name, shard)]
+    tables += [part.select(keys) for part in store.parts(JOURNAL, name, shard).read()]
+    return len(asset.unfinished(list(asset.rows(shard)), *tables))

@@ -1,0 +1,167 @@
+"""One shard of a table, from the list of its rows to the published table."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from kopub.fingerprints import canonical_json
+from kopub.states import State
+from kopub.store.rows import known_rows
+from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, retries_partial, unasked
+from kopub.tables.checks import ACCOUNTED, unaccounted
+from kopub.tables.metadata import Account
+from kopub.tables.progress import watcher
+from kopub.tables.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
+
+
+class ShardWork:
+    """One shard of a table, from the list of its rows to publication.
+
+    The caller holds the table's lock, and keeps `seconds` and `figures`: what the rows for the engine, `todo`, took.
+    """
+
+    def __init__(self, asset: RowTable, shard: str, run: RunContext) -> None:
+        """Find out which rows must be made. Raises `StoreError`, `SourceError`."""
+        self.shard = shard
+        self.seconds = 0.0
+        self.figures: dict[str, float | str] = {}
+        self.summary = ""
+        """One line about the published table; empty if nothing was computed."""
+        self._asset, self._run = asset, run
+        self._gpu_figures = run.gpu.window()
+        # The parents are fetched once, so that the stamp describes the very rows that are read.
+        with asset.store.fetched_once():
+            self._stamp = asset.provenance(shard)
+            self._specs = list(asset.rows(shard))
+        retry = retries_partial(run)
+        self._stored = asset.store.find_sound(asset.name, shard, run.warn)
+        """The published table and its metadata; None if it is missing or damaged. Nobody else replaces it while this
+        run holds the lock."""
+        if self._stored is not None:
+            asset.require_not_newer(shard, self._stored[1].get("made_with", ""))
+        self._previous = self._published()
+        self._journal = asset.store.journal(asset.name, shard, asset.schema)
+        self._before = self._journal.rows()
+        todo = asset.unfinished(self._specs, self._previous, self._before, retry_partial=retry)
+        self._elsewhere = self._from_versions(todo)
+        todo = asset.unfinished(todo, self._elsewhere, retry_partial=retry)
+        if wanted := [spec.key for spec in todo if spec.predetermined is None]:
+            moved = asset.moved_rows.find(shard, wanted)
+            todo = asset.unfinished(todo, moved, retry_partial=retry)
+            self._elsewhere = pa.concat_tables([self._elsewhere, moved])
+        self.todo = [spec for spec in todo if spec.predetermined is None]
+        self.ids = frozenset(spec.id for spec in self.todo)
+        self._unanswered = {spec.id: spec for spec in todo}
+        self._made: dict[Key, float] = {}
+        self._figures: dict[Key, Mapping[str, float]] = {}
+
+    def take_predetermined(self) -> None:
+        """Take the rows whose outcome is known beforehand. Raises `StoreError`."""
+        self._progress = Progress(f"{self._asset.name} {self.shard}", len(self._unanswered), self._run.log)
+        watcher().planned(self._asset.name, self.shard, len(self._unanswered))
+        for spec in [spec for spec in self._unanswered.values() if spec.predetermined is not None]:
+            assert spec.predetermined is not None
+            self.take(RowResult(spec.id, spec.predetermined, cost=0.0), {})
+
+    def take(self, result: RowResult, figures: Mapping[str, float]) -> None:
+        """Keep a row, for which the engine counted `figures`.
+
+        Raises `StoreError`, and `EngineError` if nobody asked for the row.
+        """
+        spec, state = self._unanswered.pop(result.id, None), State(result.columns["state"])
+        if spec is None:
+            raise unasked(result.id)
+        self._journal.add(spec.row(result.columns))
+        self._made[spec.key] = result.cost
+        if spec.predetermined is None:
+            ended = {} if state is State.OK else {f"rows_{state}": 1}
+            self._figures[spec.key] = {**figures, **result.figures, **ended}
+        self._progress.step()
+        watcher().computed(self._asset.name, self.shard, state)
+
+    def keep_up(self) -> None:
+        """Write the rows that wait for the journal, if a flush is due. Raises `StoreError`."""
+        self._journal.flush_due()
+
+    def fail_unanswered(self) -> None:
+        """Record the rows that the engine did not answer as failed. Raises `StoreError`."""
+        while self._unanswered:
+            _, spec = self._unanswered.popitem()
+            self._journal.add(spec.row({"state": State.FAILED, "reason": "the engine ended without an answer"}))
+            self._made[spec.key] = 0.0
+            watcher().computed(self._asset.name, self.shard, State.FAILED)
+
+    def record(self) -> None:
+        """Write the rows made so far to the journal and the ledger. Raises `StoreError`."""
+        try:
+            self._journal.flush()
+        finally:
+            self._account.enter(self.shard, self._work, first=self._stored is None)
+
+    def publish(self) -> PublishedShard:
+        """Check and publish the table. Raises `ClosedGate`, `StoreError`."""
+        asset, shard, run = self._asset, self.shard, self._run
+        now = self._journal.rows().slice(self._before.num_rows)
+        known = pa.concat_tables([self._previous, self._before, self._elsewhere, now])
+        # Parquet and Arrow name list items differently; the cast makes equal rows equal files.
+        table = assemble(self._specs, known, asset.table.key, asset.parts).cast(asset.schema)
+        made = ShardResult(table, asset.table.key, self._specs, self._previous, self._work)
+        found = {ACCOUNTED.name: unaccounted(made), **asset.problems(made)}
+        for check, problem in found.items():
+            run.problems.note(check, shard, problem)
+        run.problems.stop_at(shard)
+        regions = asset.regions_by_task(table)
+        counted = {} if regions is None else {"regions": canonical_json(regions)}
+        metadata = self._stamp.metadata(table) | counted
+        # Further metadata, as a table of an earlier version may carry, is no reason to write the table again.
+        if self._stored is None or not metadata.items() <= self._stored[1].items() or not self._stored[0].equals(table):
+            asset.store.write(asset.name, shard, table, metadata, replaces=self._stored is not None)
+        self._journal.clear()
+        if made.computed:
+            states = ", ".join(f"{count} {state}" for state, count in made.states.items() if count)
+            self.summary = (
+                f"{asset.name} {shard}: {made.computed} computed, {made.kept} kept, {self.seconds:.1f} s ({states})"
+            )
+        counts = {
+            "dagster/row_count": table.num_rows,
+            **made.states,
+            "computed": made.computed,
+            "kept": made.kept,
+        }
+        return PublishedShard(self._stamp.recipe, counts | asset.describe(shard, table) | self._took(made))
+
+    def _took(self, made: ShardResult) -> Metadata:
+        """Return the cost of this run's rows.
+
+        Empty if it made none, because a plot would show their speed as zero.
+        """
+        if not made.computed:
+            return {}
+        gpu = self._gpu_figures()
+        return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
+
+    @property
+    def _account(self) -> Account:
+        asset = self._asset
+        return Account(asset.store, asset.name, self._run.run_id, asset.recipe_hash, asset.gpus)
+
+    @property
+    def _work(self) -> Work:
+        return Work(self._made, list(keys(self._before, self._asset.table.key)), self.seconds, self._figures)
+
+    def _published(self) -> pa.Table:
+        """Return the published table; empty if there is none, or if its schema is different."""
+        schema = self._asset.schema
+        if self._stored is not None and self._stored[0].schema.equals(schema):
+            return self._stored[0].replace_schema_metadata(None)
+        return schema.empty_table()
+
+    def _from_versions(self, todo: Sequence[RowSpec]) -> pa.Table:
+        """Return the rows of `todo` that a replaced table still holds.
+
+        This happens when an upgrade is undone.
+        """
+        if self._stored is None:
+            return self._asset.schema.empty_table()
+        asset, wanted = self._asset, [spec.key for spec in todo]
+        return known_rows(asset.store, asset.name, self.shard, asset.schema, asset.table.key, wanted)

@@ -1,0 +1,194 @@
+"""The one answer to "is it stale?": what has changed for each table."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from kopub.errors import KopubError, shortened
+from kopub.fingerprints import CodeVersion
+from kopub.states import State
+from kopub.store.rows import is_setting
+from kopub.store.table_source import SOURCE, Entry, FooterCache
+from kopub.tables.asset import RowTable, ShardAsset
+from kopub.tables.provenance import newer_code, recipe_of
+
+_VALUE_WIDTH = 60
+"""Most characters shown of an old or new value."""
+
+
+class Standing(StrEnum):
+    """The state of a table, compared with what would be made now."""
+
+    CURRENT = "current"
+    STALE = "stale"
+    """Its own recipe, its source or a parent's rows changed."""
+    MAYBE_STALE = "perhaps"
+    """Something upstream is stale; the table is made again only if that turns out different."""
+    MISSING = "missing"
+    BLOCKED = "waiting"
+    """It has been made, but something upstream is missing."""
+    NEWER = "newer"
+    """A newer release of KoPub made it, and this one leaves it as it is."""
+
+    @property
+    def stands(self) -> bool:
+        """Return whether a run leaves the table as it is."""
+        return self in (Standing.CURRENT, Standing.NEWER)
+
+
+Tables = Mapping[str, Mapping[str, Entry]]
+"""The footers of all tables by asset and shard."""
+Standings = dict[str, dict[str, Standing]]
+"""The standing by asset, in the order in which assets are made, and by shard."""
+
+
+def find_standings(
+    assets: Mapping[str, ShardAsset], tables: Tables, shards: Sequence[str], allow_downgrade: bool
+) -> Standings:
+    """Return the standing of every table, by asset and shard.
+
+    `assets` lists each one after its parents. With `allow_downgrade`, a table of newer code is stale like any other.
+    """
+    found: Standings = {}
+    for name, asset in assets.items():
+        found[name] = {}
+        for shard in shards:
+            above = {found[parent.table.name][shard] for parent in asset.reads}
+            others = {found[parent.table.name][each] for parent in asset.reads for each in asset.other_shards(shard)}
+            # A missing table of another shard does not prevent a table from being made.
+            above |= others & {Standing.STALE, Standing.MAYBE_STALE}
+            standing = find_standing(asset, tables, shard, above)
+            if standing is Standing.STALE and not allow_downgrade:
+                newer = newer_code(tables[name][shard].made_with, asset.made_with)
+                standing = Standing.NEWER if newer else standing
+            found[name][shard] = standing
+    return found
+
+
+def find_standing(asset: ShardAsset, tables: Tables, shard: str, above: Collection[Standing] = ()) -> Standing:
+    """Return the standing of one table; `above` holds its parents'. Raises `KopubError`."""
+    entry = tables[asset.name].get(shard)
+    if entry is None:
+        return Standing.MISSING
+    inputs = find_inputs(asset, tables, shard)
+    known = {name: content for name, content in inputs.items() if content is not None}
+    if len(known) < len(inputs) or {Standing.MISSING, Standing.BLOCKED}.intersection(above):
+        return Standing.BLOCKED
+    if entry.recipe != recipe_of(asset.recipe_hash, known):
+        return Standing.STALE
+    return Standing.MAYBE_STALE if {Standing.STALE, Standing.MAYBE_STALE}.intersection(above) else Standing.CURRENT
+
+
+def find_inputs(asset: ShardAsset, tables: Tables, shard: str) -> dict[str, str | None]:
+    """Return what a table would be made from, by name; None for a missing parent."""
+    entries = {parent.table.name: tables[parent.table.name].get(shard) for parent in asset.reads}
+    return {**asset.extra_inputs(shard), **{name: entry and entry.content for name, entry in entries.items()}}
+
+
+def assets_to_make(assets: Mapping[str, ShardAsset], shards: Sequence[str], footers: FooterCache) -> list[str]:
+    """Return the `assets` whose engine has rows to make in `shards`, judged by footers alone.
+
+    An engine has rows to make if its table is missing, is stale or has failed rows, or if the engine of a parent among
+    `assets` has some.
+    """
+    names = {*assets, *(parent.table.name for asset in assets.values() for parent in asset.reads)}
+    tables = {name: footers.tables(name) for name in names}
+
+    @cache
+    def has_rows(name: str, shard: str) -> bool:
+        asset = assets[name]
+        parents = (parent.table.name for parent in asset.reads)
+        return any(has_rows(parent, shard) for parent in parents if parent in assets) or _has_rows(asset, tables, shard)
+
+    return [name for name, asset in assets.items() if asset.engines and any(has_rows(name, shard) for shard in shards)]
+
+
+def _has_rows(asset: ShardAsset, tables: Tables, shard: str) -> bool:
+    """Return whether a run makes rows of a table whose parents are unchanged."""
+    try:
+        match find_standing(asset, tables, shard):
+            case Standing.MISSING if asset.reads:
+                return all(shard in tables[parent.table.name] for parent in asset.reads)
+            case Standing.MISSING:
+                # A corpus without queries has no rows of query vectors to make.
+                return not (asset.engines and isinstance(asset, RowTable)) or any(True for _ in asset.rows(shard))
+            case Standing.CURRENT:
+                return bool(tables[asset.name][shard].states.get(State.FAILED))
+            case standing:
+                return standing is Standing.STALE
+    except KopubError:
+        return False  # the step reports the error
+
+
+def find_reasons(entry: Entry, asset: ShardAsset, inputs: Mapping[str, str | None]) -> list[str]:
+    """Return why a table is stale: a line per change of its recipe or `inputs`."""
+    changes = differences(entry.made_with, asset.made_with, asset.name, asset.engine_section or asset.name)
+    lines = [_with_reason(change, asset.versions) for change in changes]
+    lines += settings_changed(entry.made_from, inputs)
+    lines += [
+        "the source changed" if name == SOURCE else f"{name} changed"
+        for name, content in inputs.items()
+        if not is_setting(name) and entry.made_from.get(name) != content
+    ]
+    return lines or ["its recipe is not known"]
+
+
+def settings_changed(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> list[str]:
+    """Return a line for each changed setting outside the engine's section."""
+    names = sorted(name for name in {*before, *now} if is_setting(name) and before.get(name) != now.get(name))
+    return [str(RecipeChange(name, before.get(name), now.get(name))) for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeChange:
+    """A difference between two recipes: name in a profile, old and new value."""
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {_shown(self.old)} -> {_shown(self.new)}"
+
+
+@cache
+def differences(before: str, now: str, asset: str, section: str) -> tuple[RecipeChange, ...]:
+    """Return the differences between two own recipes of `asset`, with the engine of `section`."""
+    if not before or before == now:
+        return ()
+    old, new = (_values(json.loads(recipe), asset, section) for recipe in (before, now))
+    engine = f"{section}.engine"
+    names = [engine] if old.get(engine) != new.get(engine) else sorted({*old, *new})
+    return tuple(RecipeChange(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
+
+
+def _with_reason(change: RecipeChange, versions: Mapping[str, CodeVersion]) -> str:
+    """Return a change as one line; a version's has the reasons with it."""
+    why = versions[change.name].since(change.old) if change.name in versions else ""
+    return f"{change} ({why})" if why else str(change)
+
+
+def _values(own: Mapping[str, Any], asset: str, section: str) -> dict[str, Any]:
+    """Return the leaves of an own recipe by name: `recognition.prompts.table`, `ocr_results.version`."""
+    leaves: dict[str, Any] = {f"{asset}.version": own["version"]}
+    for engine in own["engines"]:
+        shown = {**engine, **engine["parameters"]}
+        shown.pop("parameters", None)
+        leaves |= dict(_leaves(section, shown))
+    return leaves | own.get("settings", {})
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{path}.{name}", inner)
+    else:
+        yield path, value
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return '""' if text == "" else shortened(text, _VALUE_WIDTH)

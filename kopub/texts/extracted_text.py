@@ -1,0 +1,356 @@
+"""Takes texts of regions from a sound text layer, and compares it with the reading."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from rapidfuzz.distance import Levenshtein
+
+from kopub.errors import counted
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import Region, Task
+from kopub.pages.documents.text_layer import Mark, TextLayer, Word
+from kopub.recognition.content import KOREAN, fence_code, letters, script_of
+from kopub.recognition.known_texts import LineSample
+from kopub.recognition.regions import RegionText, TextOrigin
+from kopub.states import State
+from kopub.store.corpus_tables import TABLES
+from kopub.texts.layer_lines import (
+    Line,
+    RegionWords,
+    clean,
+    code_of,
+    lines_of,
+    outside_of,
+    text_of,
+    words_of_regions,
+)
+from kopub.texts.markdown import page_text
+from kopub.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
+
+if TYPE_CHECKING:
+    from kopub.store.table_store import TableStore
+
+_BROKEN = frozenset({"Cc", "Co", "Cn", "Cs"})
+"""Unicode categories of characters that are never printed: control, private, unassigned."""
+_CID = re.compile(r"\(cid:\d+\)")
+"""Written by some programs for characters that they could not map."""
+_MOST_BROKEN, _MOST_WITHOUT_INK, _MOST_OUTSIDE = 0.03, 0.1, 0.2
+"""Shares of the characters from which a layer is distrusted: more than the bullets of symbol fonts amount to."""
+_FEW = 3
+"""Fewer characters than this prove nothing."""
+_SCRIPTS = frozenset({"mojibake", "jamo", "script"})
+"""Kinds of doubt that concern the characters of a text."""
+_COMMON_LATIN = frozenset("etaoin")
+"""These six are at least 40 % of the small letters in English words, code and commands; by chance 23 % of 26."""
+_WORD = re.compile("[a-z]{4,}")
+_LATIN, _LEAST_COMMON_LATIN = 120, 0.32
+_COMMON = frozenset("이다는의에을하고를가은로한지기어도사리시나자서일으인라대해그들수있정제아부전과주")
+"""A quarter to half of the syllables on a Korean page are among these 40."""
+_SYLLABLES, _LEAST_COMMON = 80, 0.08
+
+
+def unsound(layer: TextLayer, scripts: frozenset[str] = KOREAN) -> str | None:
+    """Return the plainest reason to distrust a page's text layer, or None.
+
+    `scripts` are those expected on the page. A sound layer may lack parts of its page, for example a stamp on a scan.
+    """
+    return next(_reasons(layer, scripts), None)
+
+
+def is_broken(char: str) -> bool:
+    """Return whether a character stands for one that its font does not identify."""
+    return char == "\ufffd" or unicodedata.category(char) in _BROKEN
+
+
+def _reasons(layer: TextLayer, scripts: frozenset[str]) -> Iterator[str]:
+    if layer.failure:
+        yield f"it could not be read: {layer.failure}"
+        return
+    characters = layer.characters
+    if not characters:
+        yield "all of its text lies outside of the page"
+        return
+    text = "\n".join(clean(word.text) for word in layer.words)
+    broken = sum(map(is_broken, text.replace("\n", "")))
+    unmapped = layer.marked(Mark.UNMAPPED)
+    cids = sum(map(len, _CID.findall(text)))
+    nameless = _share(max(broken, unmapped, cids), characters)
+    if nameless >= _MOST_BROKEN:
+        yield f"{nameless:.0%} of its characters have no meaning, as of fonts without a Unicode map"
+    outside = _share(layer.outside, characters + layer.outside)
+    if outside >= _MOST_OUTSIDE:
+        yield f"{outside:.0%} of its characters lie outside of the page"
+    bare = _share(layer.marked(Mark.NO_INK), characters)
+    if bare >= _MOST_WITHOUT_INK:
+        yield f"{bare:.0%} of its characters stand where nothing is printed"
+    if layer.is_of_scan:
+        invisible = layer.marked(Mark.INVISIBLE) / characters
+        yield f"{invisible:.0%} of its characters are invisible: it is the reading of another program"
+    found = [doubt for doubt in doubts(_as_page(layer), (), scripts) if doubt.kind in _SCRIPTS]
+    if total(found) >= DOUBTFUL:
+        yield found[0].says
+    yield from _implausible(text)
+
+
+def _implausible(text: str) -> Iterator[str]:
+    """Yield the signs that a font's characters were mapped with another font's map."""
+    # Each word counts once, since a page may repeat one that is no word of any language.
+    latin = list("".join(sorted(set(_WORD.findall(text)))))
+    hangul = [char for char in text if "가" <= char <= "힣"]
+    for alphabet, fewest, common, least, name in (
+        (latin, _LATIN, _COMMON_LATIN, _LEAST_COMMON_LATIN, "Latin letters"),
+        (hangul, _SYLLABLES, _COMMON, _LEAST_COMMON, "syllables"),
+    ):
+        share = sum(char in common for char in alphabet) / len(alphabet) if len(alphabet) >= fewest else 1.0
+        if share < least:
+            yield f"only {share:.0%} of its {name} are common ones, as of a wrong Unicode map"
+
+
+def _as_page(layer: TextLayer) -> str:
+    """Return the words with the blanks and line ends of the PDF."""
+    return "".join(("\n" if word.marks & Mark.LINE else " ") + clean(word.text) for word in layer.words)
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole and part >= _FEW else 0.0
+
+
+CODE = CodeVersion(
+    "texts.layers",
+    {
+        1: "the first release",
+        2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
+    },
+)
+"""With a new version, the texts of all pages with a layer are taken again."""
+
+_CODE_LABEL = "algorithm"
+_DRAWN = frozenset({"seal"})
+"""Labels of text that is a picture."""
+_MOST_BARE = 0.25
+"""Most of a region's ink that may be outside words: rules under words, frames. Text drawn as shapes has more."""
+_FORMULA = re.compile("[∑∏∫∮√∂∇\U0001d400-\U0001d7ff]")
+"""Signs of a formula in a line: a layer has the characters of a formula but not their arrangement."""
+_NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK | Mark.UNMAPPED
+_UNREAD = frozenset({"GREEK"})
+"""A script on Korean pages that readers of Korean and English mistake for Latin letters."""
+_FEWEST, _BEST, _MOST = 6, 40, 100
+"""Letters of a line that is read as a sample: fewer prove little, more take too long."""
+_PLAIN = 0.7
+"""Share of letters and digits in a line from which every reader should be able to read it."""
+_FEWEST_DIGITS = 4
+_OTHER_SIZE = 1.2
+"""A line this many times as high as another is taken to be in another font."""
+_MARGIN = 0.25
+"""Margin around a sample as a share of its line's height: glyphs leave their boxes, and readers need some paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedTexts:
+    """Texts from a layer by region index, and sample lines to verify it by reading."""
+
+    texts: Mapping[int, str]
+    samples: Sequence[LineSample] = ()
+
+
+def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozenset[str] = KOREAN) -> ExtractedTexts:
+    """Return the texts of the regions that the layer covers soundly.
+
+    In these regions the words are sound and are all that is printed. An unsound layer gives none. Lines are as printed;
+    code is fenced and keeps its indents. The samples are at most three lines in `scripts`, those that the reader knows:
+    one of the body, one of another size, and the one with most digits, since fonts map each character separately.
+    """
+    regions = list(regions)
+    if unsound(layer, scripts) is not None:
+        return ExtractedTexts({})
+    texts: dict[int, str] = {}
+    printed: list[Line] = []
+    for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+        if _can_be_taken(region, within):
+            lines = lines_of(within.words)
+            text = _text(region, lines)
+            if text and not any(map(is_broken, text.replace("\n", ""))):
+                texts[region.index] = text
+                printed += lines
+    return ExtractedTexts(texts, _samples(layer, printed, scripts - _UNREAD))
+
+
+def _can_be_taken(region: Region, within: RegionWords) -> bool:
+    return (
+        region.task is Task.TEXT
+        and region.label not in _DRAWN
+        and within.bare_share <= _MOST_BARE
+        and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
+    )
+
+
+def _text(region: Region, lines: Sequence[Line]) -> str:
+    if region.label == _CODE_LABEL:
+        return fence_code(code_of(lines)) if lines else ""
+    return text_of(lines)
+
+
+def _samples(layer: TextLayer, lines: Iterable[Line], scripts: Collection[str]) -> list[LineSample]:
+    readable = [(line, text) for line in lines if (text := _readable(line, scripts))]
+    if not readable:
+        return []
+    body = min(readable, key=lambda each: abs(len(letters(each[1])) - _BEST))
+    chosen = [body]
+    others = [each for each in readable if not 1 / _OTHER_SIZE < _height(each[0]) / _height(body[0]) < _OTHER_SIZE]
+    if others:
+        chosen.append(max(others, key=lambda each: len(letters(each[1]))))
+    numbers = max(readable, key=lambda each: _digits(each[1]))
+    if numbers not in chosen and _digits(numbers[1]) >= _FEWEST_DIGITS > max(_digits(text) for _, text in chosen):
+        chosen.append(numbers)
+    return [LineSample(text, _around(layer, line)) for line, text in chosen]
+
+
+def _readable(line: Line, scripts: Collection[str]) -> str:
+    """Return the text of an upright line that any reader should read, or empty."""
+    text = text_of([line])
+    signs, found = "".join(text.split()), letters(text)
+    known = sum(char.isdigit() or script_of(char) in scripts for char in found)
+    # The boxes of turned lines are not places on the page.
+    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN) for word in line.words)
+    return text if upright and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
+
+
+def _height(line: Line) -> int:
+    return max(1, line.box[3] - line.box[1])
+
+
+def _digits(text: str) -> int:
+    return sum(map(str.isdigit, text))
+
+
+def _around(layer: TextLayer, line: Line) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = line.box
+    margin = _MARGIN * _height(line)
+    right, bottom = min(layer.width, x2 + margin), min(layer.height, y2 + margin)
+    return max(0.0, x1 - margin), max(0.0, y1 - margin), right, bottom
+
+
+SOUND, UNSOUND = "sound", "unsound"
+"""The kinds of text layers in `parsed_texts`."""
+
+_FEWEST_LETTERS = 20
+"""Fewest letters and digits for which a distance is meaningful."""
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
+_TABLE = "table"
+_DISTANCE, _OUTSIDE = (0.03, 0.17), (0.2, 0.6)
+"""Distance, and share of letters in no region, from which a page is doubted and from which the doubt is certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of a reading with a sound layer of the same regions.
+
+    `distance` is the number of edits per character of the longer text, 0 to 1, over letters and digits; None if there
+    are too few to tell. `outside` is the share of the layer's letters that are in no region.
+    """
+
+    distance: float | None
+    outside: float
+
+    def doubts(self) -> list[Doubt]:
+        """Return the doubts about the reading."""
+        far = self.distance or 0.0
+        return [
+            Doubt("layer", ramp(far, *_DISTANCE), f"{far:.0%} of the letters differ from the text layer of its PDF"),
+            Doubt(
+                "layer",
+                ramp(self.outside, *_OUTSIDE),
+                f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
+            ),
+        ]
+
+
+def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Sequence[float]]) -> Comparison:
+    """Compare a layer with readings, whose `boxes` are in pixels.
+
+    Failed regions, formulas and pictures are left out. Regions are compared one by one, so the reading order does not
+    matter. A table's cells may be in another order, so only letters that just one of the two has count.
+    """
+    edits = longest = 0
+    for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
+        told = letters(page_text([reading]))
+        printed = letters(text_of(lines_of(within.words)))
+        was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
+        if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
+            measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
+            edits += measure(told, printed)
+            longest += max(len(told), len(printed))
+    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))
+
+
+def doubt_blank(layer: TextLayer) -> list[Doubt]:
+    """Return what speaks against a page that looks blank.
+
+    Its print may be as small as specks, or its picture lost with the text over it left.
+    """
+    found = sum(len(letters(word.text)) for word in layer.words)
+    says = f"the page looks blank, but the text layer of its PDF has {found:,} letters"
+    return [Doubt("layer", 1.0, says)] if found >= _FEWEST_LETTERS else []
+
+
+def layer_figures(table: pa.Table) -> dict[str, float]:
+    """Count the sound and unsound layers of a `parsed_texts` table, with the usual distance.
+
+    Empty if no page was compared with a layer.
+    """
+    states = Counter(filter(None, table["text_layer"].to_pylist()))
+    if not states:
+        return {}
+    distances = [distance for distance in table["text_layer_distance"].to_pylist() if distance is not None]
+    usual = {"text_layer_distance": median(distances)} if distances else {}
+    return {"text_layers_sound": states[SOUND], "text_layers_unsound": states[UNSOUND], **usual}
+
+
+@dataclass(frozen=True, slots=True)
+class FromLayers:
+    """Counts of regions with text from the PDF, all regions, and pages."""
+
+    regions: int = 0
+    of: int = 0
+    pages: int = 0
+
+    def __add__(self, other: "FromLayers") -> "FromLayers":
+        return FromLayers(self.regions + other.regions, self.of + other.of, self.pages + other.pages)
+
+    def __str__(self) -> str:
+        of = f"{self.regions:,} of {counted(self.of, 'region')} on {counted(self.pages, 'page')}"
+        return f"text of {of} taken from the text layers of PDFs"
+
+
+def from_layers(store: "TableStore", shards: Iterable[str]) -> FromLayers:
+    """Count the regions of `shards` whose text comes from text layers.
+
+    Only one small column of each table is read. Raises `StoreError`.
+    """
+    regions = of = pages = 0
+    for shard in shards:
+        with store.open(TABLES.readings.name, shard) as table:
+            read = table.read(columns=["regions.list.element.origin"])["regions"].to_pylist()
+        for page in read:
+            taken = sum(region["origin"] == TextOrigin.TEXT_LAYER for region in page or ())
+            regions, of, pages = regions + taken, of + len(page or ()), pages + (taken > 0)
+    return FromLayers(regions, of, pages)
+
+
+def _unshared(a: str, b: str) -> int:
+    return max((Counter(a) - Counter(b)).total(), (Counter(b) - Counter(a)).total())
+
+
+def _outside(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> float:
+    every, outside = (_count(words) for words in (layer.words, outside_of(layer, boxes)))
+    return outside / every if outside >= _FEWEST_LETTERS else 0.0
+
+
+def _count(words: Sequence[Word]) -> int:
+    return sum(len(letters(word.text)) for word in words if not word.marks & Mark.NO_INK)

@@ -1,0 +1,238 @@
+"""Sorts a text layer's words into regions and printed lines. Pure."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kopub.pages.documents.text_layer import Box, Mark, TextLayer, Word
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_OVERLAP = 0.5
+"""Least share of the smaller word's height by which two words on one line overlap."""
+_STACKED = 0.6
+"""Least share of steps from word to word that lead down in a column of single characters."""
+_APART = 0.5
+"""Share of a character's size from which a gap is a blank if PDFium gives none."""
+_IGNORED = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+"""Hyphens that are not printed, joiners and zero-width marks."""
+_LIGATURE = re.compile("[\ufb00-\ufb06]")
+_BULLET = re.compile("^[\ue000-\uf8ff](?=\\s|$)")
+"""A character of a symbol font at the start of a line: such fonts do not say what their bullets are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The words of a line from left to right; its box in the reading direction."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def box(self) -> Box:
+        x1, y1, x2, y2 = zip(*(word.box for word in self.words), strict=True)
+        return min(x1), min(y1), max(x2), max(y2)
+
+
+def lines_of(words: Sequence[Word]) -> list[Line]:
+    """Return the lines in reading order.
+
+    This is the order of the PDF if it leads down the page, or else from top to bottom. Turned lines and vertical
+    writing are turned upright first, so that their boxes are no longer places on the page.
+    """
+    lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
+    joined: list[Line] = []
+    for line in lines:
+        if joined and _on_one_line(joined[-1].box, line.box) and line.box[0] >= joined[-1].box[2]:
+            joined[-1] = Line((*joined[-1].words, *line.words))
+        else:
+            joined.append(line)
+    return joined
+
+
+def text_of(lines: Sequence[Line]) -> str:
+    """Return the lines as they are printed.
+
+    A hyphenated word is put whole on the line where it begins. The hyphen is removed only if small letters stand on
+    both sides of it.
+    """
+    stacked = _is_stack(lines)
+    texts: list[str] = []
+    divided = False
+    for line in lines:
+        first, *rest = line.words
+        if divided:
+            texts[-1] += first.text if texts[-1][-1:].islower() and first.text[:1].islower() else f"-{first.text}"
+            texts += [_join(rest, stacked)] if rest else []
+        else:
+            texts.append(_join(line.words, stacked))
+        divided = bool(line.words[-1].marks & Mark.HYPHEN)
+    if divided:
+        texts[-1] += "-"
+    return "\n".join(text for line in texts if (text := clean(line)))
+
+
+def code_of(lines: Sequence[Line]) -> str:
+    """Return lines of code, indented by the number of blanks that fits."""
+    widths = [(word.box[2] - word.box[0]) / len(word.text) for line in lines for word in line.words]
+    width = max(1.0, median(widths)) if widths else 1.0
+    left = min((line.box[0] for line in lines), default=0)
+    texts = []
+    for line in lines:
+        text = " " * round((line.box[0] - left) / width)
+        end = line.box[0]
+        for word in line.words:
+            text += " " * max(0 if word is line.words[0] else 1, round((word.box[0] - end) / width)) + word.text
+            text += "-" if word.marks & Mark.HYPHEN else ""
+            end = word.box[2]
+        texts.append(unicodedata.normalize("NFC", _IGNORED.sub("", text)))
+    return "\n".join(texts)
+
+
+def clean(text: str) -> str:
+    """Return a line in NFC, without ligatures and invisible characters.
+
+    A bullet of a symbol font becomes an ordinary one.
+    """
+    plain = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _IGNORED.sub("", text))
+    return _BULLET.sub("•", unicodedata.normalize("NFC", plain).strip())
+
+
+def _upright(words: Sequence[Word]) -> list[Word]:
+    """Return the words turned so that lines run left to right and downwards."""
+    if not words:
+        return []
+    down, up = (sum(len(word.text) for word in words if word.marks & mark) for mark in (Mark.DOWN, Mark.UP))
+    half = sum(len(word.text) for word in words) / 2
+    if down > half or _is_column(words):
+        return [replace(word, box=(y1, -x2, y2, -x1)) for word in words for x1, y1, x2, y2 in [word.box]]
+    if up > half:
+        return [replace(word, box=(-y2, x1, -y1, x2)) for word in words for x1, y1, x2, y2 in [word.box]]
+    return list(words)
+
+
+def _is_column(words: Sequence[Word]) -> bool:
+    """Return whether the characters are stacked as in vertical writing."""
+    if len(words) < 3 or sum(len(word.text) for word in words) > 1.5 * len(words):
+        return False
+    steps = list(pairwise(word.box for word in words))
+    down = sum(min(a[2], b[2]) - max(a[0], b[0]) > _OVERLAP * min(a[2] - a[0], b[2] - b[0]) and b[1] > a[1]
+               for a, b in steps)  # fmt: skip
+    return down >= _STACKED * len(steps)
+
+
+def _is_stack(lines: Sequence[Line]) -> bool:
+    words = [word for line in lines for word in line.words]
+    return len(words) > 2 and all(len(word.text) == 1 for word in words)
+
+
+def _runs(words: Iterable[Word]) -> Iterable[list[Word]]:
+    """Return words that follow each other on a line, in PDF order."""
+    run: list[Word] = []
+    for word in words:
+        if run and (not _on_one_line(run[-1].box, word.box) or word.box[0] < run[-1].box[0]):
+            yield run
+            run = []
+        run.append(word)
+    if run:
+        yield run
+
+
+def _in_order(lines: list[Line]) -> list[Line]:
+    boxes = [line.box for line in lines]
+    right = 0
+    for above, below in pairwise(boxes):
+        right = max(right, above[2])
+        # The next line stands higher, which is right only at the head of a second column.
+        if below[3] <= above[1] and below[0] < right:
+            return _from_the_top(lines)
+        if _on_one_line(above, below) and below[0] < above[0]:
+            return _from_the_top(lines)
+    return lines
+
+
+def _from_the_top(lines: Iterable[Line]) -> list[Line]:
+    """Return lines from top to bottom, and from left to right within one."""
+    ordered: list[list[Line]] = []
+    for line in sorted(lines, key=lambda line: line.box[1] + line.box[3]):
+        if ordered and _on_one_line(ordered[-1][0].box, line.box):
+            ordered[-1].append(line)
+        else:
+            ordered.append([line])
+    return [line for row in ordered for line in sorted(row, key=lambda line: line.box[0])]
+
+
+def _on_one_line(a: Box, b: Box) -> bool:
+    return min(a[3], b[3]) - max(a[1], b[1]) > _OVERLAP * min(a[3] - a[1], b[3] - b[1])
+
+
+def _join(words: Sequence[Word], stacked: bool) -> str:
+    text = ""
+    for at, word in enumerate(words):
+        apart = not stacked or word.box[0] - words[at - 1].box[2] > _APART * (word.box[3] - word.box[1])
+        text += (" " if at and apart else "") + word.text
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RegionWords:
+    """The words of a region in the order of the PDF.
+
+    `bare_share` is the share of its ink, 0 to 1, that no word covers: 1 for ink without any word.
+    """
+
+    words: tuple[Word, ...]
+    bare_share: float
+
+
+def words_of_regions(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[RegionWords]:
+    """Return the words whose middle lies in each box.
+
+    Boxes are (x1, y1, x2, y2) in pixels; where two overlap, the smaller one gets the word.
+    """
+    homes = _homes(layer, boxes)
+    covered = np.zeros_like(layer.bare)
+    for word in layer.words:
+        x1, y1, x2, y2 = (max(0, edge) // layer.cell for edge in word.box)
+        covered[y1 : y2 + 1, x1 : x2 + 1] = True
+    found = []
+    for index, box in enumerate(boxes):
+        words = tuple(layer.words[at] for at in np.flatnonzero(homes == index))
+        found.append(RegionWords(words, _bare_share(layer, covered, box)))
+    return found
+
+
+def outside_of(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> list[Word]:
+    """Return the words that are in none of the boxes."""
+    return [layer.words[at] for at in np.flatnonzero(_homes(layer, boxes) < 0)]
+
+
+def _homes(layer: TextLayer, boxes: Sequence[Sequence[float]]) -> "NDArray[np.intp]":
+    """Return the index of each word's box, of shape (words,), -1 for none."""
+    if not layer.words or not boxes:
+        return np.full(len(layer.words), -1)
+    words, places = np.array([word.box for word in layer.words], np.float64), np.asarray(boxes, np.float64)
+    x, y = (words[:, 0] + words[:, 2]) / 2, (words[:, 1] + words[:, 3]) / 2
+    within = (places[:, 0] <= x[:, None]) & (x[:, None] <= places[:, 2])
+    within &= (places[:, 1] <= y[:, None]) & (y[:, None] <= places[:, 3])
+    areas = np.prod(places[:, 2:] - places[:, :2], axis=1)
+    smallest = np.where(within, areas, np.inf).argmin(axis=1)
+    return np.where(within.any(axis=1), smallest, -1)
+
+
+def _bare_share(layer: TextLayer, covered: "NDArray[np.bool_]", box: Sequence[float]) -> float:
+    """Return the bare share of the squares within the box.
+
+    Squares on its edges do not count, since they may hold ink from beside it.
+    """
+    left, top = (int(-(-edge // layer.cell)) for edge in (max(0.0, box[0]), max(0.0, box[1])))
+    right, bottom = (int(edge // layer.cell) for edge in box[2:])
+    bare = int(layer.bare[top:bottom, left:right].sum())
+    printed = bare + int((covered & ~layer.bare)[top:bottom, left:right].sum())
+    return bare / printed if printed else 0.0

@@ -1,0 +1,208 @@
+"""Pages with known answers: their scores, and each answer beside the reading."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+import kopub
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.gold import known_answers
+from kopub.corrections.log import CorrectionLog
+from kopub.errors import KopubError
+from kopub.evaluation.benchmark import Sample, SampleReading, SampleScore
+from kopub.evaluation.home import EVALUATIONS
+from kopub.evaluation.metrics import ALL as EVERY
+from kopub.evaluation.metrics import METRICS
+from kopub.evaluation.reading_scores import HISTORY, scores_of
+from kopub.evaluation.report import compare_sample, questions_of, values_of, worst_first
+from kopub.evaluation.scoring import ADAPTERS
+from kopub.pages.corpus import Corpus
+from kopub.recognition.regions import region_texts
+from kopub.search.scores import ALL
+from kopub.states import State
+from kopub.store.corpus_tables import OCR_SCORES
+from kopub.store.table_store import ShardStore
+from kopub.texts.markdown import page_text
+from kopub.web.requests import Texts
+
+if TYPE_CHECKING:
+    from kopub.search.options import Mode
+    from kopub.search.searcher import Searcher
+
+_BAD = 0.1
+"""Share of a page that makes it bad if wrong: nobody would call such a text right."""
+
+
+@dataclass(frozen=True)
+class ScoredBenchmark:
+    """A scored benchmark: its means, and its samples, worst first.
+
+    `values` are the scores by sample and metric; `means` are rows of the table OCR_SCORES.
+    """
+
+    name: str
+    samples: Sequence[Sample]
+    values: Mapping[str, Mapping[str, SampleScore]]
+    means: Sequence[Mapping[str, Any]]
+    headline: Sequence[str]
+
+
+def scored(store: ShardStore, corpus: Corpus) -> list[ScoredBenchmark]:
+    """Return the scored benchmarks of a corpus, or none without known answers.
+
+    Raises `SourceError`, `StoreError`.
+    """
+    answers = known_answers(corpus, store)
+    if not answers:
+        return []
+    run = HISTORY.latest(store)
+    scores = store.read(OCR_SCORES.name, ALL).to_pylist() if store.has(OCR_SCORES.name, ALL) else []
+    found = []
+    for known in answers:
+        name = known.benchmark.name
+        values = values_of(scores_of(name, run.table)[1] if run else ())
+        headline = ADAPTERS[name].headline if name in ADAPTERS else ()
+        means = [row for row in scores if row["benchmark"] == name and row["slice"] == EVERY]
+        samples = worst_first(known.benchmark.samples, [values], headline)
+        found.append(ScoredBenchmark(name, samples, values, means, headline))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OtherEvaluation:
+    """A benchmark that `kopub evaluate` read in another home, and how to see it."""
+
+    benchmark: str
+    profile: str
+    command: str
+
+
+def other_evaluations(home: Path) -> list[OtherEvaluation]:
+    """Return the evaluations in a home's subfolders, by benchmark and profile."""
+    stores = sorted((home / EVALUATIONS).glob("*/*/profiles/*/store"))
+    return [
+        OtherEvaluation(
+            store.parents[3].name,
+            store.parents[0].name,
+            f"KOPUB_HOME={shlex.quote(str(store.parents[2]))} KOPUB_STORE__URL={shlex.quote(str(store))} kopub browse",
+        )
+        for store in stores
+    ]
+
+
+def explained(metric: str, t: Texts) -> str:
+    """Return what a metric measures, and which values are good, if known."""
+    says = t.sentence(METRICS[metric].says)[0] if metric in METRICS else t(f"metric.{metric}")
+    good = t.forms.get(f"good.{metric}")
+    return f"{says.rstrip('.')}. {good}" if good else says
+
+
+def legend(metrics: Iterable[str], t: Texts) -> list[tuple[str, str]]:
+    """Return each metric once, with its explanation."""
+    return [(metric, explained(metric, t)) for metric in dict.fromkeys(metrics)]
+
+
+@dataclass(frozen=True, slots=True)
+class PageScore:
+    """The score of a page by a benchmark's headline metric.
+
+    `is_bad` says that a person should look at the page.
+    """
+
+    benchmark: str
+    metric: str
+    value: float
+    is_bad: bool
+
+
+def page_scores(benchmarks: Sequence[ScoredBenchmark], page_id: str, is_checked: bool) -> list[PageScore]:
+    """Return the headline scores of a page, or none without known answers.
+
+    A page that a person checked counts as right, however badly it was read.
+    """
+    found = []
+    for each in benchmarks:
+        for name, score in each.values.get(page_id, {}).items():
+            if name in each.headline and score.value is not None:
+                wrong = score.value if METRICS[name].lower_is_better else 1 - score.value
+                found.append(PageScore(each.name, name, score.value, wrong >= _BAD and not is_checked))
+    return found
+
+
+def answers_of(
+    benchmarks: Sequence[ScoredBenchmark], page: kopub.Page, store: ShardStore, t: Texts
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return a page's known answers beside its reading, by benchmark, for a template.
+
+    Raises `StoreError`.
+    """
+    reading = SampleReading(page.state, page.reason, page.markdown, page.text)
+    if CorrectionLog(store).page(page.id).changes:
+        # Corrections are no part of the reading, so the engines' own rows are used.
+        _, row = CorrectedTables(store).pages(page.shard, {page.id})[page.id]
+        text = page_text(region_texts(row["regions"]))
+        reading = SampleReading(State(row["state"]), row["reason"], row["markdown"] or "", text)
+
+    def shown(sample: Sample, values: Mapping[str, SampleScore]) -> Mapping[str, Any]:
+        return {**compare_sample(sample, reading, values), "asked": questions_of(sample), "legend": legend(values, t)}
+
+    return [
+        (each.name, shown(sample, each.values.get(page.id, {})))
+        for each in benchmarks
+        for sample in each.samples
+        if sample.id == page.id
+    ]
+
+
+_PATIENCE = 2.0
+"""Seconds that a search waits for the words before it says that it waits."""
+
+
+class WordLoader:
+    """A loader of the words for a `searcher`, in a thread of its own.
+
+    Threads may share it.
+    """
+
+    def __init__(self, searcher: "Searcher") -> None:
+        self._searcher = searcher
+        self._lock = Lock()
+        self._finding: Thread | None = None
+
+    def waits(self, mode: "Mode | None") -> tuple[int, int] | None:
+        """Return (shards with known words, all shards) if a search must wait.
+
+        It is None if the wait is short, or if the search cannot be answered at all: the search itself says why.
+        """
+        try:
+            if not self._searcher.asks_words(mode) or self._searcher.words_are_known():
+                return None
+        except KopubError:
+            return None
+        with self._lock:
+            if self._finding is None or not self._finding.is_alive():
+                self._finding = Thread(target=self._find, name="words", daemon=True)
+                self._finding.start()
+            finding = self._finding
+        while finding.is_alive():
+            finding.join(_PATIENCE)
+            # The words of a few pages are found in a moment.
+            if finding.is_alive() and (found := self._searcher.words_found) is not None:
+                return found
+        return None
+
+    def end(self) -> None:
+        """Stop finding words; the words of complete shards are kept."""
+        self._searcher.end()
+        if self._finding is not None:
+            self._finding.join()
+
+    def _find(self) -> None:
+        try:
+            self._searcher.words()
+        except KopubError:
+            # The search that waits for the words reports the error.
+            return

@@ -1,0 +1,369 @@
+"""The reading room as a web application: routes, headers and error pages."""
+
+import hashlib
+import re
+from asyncio import get_running_loop
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import kopub
+from kopub.corrections.log import CorrectedMeanwhile
+from kopub.errors import KopubError
+from kopub.web.api import api_of
+from kopub.web.downloads import DOWNLOADS, DownloadKind, download
+from kopub.web.editing import correct, refused_values, sent_form
+from kopub.web.elements import markdown as rendered
+from kopub.web.file_reading import LARGEST, MOST_PAGES, BusyReader, FileReader
+from kopub.web.gate import ApiGate
+from kopub.web.own_pages import LOOPBACK, ForeignRequest
+from kopub.web.pictures import FULL, SIDES, NoPicture, ServedPicture, picture_stamp
+from kopub.web.requests import (
+    CHOICES,
+    LANGUAGES,
+    LONGEST_QUERY,
+    STATIC,
+    THEMES,
+    Addresses,
+    ViewRequest,
+    ViewResponse,
+    cookie_of,
+)
+from kopub.web.room import Room
+from kopub.web.views.document import document
+from kopub.web.views.home import evaluation, home
+from kopub.web.views.lists import documents, figures, pages, search, versions
+from kopub.web.views.page import EDIT, PAGE, page, page_of
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import BaseRoute
+
+View = Callable[[Room, ViewRequest], ViewResponse]
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+"""The header for content whose URL contains the hash of its bytes, so that it never changes."""
+_A_WHILE = {"Cache-Control": "private, max-age=300"}
+_A_YEAR = 31536000
+_OF_THE_ROOM = re.compile(r"/(?!/)[^\\\s]*")
+"""A URL path of this room; two slashes at the start would lead to another site."""
+_STATIC = {"room.css": "text/css", "dark.css": "text/css", "room.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_VIEWS: Mapping[str, View] = {
+    "/": home,
+    "/documents": documents,
+    "/document": document,
+    "/page": page,
+    "/pages": pages,
+    "/figures": figures,
+    "/search": search,
+    "/evaluation": evaluation,
+    "/versions": versions,
+}
+_PICTURES_AT_ONCE = 8
+"""Most requests for pictures handled at once: others wait, but requests for text do not."""
+_DOWNLOADS_AT_ONCE = 2
+"""Most files made at once; the file of a whole document may take a while."""
+
+
+def reading_room(
+    room: Room, hosts: Sequence[str] = LOOPBACK, token: str = "", reader: FileReader | None = None, place: str = ""
+) -> "Starlette":
+    """Return the web application of a room.
+
+    All requests but corrections use GET, and nothing is recorded of who requested what. It only answers to the names
+    `hosts`, so that no page of another site can read it through a name of its own. If there is a `token`, the API
+    requires it. A `reader` reads uploaded files; `place` is the URL folder of a room that shows such a file.
+    """
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    # The imports for rendering are done now, so that no request waits for them.
+    rendered("", lambda source: None)
+    contents = {name: files("kopub.web").joinpath("static", name).read_bytes() for name in _STATIC}
+    to = Addresses({name: hashlib.sha256(content).hexdigest()[:16] for name, content in contents.items()}, place)
+    picturing = ThreadPoolExecutor(_PICTURES_AT_ONCE, "pictures")
+    loading = ThreadPoolExecutor(_DOWNLOADS_AT_ONCE, "downloads")
+
+    def asked_of(request: "Request") -> ViewRequest:
+        return ViewRequest.of(request, to, room.sources)
+
+    def view(path: str) -> Callable[["Request"], "Response"]:
+        def answer(request: "Request") -> "Response":
+            asked = asked_of(request)
+            return _html(room, asked, _shown(_VIEWS[path], room, asked), reader)
+
+        return answer
+
+    def picture(asked: ViewRequest) -> tuple[ServedPicture, bool]:
+        found, size = page_of(room, asked), asked.text("size")
+        size = size if size in SIDES or size == FULL else "small"
+        made = room.pictures.page(picture_stamp(found), lambda: found.upright_bytes, size)
+        return made, asked.text("of") == picture_stamp(found)[:16] != ""
+
+    def figure(asked: ViewRequest) -> tuple[ServedPicture, bool]:
+        found, number = page_of(room, asked), asked.number("region", 0)
+        region = next((region for region in found.regions if region.index == number), None)
+        if region is None:
+            raise NoPicture(asked.t("message.nowhere"))
+        made = room.pictures.crop(picture_stamp(found), lambda: found.upright_bytes, region.box)
+        return made, False
+
+    def pictured(make: Callable[[ViewRequest], tuple[ServedPicture, bool]]) -> Callable[["Request"], Any]:
+        async def answer(request: "Request") -> "Response":
+            try:
+                made, same = await get_running_loop().run_in_executor(picturing, make, asked_of(request))
+            except KopubError as error:
+                return PlainTextResponse(str(error), 404, _HEADERS)
+            return Response(made.data, 200, _HEADERS | (_FOR_EVER if same else _A_WHILE), made.kind)
+
+        return answer
+
+    def downloaded(kind: DownloadKind) -> Callable[["Request"], Any]:
+        async def answer(request: "Request") -> "Response":
+            try:
+                data, named = await get_running_loop().run_in_executor(loading, download, room, asked_of(request), kind)
+            except KopubError as error:
+                return PlainTextResponse(str(error), 404, _HEADERS)
+            return Response(data, 200, _HEADERS | named, kind.media_type)
+
+        return answer
+
+    def static(request: "Request") -> "Response":
+        name = request.path_params["name"]
+        if name not in contents:
+            return PlainTextResponse("", 404, _HEADERS)
+        same = request.query_params.get("of") == to.static(name).rpartition("=")[2]
+        return Response(contents[name], 200, _HEADERS | (_FOR_EVER if same else {}), _STATIC[name])
+
+    def nowhere(request: "Request", error: Exception) -> "Response":
+        asked = asked_of(request)
+        status = getattr(error, "status_code", 404)
+        shown = _message(asked.t("message.not_found"), asked.t("message.nowhere"), status)
+        return _html(room, asked, shown)
+
+    @asynccontextmanager
+    async def lasting(app: "Starlette") -> AsyncIterator[None]:
+        yield
+        if reader is not None:
+            reader.close()
+
+    return Starlette(
+        lifespan=lasting,
+        routes=[
+            *(Route(path, view(path), methods=["GET"]) for path in _VIEWS),
+            Route("/picture", pictured(picture), methods=["GET"]),
+            Route("/figure", pictured(figure), methods=["GET"]),
+            *(Route(f"/{name}", downloaded(kind), methods=["GET"]) for name, kind in DOWNLOADS.items()),
+            *([] if room.editor is None else [Route("/correct", _correction(room, asked_of), methods=["POST"])]),
+            *([] if reader is None else _file_routes(room, reader, hosts, asked_of)),
+            Route("/display", _choose, methods=["GET"]),
+            Route(f"{STATIC}/{{name}}", static, methods=["GET"]),
+            Route("/favicon.ico", lambda request: Response(status_code=204, headers=_HEADERS), methods=["GET"]),
+        ],
+        middleware=[
+            Middleware(ApiGate, api_of=lambda: api_of(room), hosts=hosts, token=token),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[f"[{name}]" if ":" in name else name for name in hosts]),
+        ],
+        exception_handlers={404: nowhere},
+    )
+
+
+def _choose(request: "Request") -> "Response":
+    """Save a choice of language or colours in a cookie, and redirect back."""
+    from starlette.responses import PlainTextResponse, RedirectResponse
+
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return PlainTextResponse("refused: the request is from a page of another site", 403, _HEADERS)
+    sent = request.query_params
+    back = sent.get("back", "")
+    answer = RedirectResponse(back if _OF_THE_ROOM.fullmatch(back) else "/", 303, _HEADERS)
+    for name, among in CHOICES.items():
+        if sent.get(name) in among:
+            answer.set_cookie(cookie_of(name), sent[name], _A_YEAR, httponly=True, samesite="lax")
+    return answer
+
+
+def _correction(room: Room, asked_of: Callable[["Request"], ViewRequest]) -> Callable[["Request"], Any]:
+    """Return the endpoint of the forms that correct a page.
+
+    It shows the page after the correction, or why nothing was saved.
+    """
+    from starlette.responses import PlainTextResponse, RedirectResponse
+
+    async def answer(request: "Request") -> "Response":
+        assert room.editor is not None, "the route is there where somebody may correct"
+        try:
+            sent = await sent_form(request)
+            room.editor.require_own_form(request.headers, sent)
+        except ForeignRequest as error:
+            return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
+        asked, page_id = asked_of(request), sent.get("id", "")
+        here = asked.to.page(page_id, view=EDIT)
+        asked = replace(asked, values={"id": page_id, "view": EDIT}, here=here)
+        return await get_running_loop().run_in_executor(None, save, asked, sent)
+
+    def save(asked: ViewRequest, sent: Mapping[str, str]) -> "Response":
+        store = room.settings.store
+        try:
+            found = page_of(room, asked)
+        except kopub.NoSuchPage:
+            return _html(room, asked, _shown(page, room, asked))
+        try:
+            correct(store, found, sent)
+            room.forget_look()
+        except KopubError as error:
+            shown, status = _shown(page, room, asked), 409 if isinstance(error, CorrectedMeanwhile) else 422
+            if shown.template == PAGE:
+                values = {**shown.values, **refused_values(error, store, found, sent, asked)}
+                shown = ViewResponse(PAGE, values, status)
+            return _html(room, asked, shown)
+        return RedirectResponse(f"{asked.to.page(found.id, view=EDIT)}#view", 303, _HEADERS)
+
+    return answer
+
+
+_READ, _RESULT = "/read", "/read/result"
+
+
+def _file_routes(
+    room: Room, reader: FileReader, hosts: Sequence[str], asked_of: Callable[["Request"], ViewRequest]
+) -> "list[BaseRoute]":
+    """Return the routes that take a file, follow its reading, and show it.
+
+    The file is shown in a room of its own.
+    """
+    from starlette.exceptions import HTTPException
+    from starlette.responses import PlainTextResponse, RedirectResponse
+    from starlette.routing import Mount, Route
+
+    async def take(request: "Request") -> "Response":
+        try:
+            reader.editor.require_own_page(request.headers)
+            if not 0 < int(request.headers.get("content-length", "0")) <= LARGEST:
+                raise ForeignRequest(f"a file may have at most {LARGEST / 1e6:.0f} MB")
+            async with request.form(max_files=1, max_fields=5) as form:
+                file, fields = form.get("file"), {name: str(value) for name, value in form.items() if name != "file"}
+                reader.editor.require_own_form(request.headers, fields)
+                if isinstance(file, str) or file is None or not file.filename:
+                    raise ForeignRequest("no file was sent")
+                await get_running_loop().run_in_executor(None, reader.begin, file.filename, file.file)
+        except ForeignRequest as error:
+            return PlainTextResponse(f"refused: {error}", 403, _HEADERS)
+        except BusyReader as error:
+            return PlainTextResponse(str(error), 409, _HEADERS)
+        except KopubError as error:
+            return PlainTextResponse(str(error), 507, _HEADERS)
+        except (ValueError, HTTPException):
+            return PlainTextResponse("refused: the form cannot be read", 400, _HEADERS)
+        return RedirectResponse(_READ, 303, _HEADERS)
+
+    def follow(request: "Request") -> "Response":
+        asked, reading = asked_of(request), reader.reading
+        if reading is None:
+            return RedirectResponse("/", 303, _HEADERS)
+        if reading.room is not None:
+            first = reading.room.now.corpus.pages.ids[0]
+            return RedirectResponse(Addresses({}, _RESULT).page(first), 303, _HEADERS)
+        if reading.error:
+            t = asked.t
+            return _html(room, asked, _message(t("read.failed", name=reading.name), t("read.why"), 422, reading.error))
+        values = {"title": asked.t("read.title"), "name": reading.name, "seconds": int(reading.seconds)}
+        return _html(room, asked, ViewResponse("read.html.jinja", values))
+
+    async def result(scope: Any, receive: Any, send: Any) -> None:
+        reading = reader.reading
+        if reading is None or reading.room is None:
+            return await RedirectResponse(_READ, 303, _HEADERS)(scope, receive, send)
+        reading.app = reading.app or reading_room(reading.room, hosts, place=_RESULT)
+        await reading.app(scope, receive, send)
+
+    return [
+        Route(_READ, take, methods=["POST"]),
+        Route(_READ, follow, methods=["GET"]),
+        Mount(_RESULT, result),
+    ]
+
+
+def _shown(view: View, room: Room, asked: ViewRequest) -> ViewResponse:
+    """Return the response of a view, or a page that explains the error."""
+    try:
+        return view(room, asked)
+    except kopub.NoSuchPage as error:
+        return _message(asked.t("message.not_found"), str(error), 404)
+    except KopubError as error:
+        return _message(asked.t("message.broken"), asked.t("message.broken.says"), 500, str(error))
+
+
+def _message(title: str, says: str, status: int, detail: str = "") -> ViewResponse:
+    return ViewResponse("message.html.jinja", {"title": title, "says": says, "detail": detail}, status)
+
+
+def _html(room: Room, asked: ViewRequest, shown: ViewResponse, reader: FileReader | None = None) -> "Response":
+    from starlette.responses import HTMLResponse
+
+    t, to = asked.t, asked.to
+    common = {
+        "t": t,
+        "to": to,
+        "room": "",
+        "title": "",
+        "path": (),
+        "query": "",
+        "longest_query": LONGEST_QUERY,
+        "profile": room.settings.profile_name,
+        "here": asked.here,
+        "languages": LANGUAGES,
+        "themes": THEMES,
+        "theme": asked.theme,
+        "reader": reader and reader.editor,
+        "guest": asked.to.home() != "/",
+        "most_read": MOST_PAGES,
+        "rooms": [
+            ("documents", to.documents()),
+            ("pages", to.pages()),
+            ("figures", to.figures()),
+            ("evaluation", to.evaluation()),
+            ("versions", to.versions()),
+        ],
+    }
+    environment = _environment()
+    parts = environment.get_template("parts.html.jinja").make_module({"t": t, "to": to})
+    page = environment.get_template(shown.template).render({**common, "parts": parts, **shown.values})
+    headers = {**_HEADERS, "Content-Language": t.language, "Vary": "Accept-Language, Cookie"}
+    if room.editor is not None or reader is not None:
+        # Forms must send their origin to the room; other sites still get no referrer.
+        headers["Referrer-Policy"] = "same-origin"
+    # An id from a hostile file may contain half of a surrogate pair, which cannot be encoded.
+    return HTMLResponse(page.encode("utf-8", "replace"), shown.status, headers)
+
+
+@cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("kopub.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )

@@ -1,0 +1,84 @@
+"""Downloads of a page or a whole document."""
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import kopub
+from kopub.errors import KopubError
+from kopub.web.elements import MOST
+from kopub.web.pictures import NoPicture, picture_stamp
+from kopub.web.requests import ViewRequest
+from kopub.web.room import Room
+from kopub.web.views.document import document_of
+from kopub.web.views.page import page_of
+
+if TYPE_CHECKING:
+    from kopub.documents.searchable_pdf import PdfPicture
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadKind:
+    """A kind of download: suffix, media type, maker, and page limit."""
+
+    suffix: str
+    media_type: str
+    made: Callable[[Room, kopub.Page | kopub.Document], bytes]
+    most: int = 2000
+
+
+def _markdown(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    text = of.markdown if isinstance(of, kopub.Page) else of.to_markdown()
+    return text.encode("utf-8", "replace")
+
+
+def _json(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    return json.dumps(of.to_dict(), ensure_ascii=False, indent=1).encode("utf-8", "replace")
+
+
+def _pdf(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    from kopub.documents.searchable_pdf import searchable_pdf
+
+    pages = [of] if isinstance(of, kopub.Page) else of.pages
+    return searchable_pdf(of.id, (_pictured(room, page) for page in pages))
+
+
+def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
+    """Return a page for a PDF, without its picture if that is unreadable."""
+    from PIL import Image
+
+    from kopub.documents.searchable_pdf import PdfPicture, placed_lines
+
+    size = page.width or 1000, page.height or 1414
+    lines = [line for region in page.regions for line in placed_lines(region.text[:MOST], region.box)]
+    try:
+        jpeg = room.pictures.page(picture_stamp(page), lambda: page.upright_bytes, "large").data
+    except NoPicture:
+        return PdfPicture(None, (0, 0), size, lines)
+    return PdfPicture(jpeg, Image.open(io.BytesIO(jpeg)).size, size, lines)
+
+
+DOWNLOADS: Mapping[str, DownloadKind] = {
+    "markdown": DownloadKind(".md", "text/markdown; charset=utf-8", _markdown),
+    "json": DownloadKind(".json", "application/json", _json),
+    "pdf": DownloadKind(".pdf", "application/pdf", _pdf, 200),
+}
+
+
+def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[bytes, dict[str, str]]:
+    """Return the file of a page or document, and the header with its name.
+
+    Raises `KopubError`.
+    """
+    from kopub.documents.stream import file_names
+
+    of = page_of(room, request) if "id" in request.values else document_of(room.now.corpus, request)
+    if isinstance(of, kopub.Document) and len(of) > kind.most:
+        raise KopubError(request.t("download.too_long", count=len(of), most=kind.most))
+    (name,) = file_names([of.id])
+    return kind.made(room, of), {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"
+    }

@@ -1,0 +1,231 @@
+"""The correction of a page in the room: its forms and their values."""
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import kopub
+from kopub.corrections.corrected import CorrectedTables, correct_page, truth_of
+from kopub.corrections.log import LONGEST, Action, CorrectedMeanwhile, Correction, CorrectionLog
+from kopub.errors import KopubError
+from kopub.layout.regions import DEFAULT_TASKS, LABELS, PICTURES, Task
+from kopub.recognition.regions import KINDS
+from kopub.web.elements import is_table
+from kopub.web.own_pages import Editor, ForeignRequest
+from kopub.web.requests import ViewRequest
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from kopub.store.table_store import ShardStore
+
+LARGEST = 10 * LONGEST
+"""Most bytes of a form, in which a Korean letter takes nine."""
+_MOST_CELLS = 400
+"""Most cells of a table with a field for each; a larger table is edited as HTML."""
+_GIVEN = sorted(set(LABELS) - PICTURES)
+"""The labels that a person may give a region."""
+_OPENED = re.compile(r"<t[dh]\b", re.IGNORECASE)
+_CELL = re.compile(r"(<t[dh]\b[^>]*>)(.*?)(</t[dh]>)", re.DOTALL | re.IGNORECASE)
+_CELL_NAME = re.compile(r"cell-\d{1,9}")
+_TAG = re.compile(r"<[^>]*>")
+_LINE_END = re.compile(r"<br\b[^>]*>", re.IGNORECASE)
+
+
+async def sent_form(request: "Request") -> dict[str, str]:
+    """Return the first field of each name in a form. Raises `ForeignRequest`."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        raise ForeignRequest("a correction must be sent as a form")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            raise ForeignRequest(f"a correction may have at most {LARGEST:,} bytes")
+    try:
+        fields = parse_qsl(body.decode(), keep_blank_values=True, errors="replace", max_num_fields=2 * _MOST_CELLS)
+    except ValueError:
+        raise ForeignRequest("the form cannot be read") from None
+    return dict(reversed(fields))
+
+
+def correct(store: "ShardStore", page: kopub.Page, sent: Mapping[str, str]) -> Correction:
+    """Save the correction of a page that a form sent, and return it.
+
+    Raises `CorrectedMeanwhile`, and `KopubError` if it cannot be saved.
+    """
+    wanted = sent.get("do", "")
+    if wanted not in list(Action):
+        raise KopubError(f"{wanted!r} is not a kind of correction")
+    action, log = Action(wanted), CorrectionLog(store)
+    made = Correction(page.id, page.shard, action, sent.get("author", "")[:200], reason=sent.get("reason", "")[:2000])
+    match action:
+        case Action.UNDO:
+            given: dict[str, Any] = {"after": sent.get("of", "")}
+        case Action.CHECKED:
+            given = {"after": _truth(store, page)}
+        case Action.ADD:
+            given = _added(page, sent)
+        case _:
+            given = _changed(page, action, sent)
+    return log.add(replace(made, **given), sent.get("seen", ""))
+
+
+def _truth(store: "ShardStore", page: kopub.Page) -> str:
+    rows = CorrectedTables(store).pages(page.shard, {page.id}).get(page.id)
+    if rows is None:
+        raise KopubError(f"{page.id} has not been read yet")
+    return truth_of(correct_page(*rows, CorrectionLog(store).page(page.id).changes))
+
+
+def _changed(page: kopub.Page, action: Action, sent: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of a correction of an existing region."""
+    region = _region(page, sent.get("box", ""))
+    given = {
+        "bbox": region.box,
+        "bbox_2d": region.box_2d,
+        "label": region.label,
+        "kind": KINDS[Task(region.task)],
+        "before": region.content or "",
+    }
+    match action:
+        case Action.TEXT:
+            given["after"] = _lines(
+                _with_cells(region.content or "", sent) if "cell-0" in sent else sent.get("text", "")
+            )
+        case Action.LABEL:
+            given |= {"before": region.label, "after": sent.get("label", "")}
+        case Action.ORDER:
+            follows = sent.get("follows", "")
+            given |= {"before": "", "after": json.dumps(list(_region(page, follows).box_2d)) if follows else ""}
+    return given
+
+
+def _added(page: kopub.Page, sent: Mapping[str, str]) -> dict[str, Any]:
+    label, (width, height) = sent.get("label", ""), (page.width or 1000, page.height or 1000)
+    try:
+        box = tuple(int(sent.get(edge, "")) for edge in ("left", "top", "right", "bottom"))
+        pixels = tuple(edge * size / 1000 for edge, size in zip(box, (width, height) * 2, strict=True))
+    except (ValueError, OverflowError):
+        raise KopubError("the box of a region is four whole numbers from 0 to 1000") from None
+    kind = KINDS[DEFAULT_TASKS.get(label, Task.TEXT)]
+    return {"bbox": pixels, "bbox_2d": box, "label": label, "kind": kind, "after": _lines(sent.get("text", ""))}
+
+
+def _region(page: kopub.Page, box: str) -> kopub.Region:
+    """Return the region that the form shows with this box and label."""
+    for region in page.regions:
+        if _shown_box(region) == box:
+            return region
+    raise KopubError(f"{page.id} was read again since, and has no such region any more: load the page again")
+
+
+def _shown_box(region: kopub.Region) -> str:
+    # A region that a person added may have the box of another one, with another label.
+    return f"{','.join(map(str, region.box_2d))} {region.label}"
+
+
+def _lines(text: str) -> str:
+    """Return a text with Unix line ends, because browsers send those of Windows."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def cells(content: str) -> list[list[tuple[int, str]]]:
+    """Return the cells of a table by row, each with its number.
+
+    The result is empty if they cannot be edited singly: there are too many, or one has no end tag.
+    """
+    numbers = count()
+    rows = re.split(r"<tr\b", content, flags=re.IGNORECASE)
+    found = [[(next(numbers), _said(cell[2])) for cell in _CELL.finditer(row)] for row in rows]
+    found = [row for row in found if row]
+    return found if sum(map(len, found)) == len(_OPENED.findall(content)) <= _MOST_CELLS else []
+
+
+def _said(cell: str) -> str:
+    """Return a text without markup, in one line as browsers send it."""
+    return " ".join(html.unescape(_TAG.sub("", _LINE_END.sub(" ", cell))).split())
+
+
+def _with_cells(content: str, sent: Mapping[str, str]) -> str:
+    """Return a table with the cells that were sent; unchanged cells keep their markup."""
+    numbers = count()
+
+    def changed(cell: re.Match[str]) -> str:
+        text = sent.get(f"cell-{next(numbers)}")
+        if text is None or text == _said(cell[2]):
+            return cell[0]
+        return f"{cell[1]}{html.escape(text, quote=False)}{cell[3]}"
+
+    return _CELL.sub(changed, content)
+
+
+@dataclass(frozen=True, slots=True)
+class EditedRegion:
+    """A region as its form shows it."""
+
+    index: int
+    box: str
+    label: str
+    content: str
+    cells: Sequence[Sequence[tuple[int, str]]]
+
+
+def edit_view(editor: Editor, store: "ShardStore", page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    """Return the values that the view of the forms needs besides the page."""
+    done = CorrectionLog(store).page(page.id)
+    regions = [
+        EditedRegion(
+            region.index, _shown_box(region), region.label, content, cells(content) if is_table(content) else []
+        )
+        for region in page.regions
+        for content in [region.content or ""]
+    ]
+    return {
+        "edited": regions,
+        "labels": _GIVEN,
+        "seen": done.seen,
+        "form": editor.form,
+        "author": editor.author,
+        "asks_token": bool(editor.token),
+        "checked": done.checked,
+        "done": [shown_change(each, request, each in done.lasting) for each in reversed(done.every)],
+        "conflict": None,
+        "problem": "",
+        "mine": "",
+    }
+
+
+def shown_change(each: Correction, request: ViewRequest, lasts: bool) -> dict[str, Any]:
+    shows = each.action in (Action.TEXT, Action.LABEL, Action.ADD, Action.STRIKE)
+    return {
+        "id": each.id,
+        "action": request.t.word("correction", each.action),
+        "author": each.author,
+        "at": f"{each.at:%Y-%m-%d %H:%M} UTC",
+        "before": _said(each.before)[:300] if shows else "",
+        "after": _said(each.after)[:300] if shows else "",
+        "reason": each.reason,
+        "lasts": lasts and each.action is not Action.UNDO,
+    }
+
+
+def _written(sent: Mapping[str, str]) -> str:
+    """Return the text that a form sent, or a table's cells, one a line."""
+    cells = ((int(name.removeprefix("cell-")), text) for name, text in sent.items() if _CELL_NAME.fullmatch(name))
+    return sent.get("text") or "\n".join(text for _, text in sorted(cells))
+
+
+def refused_values(
+    error: KopubError, store: "ShardStore", page: kopub.Page, sent: Mapping[str, str], request: ViewRequest
+) -> dict[str, Any]:
+    """Return the values of the view of the forms after a correction was refused."""
+    values: dict[str, Any] = {"mine": _written(sent) if sent.get("do") in ("text", "add") else ""}
+    if isinstance(error, CorrectedMeanwhile):
+        last = CorrectionLog(store).page(page.id).every[-1]
+        return values | {"conflict": shown_change(last, request, False)}
+    return values | {"problem": str(error)}

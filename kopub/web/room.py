@@ -1,0 +1,349 @@
+"""The room that the views show: the current corpus, search, and pictures."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import kopub
+from kopub.api.sources.home import HomeSource
+from kopub.corrections.corrected import CorrectedTables
+from kopub.corrections.gold import has_known_answers
+from kopub.corrections.log import CorrectionLog
+from kopub.diff.compare import ShardDiff
+from kopub.diff.html import Upgrade, compared_page
+from kopub.errors import SourceError, StoreError
+from kopub.recognition.regions import crop_index
+from kopub.search.scores import stored_scores
+from kopub.states import State, count_states
+from kopub.store.corpus_tables import OCR_SCORES, RELEASED_FILES, SCORES, TABLES
+from kopub.store.table_source import CorpusCheck, FooterCache, IsOfCorpus
+from kopub.store.table_store import ShardStore
+from kopub.tables.lineage import CURRENT, PREVIOUS, compare_versions, edition, upgrades_between
+from kopub.web.answers import ScoredBenchmark, WordLoader, scored
+from kopub.web.pictures import PictureCache
+
+if TYPE_CHECKING:
+    from kopub.config.settings import Settings
+    from kopub.search.searcher import Searcher
+    from kopub.web.own_pages import Editor
+
+DOUBTFUL = "doubtful"
+LISTS = (DOUBTFUL, State.PARTIAL.value, State.FAILED.value, State.QUARANTINED.value, State.BLANK.value)
+"""The lists of pages to look at."""
+CALLS = LISTS[:4]
+"""The lists that a person should go through."""
+_OTHERS = (TABLES.query_vectors, RELEASED_FILES, SCORES, OCR_SCORES)
+_LOOK_AGAIN = 2.0
+"""Seconds for which a look at the store counts as current, because a look takes longer than showing a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCounts:
+    """A table: its asset, number of made shards, and number of rows by state."""
+
+    name: str
+    made: int
+    states: Mapping[str, int]
+
+
+class Now:
+    """The corpus and its tables at one time, with counts that are made only once."""
+
+    def __init__(self, corpus: kopub.Corpus, settings: "Settings", is_of_corpus: IsOfCorpus) -> None:
+        self.corpus = corpus
+        self._settings, self._is_of_corpus = settings, is_of_corpus
+        self._changes: tuple[str, tuple[ShardDiff, Sequence[Upgrade]]] | None = None
+        self.others = {table.name: settings.store.published(table.name) for table in _OTHERS}
+        """The tables that are not about pages, with stamps that change if their files are replaced."""
+        done = CorrectionLog(settings.store).by_page()
+        self.others["corrections"] = {page_id: each.seen for page_id, each in done.items()}
+        self.checked = {page_id for page_id, each in done.items() if each.checked}
+        """The pages that a person marked as right."""
+
+    def count(self) -> None:
+        """Count what the home page shows, so that no visitor waits for it. Raises `StoreError`."""
+        for counted in (self.lists, self.tables, self.replaced, self.scores):
+            len(counted)
+
+    @cached_property
+    def lists(self) -> Mapping[str, kopub.Pages]:
+        """The pages to look at, by name of the list."""
+        pages = self.corpus.pages
+        doubtful = pages.doubtful.without(self.checked)
+        return {kind: doubtful if kind == DOUBTFUL else pages.where(state=kind) for kind in LISTS}
+
+    @cached_property
+    def tables(self) -> Sequence[TableCounts]:
+        """The tables of the corpus in order, unless off and never made."""
+        from kopub.tables.graph import GRAPH
+
+        footers, keys = FooterCache(self._settings.store), self._settings.corpus.manifest.keys
+        off = GRAPH.off(self._settings.resources)
+        counted = []
+        for asset in GRAPH.names:
+            entries = footers.tables(asset)
+            made = [entries[key] for key in keys if key in entries and self._is_of_corpus(asset, key)]
+            if asset in off and not made:
+                continue
+            states = {state: sum(entry.states.get(state, 0) for entry in made) for state in count_states(())}
+            counted.append(TableCounts(asset, len(made), states))
+        return counted
+
+    def documents_beside(self, document_id: str) -> tuple[kopub.Document | None, kopub.Document | None]:
+        """Return the documents before and after a document.
+
+        Both are None if an upgrade has just removed the document.
+        """
+        documents, at = self.corpus.documents, self._document_places.get(document_id)
+        if at is None:
+            return None, None
+        return documents[at - 1] if at else None, documents[at + 1] if at + 1 < len(documents) else None
+
+    @cached_property
+    def _document_places(self) -> Mapping[str, int]:
+        return {document: at for at, document in enumerate(self.corpus.documents.ids)}
+
+    @cached_property
+    def figures(self) -> "pa.Table":
+        """The figures, of schema `FIGURES`."""
+        return figures_of(self._settings.store, self.corpus.shards, self._is_of_corpus)
+
+    @cached_property
+    def replaced(self) -> Sequence[str]:
+        """The shards with tables of the same pages kept from before an upgrade."""
+        return replaced_shards(self._settings.store, self.corpus.shards)
+
+    def changes(self, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
+        """Return what the last upgrade changed in a shard.
+
+        The result of the last shard is cached.
+        """
+        if self._changes is None or self._changes[0] != shard:
+            self._changes = shard, shard_versions(self._settings.store, shard)
+        return self._changes[1]
+
+    @cached_property
+    def scored(self) -> Sequence[ScoredBenchmark]:
+        """The benchmarks of the pages with known answers."""
+        return scored(self._settings.store, self._settings.corpus)
+
+    @cached_property
+    def known_answers(self) -> frozenset[str]:
+        """The ids of the pages with known answers."""
+        return frozenset(sample.id for each in self.scored for sample in each.samples)
+
+    @cached_property
+    def scores(self) -> "Sequence[MeanScore]":
+        """Return the scores that were measured on the current tables."""
+        store, keys = self._settings.store, self._settings.corpus.manifest.keys
+        known = has_known_answers(self._settings.corpus, store)
+        found = reading_scores(store, keys, self._is_of_corpus) if known else []
+        return [*found, *retrieval_scores(store, keys, self._is_of_corpus)]
+
+
+class Room:
+    """The reading room of a home, which threads may share.
+
+    Raises `SourceError` and `StoreError` if nothing can be opened.
+    """
+
+    def __init__(
+        self, settings: "Settings", searcher: "Searcher", check: CorpusCheck, editor: "Editor | None" = None
+    ) -> None:
+        self.editor = editor
+        """The right to correct pages, or None if the room is only for reading."""
+        self.settings, self.searcher = settings, searcher
+        self.words = WordLoader(searcher)
+        self.pictures = PictureCache()
+        self._check = check
+        self._lock = Lock()
+        self._now = self._look(kopub.Corpus(HomeSource(settings.corpus.place, settings.store)))
+        self._now.count()
+        self._looked = time.monotonic()
+
+    @property
+    def now(self) -> Now:
+        """The corpus as it is now, or was a moment ago.
+
+        While the index or a table is damaged, it is the last corpus before the damage.
+        """
+        if time.monotonic() - self._looked > _LOOK_AGAIN and self._lock.acquire(blocking=False):
+            try:
+                self._renew()
+            except (SourceError, StoreError):
+                pass
+            finally:
+                self._looked = time.monotonic()
+                self._lock.release()
+        return self._now
+
+    def forget_look(self) -> None:
+        """Forget the last look, because this process has just changed something."""
+        self._looked = -math.inf
+
+    def look_again(self) -> None:
+        """Look at the present corpus, however recent the last look is. Raises `StoreError`."""
+        with self._lock:
+            self._renew()
+            self._looked = time.monotonic()
+
+    def page_found(self, page_id: str) -> kopub.Page:
+        """Return a page that a search found.
+
+        It may be newer than the last look. Raises `NoSuchPage` and `StoreError`.
+        """
+        if page_id not in self.now.corpus.pages:
+            self.look_again()
+        return self._now.corpus.page(page_id)
+
+    def _renew(self) -> None:
+        found = self._look(self._now.corpus.refreshed())
+        if (found.corpus, found.others) != (self._now.corpus, self._now.others):
+            self._now = found
+
+    def _look(self, corpus: kopub.Corpus) -> Now:
+        """Return the current tables of a corpus. Raises `StoreError`."""
+        # This loads the catalogue into memory, so that no request waits for it.
+        corpus.documents  # noqa: B018
+        return Now(corpus, self.settings, self._check.look())
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The name of the source by shard; empty if there is only one source."""
+        manifest = self.settings.corpus.manifest
+        several = len(manifest.sources) > 1
+        return {shard.key: shard.source for shard in manifest.shards} if several else {}
+
+    @property
+    def name(self) -> str:
+        """The name of the corpus for people."""
+        return self.settings.corpus.manifest.name
+
+
+READING, FINDING = "reading", "finding"
+
+
+@dataclass(frozen=True, slots=True)
+class MeanScore:
+    """A mean over `samples`; its `kind` is reading (a benchmark's) or finding (a retriever's)."""
+
+    kind: str
+    of: str
+    metric: str
+    value: float
+    samples: int
+
+
+def reading_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
+    """Return the headline scores of readings, or none if tables have changed since."""
+    from kopub.evaluation.reading_scores import are_of_readings_now, headline
+
+    scores = stored_scores(store, OCR_SCORES)
+    if scores is None or not are_of_readings_now(store, keys, is_of_corpus):
+        return []
+    return [
+        MeanScore(READING, row["benchmark"], row["metric"], row["value"], row["samples"]) for row in headline(scores)
+    ]
+
+
+def retrieval_scores(store: ShardStore, keys: Sequence[str], is_of_corpus: IsOfCorpus) -> list[MeanScore]:
+    """Return every retriever's nDCG@10, or none if tables have changed since."""
+    from kopub.search.metrics import HISTORY, headline
+
+    scores = stored_scores(store, SCORES)
+    if scores is None or not HISTORY.is_of_tables_now(store, keys, is_of_corpus):
+        return []
+    queries = max(scores["queries"].to_pylist(), default=0)
+    return [
+        MeanScore(FINDING, retriever, "nDCG@10", means["ndcg@10"], queries)
+        for retriever, means in headline(scores).items()
+    ]
+
+
+_COMPARED = (TABLES.regions.name, TABLES.readings.name)
+"""The tables whose replaced versions are worth comparing."""
+
+
+def replaced_shards(store: ShardStore, shards: Iterable[str]) -> list[str]:
+    """Return the shards with layouts or readings kept from before an upgrade. Raises `StoreError`.
+
+    A shard that then belonged to another corpus, with none of its present pages, has nothing to compare.
+    """
+    return [shard for shard in shards if any(_has_pages_of_before(store, asset, shard) for asset in _COMPARED)]
+
+
+def _has_pages_of_before(store: ShardStore, asset: str, shard: str) -> bool:
+    kept = store.versions(asset, shard) if store.has(asset, shard) else []
+    if not kept:
+        return False
+    before, now = (
+        set(store.read(asset, shard, ["page_id"], version=version)["page_id"].to_pylist())
+        for version in (kept[0].recipe, None)
+    )
+    return not before.isdisjoint(now)
+
+
+def shard_versions(store: ShardStore, shard: str) -> tuple[ShardDiff, Sequence[Upgrade]]:
+    """Return what the last upgrade changed in a shard, and which tables.
+
+    Raises `StoreError`.
+    """
+    old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
+    return compare_versions(store, shard, old, new), upgrades_between(store, shard, old, new)
+
+
+def page_versions(store: ShardStore, shard: str, page_id: str) -> Mapping[str, Any] | None:
+    """Return the last upgrade's changes of a page, or None without any.
+
+    Raises `StoreError`.
+    """
+    old, new = edition(store, shard, PREVIOUS), edition(store, shard, CURRENT)
+    changed = compare_versions(store, shard, old, new, page_id).changed
+    if not changed:
+        return None
+    shown = compared_page(changed[0])
+    return {
+        "sides": list(zip(("before", "now"), shown["sides"], strict=True)),
+        "states": list(changed[0].states.items()),
+        "changes": [
+            {
+                "kinds": ", ".join(change["change"].kinds),
+                "labels": " → ".join(change["labels"]),
+                "texts": change["texts"],
+            }
+            for change in shown["changes"]
+        ],
+    }
+
+
+FIGURES = pa.schema([("page_id", pa.string()), ("region", pa.int32()), ("label", pa.string())])
+"""A row for each figure: its page, the index of its region, and that region's label."""
+
+
+def figures_of(store: ShardStore, shards: Iterable[str], is_of_corpus: IsOfCorpus) -> pa.Table:
+    """Return the figures of the shards in order, as people corrected them, with schema `FIGURES`.
+
+    Raises `StoreError`.
+    """
+    asset = TABLES.readings.name
+    made, corrected = store.published(asset), CorrectedTables(store)
+    tables = [
+        _figures(corrected.read(asset, shard, ["page_id", "image_crops"]))
+        for shard in shards
+        if shard in made and is_of_corpus(asset, shard)
+    ]
+    return pa.concat_tables(tables) if tables else FIGURES.empty_table()
+
+
+def _figures(readings: pa.Table) -> pa.Table:
+    crops = readings["image_crops"].combine_chunks()
+    each = crops.flatten()
+    regions = pa.array([crop_index(path) for path in each.field("path").to_pylist()], pa.int32())
+    pages = readings["page_id"].combine_chunks().take(crops.value_parent_indices())
+    return pa.Table.from_arrays([pages, regions, each.field("label")], schema=FIGURES)

@@ -1,0 +1,127 @@
+"""The view of a document: its pages as pictures, or the whole as text."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+import kopub
+from kopub.states import State
+from kopub.texts.text_quality import DOUBTFUL
+from kopub.web import elements
+from kopub.web.elements import document_name, page_card
+from kopub.web.requests import ViewRequest, ViewResponse, part
+from kopub.web.room import Now, Room
+
+_PAGES, TEXT_PAGES = 60, 20
+"""Pages in one part of the pictures and of the text; parts are made separately, however long the document is."""
+_LONGEST_TEXT = 5 * elements.MOST
+TEXT = "text"
+_PAGE_MARK = re.compile(rf"page \d+(: ({'|'.join(State)})(: .*)?)?", re.DOTALL)
+"""The comment where a page begins; that of a document named `page 3` goes on with its number of pages."""
+_QUOTED = re.compile(r"<blockquote>\s*<p>([^<]* could not be read[^<]*)</p>\s*</blockquote>")
+_COMMENT_OR_TABLE = re.compile(r"(<!--.*?-->|</?table\b[^>]*>)", re.DOTALL)
+
+
+def document(room: Room, request: ViewRequest) -> ViewResponse:
+    found, t, to = document_of(room.now.corpus, request), request.t, request.to
+    view = TEXT if request.text("view") == TEXT else ""
+    title = document_name(found, request)
+    before, after = room.now.documents_beside(found.id)
+    return ViewResponse(
+        "document.html.jinja",
+        {
+            "document_before": None if before is None else to.document(before, view=view),
+            "document_after": None if after is None else to.document(after, view=view),
+            "room": "documents",
+            "title": title,
+            "path": [(t("room.documents"), to.documents()), (title, None)],
+            "document": found,
+            "pages_count": len(found),
+            "states": [(state.value, count) for state, count in found.states.items()],
+            "view": view,
+            "views": [("", to.document(found)), (TEXT, to.document(found, view=TEXT))],
+            **(_text(room.now, found, request) if view else _pages(found, request)),
+        },
+    )
+
+
+def _pages(found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.document(found, **at))
+    cards = [page_card(page, request, _short(page, request)) for page in found.pages[shown]]
+    return {"pages": cards, "pager": pager}
+
+
+def _text(now: Now, found: kopub.Document, request: ViewRequest) -> dict[str, Any]:
+    to = request.to
+    shown, pager = part(len(found), TEXT_PAGES, request, lambda **at: to.document(found, view=TEXT, **at))
+    of = kopub.Document(found.id, found.pages[shown])
+    figures: dict[str, str] = {}
+
+    def picture(page_id: str, region: int) -> str:
+        link = str(len(figures))
+        figures[link] = to.figure(page_id, region)
+        return link
+
+    html = elements.markdown(of.to_markdown(picture), figures.get, _LONGEST_TEXT, comments=True)
+    marked = [now.corpus.page(page.page_id) for document, _ in of.structured for page in document.pages]
+    told = _QUOTED.sub(lambda quoted: _told(quoted[1], request), html)
+    rendered = Markup("").join(_with_marks(told, [_mark(now, page, request) for page in marked]))
+    return {"rendered": rendered, "source": of.to_markdown(), "pager": pager}
+
+
+def _told(reason: str, request: ViewRequest) -> str:
+    """Return why a page or region was not read, quoted in the person's language."""
+    said, language = request.t.reason(Markup(reason).unescape())
+    return Markup('<blockquote><p lang="{}">{}</p></blockquote>').format(language, said)
+
+
+def _with_marks(html: str, marks: Sequence[Markup]) -> Iterator[Markup]:
+    """Yield the text with a mark in place of the comment where each page begins."""
+    left, in_table = list(marks), False
+    for piece in _COMMENT_OR_TABLE.split(html):
+        if not piece.startswith("<!--"):
+            in_table = piece.startswith("<table") if _COMMENT_OR_TABLE.fullmatch(piece) else in_table
+            yield Markup(piece)
+        elif left and _PAGE_MARK.fullmatch(piece[4:-3].strip()):
+            mark = left.pop(0)
+            yield Markup("<tr><td>{}</td></tr>").format(mark) if in_table else mark
+
+
+def _mark(now: Now, page: kopub.Page, request: ViewRequest) -> Markup:
+    """Return the mark of a page: its link, and what is wrong with it."""
+    t = request.t
+    doubted = (page.doubt or 0) >= DOUBTFUL and page.id not in now.checked
+    states = [*([page.state.value] if page.state != State.OK else []), *(["doubtful"] if doubted else [])]
+    said = Markup("").join(
+        Markup('<span class="state {}">{}</span>').format(each, t.word("state", each)) for each in states
+    )
+    return Markup('<a class="leaf" id="{}" href="{}">{}{}</a>').format(
+        page_anchor(page), request.to.page(page.id), _short(page, request), said
+    )
+
+
+def page_anchor(page: kopub.Page) -> str:
+    """Return the anchor of a page in its document's text."""
+    return f"page-{page.shard}-{page.row}"
+
+
+def text_address(page: kopub.Page, request: ViewRequest) -> str:
+    """Return the URL of a page in the text of its document."""
+    at = page.document.pages.ids.index(page.id) // TEXT_PAGES + 1
+    return f"{request.to.document(page.document, view=TEXT, part=at)}#{page_anchor(page)}"
+
+
+def document_of(corpus: kopub.Corpus, request: ViewRequest) -> kopub.Document:
+    """Return the document that a URL names. Raises `NoSuchPage`."""
+    if (page_id := request.text("of")) in corpus.pages:
+        return corpus.page(page_id).document
+    document = request.text("id")
+    if document not in corpus.documents:
+        raise kopub.NoSuchPage(request.t("message.no_document", id=document or "?"))
+    return corpus.documents[document]
+
+
+def _short(page: kopub.Page, request: ViewRequest) -> str:
+    return page.id if page.number is None else request.t("page.short", number=page.number)

@@ -1,0 +1,113 @@
+"""The home page: the size of the corpus, sample questions, and pages to look at."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kopub.errors import KopubError
+from kopub.evaluation.benchmark import SampleScore
+from kopub.states import State
+from kopub.web.answers import ScoredBenchmark, explained, legend, other_evaluations
+from kopub.web.elements import counted_lists, document_cards, page_card
+from kopub.web.requests import ViewRequest, ViewResponse
+from kopub.web.room import CALLS, READING, Room
+
+_QUESTIONS, _DOCUMENTS = 6, 12
+
+
+def home(room: Room, request: ViewRequest) -> ViewResponse:
+    now, t = room.now, request.t
+    corpus = now.corpus
+    scores = [
+        {
+            "name": t(f"home.{score.kind}", benchmark=score.of, retriever=score.of, metric=score.metric),
+            "value": score.value,
+            "samples": score.samples,
+        }
+        for score in now.scores
+    ]
+    notes = [t.sentence(note)[0] for note in corpus.notes]
+    return ViewResponse(
+        "home.html.jinja",
+        {
+            "corpus_name": room.name,
+            "notes": notes if len(corpus.pages) else [t("home.nothing"), *notes],
+            "documents_count": len(corpus.documents),
+            "pages_count": len(corpus.pages),
+            "lists": counted_lists(now, CALLS),
+            "questions": _questions(room),
+            "scores": scores,
+            "legend": legend((score.metric for score in now.scores), t),
+            "evaluated": any(score.kind == READING for score in now.scores),
+            "versions": len(now.replaced),
+            "documents": document_cards(corpus.documents[:_DOCUMENTS], request),
+            "tables": now.tables,
+            "states": [state.value for state in State],
+            "shards_count": len(room.settings.corpus.manifest.keys),
+        },
+    )
+
+
+def _questions(room: Room) -> Sequence[str]:
+    """Return questions that came with the corpus, from the first shards that have any."""
+    corpus = room.settings.corpus
+    found: list[str] = []
+    try:
+        for shard in corpus.manifest.keys if corpus.manifest.queries else ():
+            found += [query.query for query in corpus.queries(shard)]
+            if len(found) >= _QUESTIONS:
+                break
+    except KopubError:
+        # A changed file of questions should not prevent the page from being shown; a run reports it.
+        return []
+    return list(dict.fromkeys(found))[:_QUESTIONS]
+
+
+_WORST = 24
+
+
+def evaluation(room: Room, request: ViewRequest) -> ViewResponse:
+    return ViewResponse(
+        "evaluation.html.jinja",
+        {
+            "room": "evaluation",
+            "title": request.t("room.evaluation"),
+            "others": other_evaluations(room.settings.home),
+            "benchmarks": [_benchmark(room, each, request) for each in room.now.scored if each.values],
+        },
+    )
+
+
+def _benchmark(room: Room, benchmark: ScoredBenchmark, request: ViewRequest) -> dict[str, Any]:
+    corpus = room.now.corpus
+    there = [sample.id for sample in benchmark.samples if sample.id in corpus.pages and sample.id in benchmark.values]
+    return {
+        "name": benchmark.name,
+        "means": [_mean(row, request) for row in benchmark.means if row["value"] is not None],
+        "worst": [
+            page_card(corpus.page(page_id), request, why=_figures(benchmark, page_id, request), view="answer")
+            for page_id in there[:_WORST]
+        ],
+    }
+
+
+def _mean(row: Mapping[str, Any], request: ViewRequest) -> dict[str, Any]:
+    interval = "" if row["low"] is None else f"{row['low']:.3f} – {row['high']:.3f}"
+    return {
+        "metric": row["metric"],
+        "better": row["better"],
+        "says": explained(row["metric"], request.t),
+        "value": f"{row['value']:.3f}",
+        "interval": interval,
+        "samples": row["samples"],
+        "lost": row["lost"],
+    }
+
+
+def _figures(benchmark: ScoredBenchmark, page_id: str, request: ViewRequest) -> str:
+    scores = benchmark.values[page_id]
+    shown = [scores[name] for name in benchmark.headline if name in scores] or list(scores.values())
+    return ", ".join(f"{score.metric} {_value(score, request)}" for score in shown)
+
+
+def _value(score: SampleScore, request: ViewRequest) -> str:
+    return request.t("evaluation.skipped") if score.value is None else f"{score.value:.3f}"

@@ -1,0 +1,228 @@
+"""The views of lists: pages to look at, answers, documents, versions and figures."""
+
+from typing import Any
+
+import kopub
+from kopub.errors import KopubError
+from kopub.search.answer import Hit
+from kopub.search.options import MOST, Mode, Where
+from kopub.search.pages import PageView
+from kopub.web.elements import counted_lists, document_cards, documents_named, hue, page_card, page_name, pieces
+from kopub.web.requests import LONGEST_QUERY, ViewRequest, ViewResponse, part
+from kopub.web.room import DOUBTFUL, LISTS, Room
+
+_TOP = 10
+_NAMED = 500
+"""Most documents that the form suggests to a person who types; others can be typed, too."""
+WAY = ("q", "mode", "doc", "source", "shard", "table", "figure")
+"""The parts of a URL that make up the question; the page of a hit uses them to lead back."""
+
+
+def search(room: Room, request: ViewRequest) -> ViewResponse:
+    t, query = request.t, request.values.get("q", "")
+    corpus = room.now.corpus
+    values: dict[str, Any] = {
+        "title": query[:LONGEST_QUERY] or t("search.title"),
+        "query": query[:LONGEST_QUERY],
+        "mode": request.text("mode"),
+        "doc": request.text("doc"),
+        "source": request.text("source"),
+        "sources": list(dict.fromkeys(request.sources.values())),
+        "shard": request.text("shard"),
+        "table": request.flag("table"),
+        "figure": request.flag("figure"),
+        "shards": corpus.shards,
+        "documents": [document for document in corpus.documents.ids[:_NAMED] if document],
+        "choices": [choice.value for choice in room.searcher.choices],
+        "answer": None,
+        "finding": None,
+        "error": None,
+        "detail": None,
+    }
+    if "q" not in request.values:
+        return ViewResponse("search.html.jinja", values)
+    if not query.strip():
+        return ViewResponse("search.html.jinja", {**values, "error": t("search.empty")}, 400)
+    if len(query) > LONGEST_QUERY:
+        return ViewResponse("search.html.jinja", {**values, "error": t("search.too_long", most=LONGEST_QUERY)}, 400)
+    top = min(request.number("top"), MOST) if request.values.get("top", "").isdecimal() else _TOP
+    mode = Mode(request.text("mode")) if request.text("mode") in list(Mode) else None
+    if (found := room.words.waits(mode)) is not None:
+        return ViewResponse(
+            "search.html.jinja", {**values, "finding": t("search.finding", at=found[0], count=found[1])}
+        )
+    try:
+        answer = room.searcher.search(query, top, mode, _where(room, request))
+    except KopubError as error:
+        detail = t.sentence(str(error))
+        return ViewResponse("search.html.jinja", {**values, "error": t("search.cannot"), "detail": detail}, 400)
+    way = {name: request.values[name] for name in WAY if request.values.get(name)}
+    hits = [_hit(hit, request, way) for hit in answer.hits]
+    notes = [t.sentence(note) for note in answer.notes]
+    return ViewResponse("search.html.jinja", {**values, "answer": answer, "notes": notes, "hits": hits})
+
+
+def _where(room: Room, request: ViewRequest) -> Where:
+    """Return the filter of a search. Raises `SourceError` for an unknown source."""
+    doc, shard, source = request.text("doc"), request.text("shard"), request.text("source")
+    manifest = room.settings.corpus.manifest
+    return Where(
+        frozenset([doc] if doc else ()),
+        manifest.shards_to_search([shard] if shard else (), [source] if source else ()),
+        has_table=request.flag("table"),
+        has_figure=request.flag("figure"),
+    )
+
+
+def _hit(hit: Hit, request: ViewRequest, way: dict[str, str]) -> dict[str, Any]:
+    page, passage = hit.page, hit.match.passage
+    matching = [page.regions[at].index for at in hit.match.regions]
+    return {
+        "source": request.sources.get(page.shard, ""),
+        "name": _name(page, request),
+        "also": [(_name(also, request), request.to.page(also.page_id, **way)) for also in hit.also],
+        "page_id": page.page_id,
+        "href": request.to.page(page.page_id, **way),
+        "thumb": request.to.picture(page.page_id, "small", page.sha256) if page.width else None,
+        "width": page.width,
+        "height": page.height,
+        "boxes": [
+            {"index": region.index, "box": region.box, "hue": hue(region.label), "held": region.index in matching}
+            for region in page.regions
+        ],
+        "matching": matching,
+        "has_text": bool(passage.text),
+        "pieces": list(pieces(passage.text, passage.marks)),
+    }
+
+
+def _name(page: PageView, request: ViewRequest) -> str:
+    if not page.doc_id or page.page_no is None:
+        return page.page_id
+    return request.t("page.name", document=page.doc_id, number=page.page_no)
+
+
+_PAGES = 24
+"""Pages in one part of a list: few, because the reason of each is read."""
+_WHY = 300
+
+
+def pages(room: Room, request: ViewRequest) -> ViewResponse:
+    now = room.now
+    counts = counted_lists(now, LISTS)
+    kind = request.text("kind")
+    if kind not in LISTS:
+        kind = next((name for name, count in counts if count), DOUBTFUL)
+    found = now.lists[kind]
+    shown, pager = part(len(found), _PAGES, request, lambda **at: request.to.pages(kind, **at))
+    return ViewResponse(
+        "pages.html.jinja",
+        {
+            "room": "pages",
+            "title": request.t(f"list.{kind}"),
+            "kind": kind,
+            "lists": counts,
+            "pages": [page_card(page, request, why=_why(page, kind, request), walk=kind) for page in found[shown]],
+            "first": request.to.page(found[0].id, walk=kind) if len(found) else None,
+            "start": shown.start,
+            "pager": pager,
+        },
+    )
+
+
+def _why(page: kopub.Page, kind: str, request: ViewRequest) -> str:
+    if kind == DOUBTFUL:
+        return "; ".join(request.t.reason(line)[0] for line in page.doubts)[:_WHY]
+    return request.t.reason(page.reason or "")[0][:_WHY]
+
+
+_DOCUMENTS = 48
+"""Documents in one part of a list."""
+
+
+def documents(room: Room, request: ViewRequest) -> ViewResponse:
+    corpus = room.now.corpus
+    name, shard = request.text("name"), request.text("shard")
+    found = _of_shard(corpus, shard) if shard in corpus.shards else corpus.documents.ids
+    found = documents_named(found, name)
+    shown, pager = part(
+        len(found), _DOCUMENTS, request, lambda **at: request.to.documents(name=name, shard=shard, **at)
+    )
+    return ViewResponse(
+        "documents.html.jinja",
+        {
+            "room": "documents",
+            "title": request.t("room.documents"),
+            "name": name,
+            "shard": shard,
+            "shards": corpus.shards,
+            "found": len(found),
+            "documents": document_cards([corpus.documents[document] for document in found[shown]], request),
+            "pager": pager,
+        },
+    )
+
+
+def _of_shard(corpus: kopub.Corpus, shard: str) -> list[str]:
+    return [document or "" for document in corpus.pages.where(shard=shard).catalogue["doc_id"].unique().to_pylist()]
+
+
+def versions(room: Room, request: ViewRequest) -> ViewResponse:
+    now = room.now
+    values = {"room": "versions", "title": request.t("room.versions"), "shards": now.replaced}
+    if not now.replaced:
+        return ViewResponse("versions.html.jinja", values)
+    shard = request.text("shard") if request.text("shard") in now.replaced else now.replaced[0]
+    diff, upgrades = now.changes(shard)
+    changed = [page for page in diff.changed if page.page_id in now.corpus.pages]
+    shown, pager = part(len(changed), _PAGES, request, lambda **at: request.to.versions(shard=shard, **at))
+    cards = [
+        page_card(
+            now.corpus.page(page.page_id),
+            request,
+            why=request.t("versions.damage", count=page.damage.score),
+            view="versions",
+        )
+        for page in changed[shown]
+    ]
+    return ViewResponse(
+        "versions.html.jinja",
+        {
+            **values,
+            "shard": shard,
+            "upgrades": upgrades,
+            "changed": len(diff.changed),
+            "pages_count": diff.pages,
+            "pages": cards,
+            "pager": pager,
+        },
+    )
+
+
+_FIGURES = 36
+"""Figures in one part of the list."""
+
+
+def figures(room: Room, request: ViewRequest) -> ViewResponse:
+    now = room.now
+    found = now.figures
+    shown, pager = part(found.num_rows, _FIGURES, request, request.to.figures)
+    rows = [row for row in found.slice(shown.start, _FIGURES).to_pylist() if row["page_id"] in now.corpus.pages]
+    return ViewResponse(
+        "figures.html.jinja",
+        {
+            "room": "figures",
+            "title": request.t("room.figures"),
+            "found": found.num_rows,
+            "figures": [
+                {
+                    "picture": request.to.figure(row["page_id"], row["region"]),
+                    "href": f"{request.to.page(row['page_id'])}#text-{row['region']}",
+                    "page": page_name(now.corpus.page(row["page_id"]), request),
+                    "label": row["label"],
+                }
+                for row in rows
+            ],
+            "pager": pager,
+        },
+    )

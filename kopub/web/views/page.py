@@ -1,0 +1,255 @@
+"""The view of a page: its picture, reading, history and earlier versions."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote
+
+import kopub
+from kopub.config.choices import ReadingRoom
+from kopub.errors import KopubError
+from kopub.recognition.regions import crop_index
+from kopub.search.answer import QueryWords
+from kopub.texts.text_quality import DOUBTFUL
+from kopub.web import elements
+from kopub.web.answers import PageScore, answers_of, explained, page_scores
+from kopub.web.editing import edit_view
+from kopub.web.elements import document_name, page_name, shown_regions
+from kopub.web.pictures import FULL, picture_stamp
+from kopub.web.requests import LONGEST_QUERY, ViewRequest, ViewResponse
+from kopub.web.room import LISTS, Room, page_versions
+from kopub.web.views.document import text_address
+from kopub.web.views.lists import WAY
+
+TEXT, MARKDOWN, HISTORY, ANSWER, VERSIONS, EDIT = "text", "markdown", "history", "answer", "versions", "edit"
+PAGE = "page.html.jinja"
+_WAY = ("walk", *WAY)
+"""The parts of a URL that say how a person came to a page: through a list or a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The way that a person came: its name, neighbouring pages, and the way back."""
+
+    name: str
+    back: str
+    back_name: str
+    at: int | None = None
+    count: int = 0
+    previous: str | None = None
+    next: str | None = None
+
+    @property
+    def steps(self) -> bool:
+        """Return whether the person can continue along it."""
+        return self.at is not None
+
+
+def page(room: Room, request: ViewRequest) -> ViewResponse:
+    if room.editor is not None and request.text("view") == EDIT:
+        # An editor sees the page as it is, not as it was a moment ago.
+        room.look_again()
+    found = _numbered(page_of(room, request), request)
+    t, to = request.t, request.to
+    way = {name: request.values[name] for name in _WAY if request.values.get(name)}
+    views = _views(room, found)
+    view = request.text("view") if request.text("view") in views else TEXT
+    kept = {**way, **({"view": view} if view != TEXT else {})}
+    title = page_name(found, request)
+    document = found.document
+    problem = _no_picture(found)
+    words = QueryWords.of(request.text("q")[:LONGEST_QUERY]) if way.get("q") else None
+    regions = shown_regions(found, words)
+    return ViewResponse(
+        PAGE,
+        {
+            "room": "documents",
+            "title": title,
+            "path": [
+                (t("room.documents"), to.documents()),
+                (document_name(document, request), to.document(document)),
+                (found.id if found.number is None else t("page.short", number=found.number), None),
+            ],
+            "page": found,
+            "query": request.text("q")[:LONGEST_QUERY],
+            "walk": _walk(room, found, request, kept),
+            "previous": _to(found.previous, request, kept),
+            "next": _to(found.next, request, kept),
+            "scores": [
+                _score(score, to.page(found.id, **way, view=ANSWER), request)
+                for score in page_scores(room.now.scored, found.id, found.id in room.now.checked)
+            ],
+            "jump": _jump(found, kept),
+            "in_text": text_address(found, request),
+            **_documents_beside(room, found, request, kept),
+            "doubtful": (found.doubt or 0) >= DOUBTFUL and found.id not in room.now.checked,
+            "doubts": [t.reason(line) for line in found.doubts] if (found.doubt or 0) > 0 else [],
+            "reason": t.reason(found.reason or ""),
+            "no_picture": problem,
+            "picture": to.picture(found.id, "small", picture_stamp(found)),
+            "sharp": to.picture(found.id, "large", picture_stamp(found)),
+            "full": to.picture(found.id, FULL, picture_stamp(found)),
+            "regions": regions,
+            "view": view,
+            "views": [(name, to.page(found.id, **way, view=name if name != TEXT else "")) for name in views],
+            **(_MORE[view](room, found, request) if view in _MORE else {}),
+        },
+    )
+
+
+def page_of(room: Room, request: ViewRequest) -> kopub.Page:
+    """Return the page that a URL names. Raises `NoSuchPage`."""
+    corpus, page_id = room.now.corpus, request.text("id")
+    if page_id not in corpus.pages:
+        raise kopub.NoSuchPage(request.t("message.no_page", id=page_id or "?"))
+    return corpus.page(page_id)
+
+
+def _numbered(page: kopub.Page, request: ViewRequest) -> kopub.Page:
+    """Return the page of the document with the requested number, else the page itself."""
+    if not request.text("number").isdecimal():
+        return page
+    number = request.number("number")
+    return next((each for each in page.document.pages if each.number == number), page)
+
+
+def _jump(page: kopub.Page, kept: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of the form that goes to another page, if there is one."""
+    if page.number is None or len(page.document) < 2:
+        return {}
+    return {"id": page.id, **{name: value for name, value in kept.items() if name != "walk"}}
+
+
+def _score(score: PageScore, href: str, request: ViewRequest) -> dict[str, Any]:
+    says = explained(score.metric, request.t)
+    return {**asdict(score), "value": f"{score.value:.3f}", "href": href, "says": says}
+
+
+def _views(room: Room, page: kopub.Page) -> list[str]:
+    views = [TEXT, MARKDOWN, HISTORY]
+    if page.id in room.now.known_answers:
+        views.append(ANSWER)
+    if page.shard in room.now.replaced:
+        views.append(VERSIONS)
+    if room.editor is not None:
+        views.append(EDIT)
+    return views
+
+
+def _no_picture(page: kopub.Page) -> str | None:
+    """Return why the picture cannot be shown, or None if it can."""
+    try:
+        page.image_bytes  # noqa: B018
+    except KopubError as error:
+        return str(error)
+    return None if page.width else page.reason or ""
+
+
+def _to(page: kopub.Page | None, request: ViewRequest, kept: Mapping[str, str]) -> str | None:
+    """Return the URL of a neighbour in the document, in the same view.
+
+    It drops the list, because the person leaves the way through it.
+    """
+    if page is None:
+        return None
+    return request.to.page(page.id, **{name: value for name, value in kept.items() if name != "walk"})
+
+
+def _documents_beside(
+    room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the URLs of the first pages of neighbouring documents."""
+    before, after = room.now.documents_beside(page.document.id)
+    return {
+        "document_before": _to(None if before is None else before.pages[0], request, kept),
+        "document_after": _to(None if after is None else after.pages[0], request, kept),
+    }
+
+
+def _walk(room: Room, page: kopub.Page, request: ViewRequest, kept: Mapping[str, str]) -> Walk | None:
+    t, to = request.t, request.to
+    kind = request.text("walk")
+    if kind in LISTS:
+        ids = room.now.lists[kind].ids
+        at = ids.index(page.id) if page.id in ids else None
+        name, back = t(f"list.{kind}"), to.pages(kind)
+        if at is None:
+            return Walk(name, back, t("walk.back"))
+        before = to.page(ids[at - 1], **kept) if at else None
+        after = to.page(ids[at + 1], **kept) if at + 1 < len(ids) else None
+        return Walk(name, back, t("walk.back"), at + 1, len(ids), before, after)
+    if query := request.text("q")[:LONGEST_QUERY]:
+        way = {name: value for name, value in kept.items() if name in _WAY}
+        back = f"{to.search(**way)}#{quote(page.id, errors='replace')}"
+        return Walk(t("walk.results", query=query), back, t("walk.back_to_results"))
+    return None
+
+
+def _markdown(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    indices = {region.index for region in page.regions}
+
+    def picture(source: str) -> str | None:
+        try:
+            region = crop_index(source)
+        except ValueError:
+            return None
+        return request.to.figure(page.id, region) if region in indices else None
+
+    text = page.markdown
+    return {"rendered": elements.markdown(text, picture) if text.strip() else None, "source": text}
+
+
+def _history(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    origin, problem = elements.origin_of(page)
+    several = len(room.settings.corpus.manifest.sources) > 1
+    steps = [_step(step, room.settings.reading_room) for step in page.lineage]
+    return {"steps": steps, "origin": origin, "origin_problem": problem, "several_sources": several}
+
+
+def _step(step: kopub.Step, addresses: ReadingRoom) -> dict[str, Any]:
+    facts = {
+        "reason": step.reason,
+        "engine": step.engine,
+        "model": step.model,
+        "revision": step.revision,
+        "made_at": step.made_at and f"{step.made_at:%Y-%m-%d %H:%M:%S} UTC",
+        "run": step.run_id,
+        "recipe": step.recipe,
+        "code": json.dumps(step.code_version, ensure_ascii=False) if step.code_version else None,
+        "seconds": f"{step.gpu_seconds:.3f}" if step.gpu_seconds else None,
+    }
+    settings = {**step.parameters, **step.versions}
+    return {
+        "asset": step.asset,
+        "state": step.state.value,
+        "run": addresses.of_run(step.run_id) if step.run_id else None,
+        "facts": [(name, value) for name, value in facts.items() if value],
+        "parameters": json.dumps(settings, ensure_ascii=False, indent=1, default=str) if settings else "",
+    }
+
+
+def _answer(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    return {"answers": answers_of(room.now.scored, page, room.settings.store, request.t)}
+
+
+def _versions(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    try:
+        return {"diff": page_versions(room.settings.store, page.shard, page.id), "problem": None}
+    except KopubError as error:
+        return {"diff": None, "problem": str(error)}
+
+
+def _edit(room: Room, page: kopub.Page, request: ViewRequest) -> dict[str, Any]:
+    assert room.editor is not None, "the view is there where somebody may correct"
+    return edit_view(room.editor, room.settings.store, page, request)
+
+
+_MORE: Mapping[str, Callable[[Room, kopub.Page, ViewRequest], dict[str, Any]]] = {
+    MARKDOWN: _markdown,
+    HISTORY: _history,
+    ANSWER: _answer,
+    VERSIONS: _versions,
+    EDIT: _edit,
+}
+"""The values that a view needs besides the page."""

@@ -1,0 +1,257 @@
+"""Pinned weights in the Hub's cache: checked, fetched, resumed and proven."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kopub.engine import Engine, require_installed
+from kopub.errors import HubError
+from kopub.files import file_sha256
+from kopub.weights.hub import (
+    RepositoryFile,
+    Weights,
+    ask_hub,
+    cache_folder,
+    is_offline,
+    pinned_weights,
+    repository_folder,
+    snapshot_folder,
+    translate_hub_errors,
+    wanted_patterns,
+)
+
+SHA256, _SHA1 = 64, 40
+"""Hex digits of the two kinds of hash in `RepositoryFile.hash`."""
+_INDEX = "model.safetensors.index.json"
+"""The file that names the parts of weights in several files."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFiles:
+    """The files of some weights by name: whole, missing and damaged ones.
+
+    Whole and missing files have their bytes, damaged ones their problem. `partial_bytes` are those of files whose
+    download was interrupted, from which it continues.
+    """
+
+    whole: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    partial_bytes: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.whole) and not self.missing and not self.damaged
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.whole.values())
+
+    @property
+    def bytes_missing(self) -> int:
+        return sum(self.missing.values())
+
+
+def check_cache(
+    weights: Weights, listed: Sequence[RepositoryFile], step: Callable[[str, int], None] = lambda *_: None
+) -> CachedFiles:
+    """Compare the cached files with their list: presence, size, hash.
+
+    Reads every byte present. Without a list, the hashes are the names that the cache gave its files. `step(file,
+    bytes)` is called for each file.
+    """
+    folder = snapshot_folder(weights)
+    partial = (repository_folder(weights) / "blobs").glob(f"*{PARTIAL}")
+    found = CachedFiles(partial_bytes=sum(path.stat().st_size for path in partial))
+    for file in listed or _by_blobs(folder):
+        path = folder / file.path
+        if not path.is_file():
+            found.missing[file.path] = file.size
+            continue
+        step(file.path, file.size)
+        problem = _problem(path, file)
+        if problem:
+            found.damaged[file.path] = problem
+        else:
+            found.whole[file.path] = file.size
+    if not listed:
+        _add_lacking(folder, found)
+    return found
+
+
+def remove_damaged(weights: Weights, found: CachedFiles) -> None:
+    """Delete the damaged files with their blobs.
+
+    The Hub's client takes every file present for whole.
+    """
+    for name in found.damaged:
+        link = snapshot_folder(weights) / name
+        link.resolve().unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
+
+
+def _problem(path: Path, file: RepositoryFile) -> str | None:
+    size = path.stat().st_size
+    if size != file.size:
+        return f"{size:,} of {file.size:,} bytes"
+    expected = file.hash or path.resolve().name
+    actual = _hash(path, len(expected))
+    return None if actual in (expected, None) else f"its hash is {actual[:8]}, not {expected[:8]}"
+
+
+def _hash(path: Path, digits: int) -> str | None:
+    """Return the hash of a file with `digits` digits; None for another kind."""
+    if digits == SHA256:
+        return file_sha256(path)
+    if digits != _SHA1:
+        return None
+    from huggingface_hub.utils.sha import git_hash
+
+    return git_hash(path.read_bytes())
+
+
+def _by_blobs(folder: Path) -> list[RepositoryFile]:
+    """Return the files of a snapshot as they are in the cache."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+    return [RepositoryFile(str(path.relative_to(folder)), path.stat().st_size, None) for path in files]
+
+
+def _add_lacking(folder: Path, found: CachedFiles) -> None:
+    """Add the indispensable files that a checkpoint without a list lacks."""
+    needed = {"config.json"}
+    if _INDEX in found.whole:
+        try:
+            needed |= set(json.loads((folder / _INDEX).read_bytes())["weight_map"].values())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            # A cache that was copied without its links does not know the hash of the file.
+            del found.whole[_INDEX]
+            found.damaged[_INDEX] = "it does not say which files there are"
+    elif not any(name.endswith(".safetensors") for name in (*found.whole, *found.damaged)):
+        needed.add("model.safetensors")
+    found.missing.update(dict.fromkeys(sorted(needed - found.whole.keys() - found.damaged.keys()), 0))
+
+
+_SPARE = 1.05
+"""Factor on the missing bytes, since the cache keeps lists and links beside them."""
+_LARGEST = 50 * 10**9
+"""Most bytes of a file that the Hub serves by plain HTTP; its client has its own way for larger ones."""
+
+
+def listed_online(weights: Weights) -> list[RepositoryFile]:
+    """Return the files of the weights on the Hub.
+
+    Raises `HubError`, also if HF_HUB_OFFLINE is set.
+    """
+    if is_offline():
+        raise HubError(f"{weights}: HF_HUB_OFFLINE is set, so nothing is fetched: unset it and run it again")
+    return ask_hub(weights)
+
+
+def require_ready(engines: Mapping[str, Engine], profile: str) -> None:
+    """Raise `KopubError` if engines lack a package, or weights that could be fetched.
+
+    The Hub is queried only for weights that are not in its cache.
+    """
+    require_installed(engines.values(), profile)
+    for pin in pinned_weights(engines):
+        if not _is_cached(pin):
+            listed_online(pin)
+
+
+def cached_snapshot(weights: Weights) -> Path:
+    """Return the folder of the weights, fetched if they are not in the cache.
+
+    Raises `HubError`, one line.
+    """
+    if not _is_cached(weights):
+        listed = listed_online(weights)
+        fetch(weights, listed, check_cache(weights, listed))
+    return snapshot_folder(weights)
+
+
+def _is_cached(weights: Weights) -> bool:
+    return any(snapshot_folder(weights).glob("*.safetensors"))
+
+
+def require_room(missing: int) -> None:
+    """Raise `HubError` if the disk of the cache has no room for `missing` bytes."""
+    free = free_bytes(cache_folder())
+    if missing * _SPARE > free:
+        raise HubError(
+            f"{missing / 1e9:.1f} GB are to be fetched and {cache_folder()} has room for {free / 1e9:.1f}: "
+            "free some space, or set HF_HUB_CACHE to another disk"
+        )
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free bytes on the disk where the folder is or would be."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(there).free
+
+
+def fetch(weights: Weights, listed: Sequence[RepositoryFile], found: CachedFiles) -> CachedFiles:
+    """Fetch the missing and damaged files, and check all files again.
+
+    Raises `HubError`, one line. Interrupted files are continued where they stopped; a damaged one is fetched anew.
+    """
+    from huggingface_hub import snapshot_download
+
+    remove_damaged(weights, found)
+    for file in listed:
+        if file.path not in found.whole and file.hash and len(file.hash) == SHA256 and file.size <= _LARGEST:
+            download(weights, file)
+    patterns = wanted_patterns(file.path for file in listed)
+    with translate_hub_errors(weights):
+        snapshot_download(weights.repo, revision=weights.revision, allow_patterns=patterns)
+    fetched = check_cache(weights, [file for file in listed if file.path not in found.whole])
+    problems = {**dict.fromkeys(fetched.missing, "it is not there"), **fetched.damaged}
+    if problems:
+        name, problem = next(iter(problems.items()))
+        raise HubError(f"{weights}: {name} was fetched and is not whole ({problem}): run `kopub pull` again")
+    return CachedFiles({**found.whole, **fetched.whole})
+
+
+PARTIAL = ".partial_bytes"
+"""The suffix of an incomplete blob."""
+
+
+def download(weights: Weights, file: RepositoryFile) -> None:
+    """Fetch a file known by its SHA-256, unless its blob exists.
+
+    Raises `HubError`, one line.
+    """
+    from filelock import FileLock
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers
+
+    assert file.hash is not None
+    blob = repository_folder(weights) / "blobs" / file.hash
+    begun = blob.with_name(f"{file.hash}{PARTIAL}")
+    with translate_hub_errors(weights):
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{begun}.lock"):
+            if blob.exists():
+                return
+            with begun.open("ab") as target:
+                if target.tell() > file.size:
+                    target.truncate(0)
+                http_get(
+                    hf_hub_url(weights.repo, file.path, revision=weights.revision),
+                    target,
+                    resume_size=target.tell(),
+                    headers=build_hf_headers(),
+                    expected_size=file.size,
+                    displayed_filename=file.path,
+                )
+            actual = file_sha256(begun)
+            if actual == file.hash:
+                begun.replace(blob)
+                return
+            begun.unlink()
+    raise HubError(
+        f"{weights}: {file.path} was fetched and is not whole (its hash is {actual[:8]}, not {file.hash[:8]}): "
+        "run `kopub pull` again"
+    )

@@ -1,0 +1,101 @@
+"""The definitions that Dagster loads."""
+
+import os
+import sys
+from functools import lru_cache
+
+import click
+import dagster as dg
+
+from kopub.config.settings import Settings, load_settings, read_settings
+from kopub.corrections.gold import has_known_answers
+from kopub.errors import KopubError, StoreError, visible
+from kopub.store.faults import require_reachable
+from kopub.tables.graph import GRAPH, Graph
+from kopub_assets.dagster_assets import NoValues, dagster_asset, launchable, shown_off
+from kopub_assets.running import execution
+from kopub_assets.running.execution import failed_runs
+from kopub_assets.scores import benchmark_scores, ocr_scores, retrieval_scores
+from kopub_assets.sensors import profile_watch, with_upgrades
+
+
+@dg.definitions
+def definitions() -> dg.Definitions:
+    """Return the assets, resources and sensors of the profile.
+
+    Raises an error that Dagster shows as one line, without a stack, for a mistake that a person can correct.
+    """
+    try:
+        return _loaded(load_settings())
+    except KopubError as error:
+        line = visible(str(error))
+        if execution.at_terminal():
+            raise click.ClickException(line) from None
+        # Dagster would also show the stack; hiding it is safe, because this process only loads these definitions.
+        sys.tracebacklimit = 0
+        raise KopubError(line) from None
+
+
+@lru_cache(maxsize=1)
+def _loaded(settings: Settings) -> dg.Definitions:
+    """Return the definitions, which are made once per process.
+
+    Dagster's commands load them six times or more, and a changed profile starts another process.
+    """
+    if execution.at_terminal():
+        require_reachable(settings.store.url)
+    loaded = definitions_of(settings)
+    names = [asset.key.to_user_string() for asset in loaded.assets or () if isinstance(asset, dg.AssetsDefinition)]
+    execution.install(names, settings.corpus.manifest.keys)
+    watch = profile_watch(settings, lambda: definitions_of(read_settings(os.environ)))
+    return dg.Definitions.merge(loaded, dg.Definitions(sensors=[watch]))
+
+
+def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
+    """Return the assets, resources and sensors of a platform.
+
+    Raises `ConfigError` and `SourceError`, one line each.
+    """
+    # A stage uses all cores or the GPU by itself, so a process per step would only add its start-up time.
+    everything = dg.define_asset_job(
+        "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
+    )
+    resources = {**launchable(settings.resources), "io_manager": NoValues()}
+    common = dg.Definitions(
+        resources=resources, executor=dg.in_process_executor, jobs=[everything], sensors=[failed_runs]
+    )
+    return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)
+
+
+def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """Return the assets of `graph` and the scores, partitioned by shard.
+
+    The shards are those of the corpus in `settings`. Assets that the profile turns off are shown, but cannot be made.
+    There are reading scores if pages have known answers, and benchmark scores if the gates name benchmarks. Raises
+    `ConfigError` and `SourceError`, with a one-line message, for what cannot be loaded.
+    """
+    partitions = dg.StaticPartitionsDefinition(settings.corpus.manifest.keys)
+    wanted = graph.on(settings.resources)
+    declared = wanted.declared(settings.resources)
+    scores = [retrieval_scores(settings)]
+    if _has_known_answers(settings):
+        scores.append(ocr_scores())
+    if settings.gates.benchmarks:
+        scores.append(benchmark_scores(settings))
+    there = {asset.key.path[-1] for asset in scores}
+    shards = [
+        dagster_asset(
+            asset, declared[name], partitions, settings.shards_per_run, wanted.assets, there, settings.reading_room
+        )
+        for name, asset in wanted.by_name.items()
+    ]
+    shown = [shown_off(graph.by_name[name], why) for name, why in graph.off(settings.resources).items()]
+    return [*shards, *scores, *shown]
+
+
+def _has_known_answers(settings: Settings) -> bool:
+    try:
+        return has_known_answers(settings.corpus, settings.store)
+    except StoreError:
+        # A store that is unavailable for now should not prevent loading; a run reports the problem.
+        return False
