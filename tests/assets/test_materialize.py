@@ -16,8 +16,8 @@ from kopub.pages.page import Page
 from kopub.pages.page_reader import PageReader
 from kopub.states import State
 from kopub.store.table_store import ShardStore
-from kopub.tables.pages_and_layout import RawPages
 from kopub.tables import pages_and_layout
+from kopub.tables.pages_and_layout import RawPages
 from tests.doubles.engines import OneRegionLayout, SlowReader, UnitEmbedder
 from tests.doubles.full_disk import FullDisk
 from tests.search.test_search import Typist

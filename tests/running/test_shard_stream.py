@@ -28,11 +28,11 @@ from kopub.states import State
 from kopub.store import append_log
 from kopub.store.schemas import OCR_RESULTS
 from kopub.store.table_store import ShardStore
+from kopub.tables import shard_loop
 from kopub.tables.asset import PublishedShard
 from kopub.tables.shard_work import ShardWork
 from kopub.vllm.client import worker_pool
 from kopub.vllm.server import VLLMServer
-from kopub.tables import shard_loop
 from tests.doubles.engines import SpanningLayout
 from tests.doubles.full_disk import FullDisk
 from tests.doubles.http_double import HttpDouble, Reply, SentRequest, says
