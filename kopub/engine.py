@@ -15,7 +15,7 @@ from kopub.fingerprints import CodeVersion
 T = TypeVar("T")
 PROFILE_ONLY = "profile only"
 ProfileOnly = Annotated[T, PROFILE_ONLY]
-"""A field that only the profile or the environment sets, not the Launchpad: a command, a folder, a target."""
+"""A field that only the profile or the environment sets, not the Launchpad: a command, a folder, a target, a model."""
 
 
 class Resource(BaseModel):

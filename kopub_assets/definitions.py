@@ -12,11 +12,13 @@ from kopub.corrections.gold import has_known_answers
 from kopub.errors import KopubError, StoreError, visible
 from kopub.store.faults import require_reachable
 from kopub.tables.graph import GRAPH, Graph
-from kopub_assets.dagster_assets import NoValues, dagster_asset, launchable, shown_off
 from kopub_assets.running import execution
 from kopub_assets.running.execution import failed_runs
 from kopub_assets.scores import benchmark_scores, ocr_scores, retrieval_scores
 from kopub_assets.sensors import profile_watch, with_upgrades
+from kopub_assets.shard_assets import dagster_asset, shown_off
+from resources.profile import dagster_resources
+from resources.storage import NoValues
 
 
 @dg.definitions
@@ -60,7 +62,7 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
-    resources = {**launchable(settings.resources), "io_manager": NoValues()}
+    resources = {**dagster_resources(settings.resources), "io_manager": NoValues()}
     common = dg.Definitions(
         resources=resources, executor=dg.in_process_executor, jobs=[everything], sensors=[failed_runs]
     )

@@ -34,8 +34,9 @@ from kopub.store.table_store import ShardStore
 from kopub.tables.asset import Metadata
 from kopub.tables.evaluations import Evaluation, evaluate, guards_of, prepare_answers, score, settings_in
 from kopub.tables.progress import NOBODY, watched_by, watcher
-from kopub_assets.dagster_assets import GROUP, OWNERS, column_schema
+from kopub_assets.reporting import column_schema
 from kopub_assets.running.execution import canceled_when_stopped
+from kopub_assets.shard_assets import GROUP, OWNERS
 
 
 def retrieval_scores(settings: Settings) -> dg.AssetsDefinition:

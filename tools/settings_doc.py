@@ -51,7 +51,8 @@ A key is overridden, the last one counting, by
 2. the environment, `KOPUB_<SECTION>__<KEY>=VALUE` (`KOPUB_RECOGNITION__SERVER__REPLICAS=2`); lists and mappings are
    written in JSON,
 3. `kopub plan --set SECTION.KEY=VALUE`, to see what a change would cost,
-4. the Launchpad of the Dagster UI, for one run; not commands, folders, repositories and model servers.
+4. the Launchpad of the Dagster UI, for one run; not commands, folders, repositories, and what a model
+   server serves.
 
 An unknown key, a missing one and an impossible value are errors of one line. A relative folder lies below the
 checkout, wherever a command starts; where KoPub is installed without one, below the current folder.

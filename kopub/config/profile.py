@@ -80,7 +80,7 @@ def takes_pin(engine: type[Engine]) -> bool:
 
     The engine has a model server, or fields for a repository and its commit.
     """
-    return _nested_resource(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
+    return nested_resource(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
 
 
 def make(section: Section, where: str) -> Any:
@@ -103,7 +103,7 @@ def make(section: Section, where: str) -> Any:
 def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
     fields = dict(keys)
     for name, declared in resource.model_fields.items():
-        nested = _nested_resource(resource, name)
+        nested = nested_resource(resource, name)
         field = copy(declared)
         fields[name] = (section_of(nested) if nested else declared.annotation, field)
     section = create_model(f"{resource.__name__}Section", __base__=Section, __doc__=resource.__doc__, **fields)
@@ -111,7 +111,7 @@ def _model(resource: type[Resource], keys: dict[str, Any]) -> type[Section]:
     return section
 
 
-def _nested_resource(resource: type[Resource], name: str) -> type[Resource] | None:
+def nested_resource(resource: type[Resource], name: str) -> type[Resource] | None:
     """Return the resource that a field holds, if it holds one."""
     if name not in resource.model_fields:
         return None

@@ -82,7 +82,7 @@ class ShardAsset(ABC):
     kinds: ClassVar[frozenset[str]] = frozenset()
     checks: ClassVar[tuple[Check, ...]] = ()
     config: ClassVar[type[Resource] | None] = None
-    """The run configuration that the Launchpad offers."""
+    """The options of a run that the Launchpad offers; each has a default."""
     reads_regions_of: ClassVar[type["ShardAsset"] | None] = None
     """The asset whose regions are the unit of work; None if the unit is the page."""
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from kopub.engine import Resource
+from kopub.engine import ProfileOnly, Resource
 from kopub.errors import EngineError, first_line
 from kopub.vllm.plugin import VERSIONS
 
@@ -21,27 +21,39 @@ ALL_GPUS = "all"
 class VLLMServerFields(Resource):
     """The keys of a profile's `server` section."""
 
-    model: str = Field(description="Hub repository or folder of a checkpoint.")
-    revision: str | None = Field(default=None, description="Commit of the Hub repository; a folder has none.")
-    version: str = Field(default="", description="vLLM release that must be running, as in 0.32.0; empty for any.")
-    runner: Literal["generate", "pooling"] = Field(
+    model: ProfileOnly[str] = Field(description="Hub repository or folder of a checkpoint.")
+    revision: ProfileOnly[str | None] = Field(
+        default=None, description="Commit of the Hub repository; a folder has none."
+    )
+    version: ProfileOnly[str] = Field(
+        default="", description="vLLM release that must be running, as in 0.32.0; empty for any."
+    )
+    runner: ProfileOnly[Literal["generate", "pooling"]] = Field(
         default="generate", description="pooling for embeddings and reranking."
     )
-    convert: Literal["embed", "classify"] = Field(
+    convert: ProfileOnly[Literal["embed", "classify"]] = Field(
         default="embed", description="What a pooling server makes of a prompt: a vector, or classify for a reranker."
     )
-    dtype: str = Field(default="auto", description="Type of weights and activations.")
-    quantization: str | None = Field(default=None, description="Quantization of the weights, such as fp8.")
-    kv_cache_dtype: str | None = Field(default=None, description="Type of the KV cache, if not the weights'.")
+    dtype: ProfileOnly[str] = Field(default="auto", description="Type of weights and activations.")
+    quantization: ProfileOnly[str | None] = Field(default=None, description="Quantization of the weights, such as fp8.")
+    kv_cache_dtype: ProfileOnly[str | None] = Field(
+        default=None, description="Type of the KV cache, if not the weights'."
+    )
 
-    mode: Literal["managed", "external"] = Field(default="managed", description="external: use `urls`, start nothing.")
-    urls: list[str] = Field(default=[], description="External servers, equal replicas, each http://host:port.")
-    api_key_env: str = Field(default="", description="Environment variable that holds the external servers' key.")
-    command: list[str] = Field(
+    mode: ProfileOnly[Literal["managed", "external"]] = Field(
+        default="managed", description="external: use `urls`, start nothing."
+    )
+    urls: ProfileOnly[list[str]] = Field(
+        default=[], description="External servers, equal replicas, each http://host:port."
+    )
+    api_key_env: ProfileOnly[str] = Field(
+        default="", description="Environment variable that holds the external servers' key."
+    )
+    command: ProfileOnly[list[str]] = Field(
         default=["vllm", "serve"], min_length=1, description="Command that serves; arguments are appended."
     )
-    env: dict[str, str] = Field(default={}, description="Additions to the server's environment.")
-    extra_flags: list[str] = Field(default=[], description="Further arguments; none may change results.")
+    env: ProfileOnly[dict[str, str]] = Field(default={}, description="Additions to the server's environment.")
+    extra_flags: ProfileOnly[list[str]] = Field(default=[], description="Further arguments; none may change results.")
 
     gpus: Any = Field(
         default=[0],
@@ -59,25 +71,29 @@ class VLLMServerFields(Resource):
     tensor_parallel: int = Field(
         default=1, ge=1, description="GPUs that one replica is spread over, for a model that does not fit on one."
     )
-    mm_encoder_tp_mode: Literal["weights", "data"] = Field(
+    mm_encoder_tp_mode: ProfileOnly[Literal["weights", "data"]] = Field(
         default="weights",
         description="With tensor_parallel, data gives each GPU the whole encoder and pictures of its own.",
     )
-    port: int = Field(default=0, ge=0, le=65_535, description="First replica's port; 0 for any free one.")
+    port: ProfileOnly[int] = Field(default=0, ge=0, le=65_535, description="First replica's port; 0 for any free one.")
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1, description="Share of a card's memory.")
     kv_cache_memory: str | None = Field(default=None, description="Fixed size of the KV cache, as in 128M.")
 
-    max_model_len: int = Field(default=16_384, ge=1, description="Tokens of a prompt with its picture and answer.")
+    max_model_len: ProfileOnly[int] = Field(
+        default=16_384, ge=1, description="Tokens of a prompt with its picture and answer."
+    )
     max_num_seqs: int = Field(default=256, ge=1, description="Requests worked on at once.")
     max_num_batched_tokens: int = Field(default=16_384, ge=1, description="Tokens in one step of the engine.")
-    images_per_prompt: int = Field(default=1, ge=0, description="Pictures that a request may carry.")
-    max_image_tokens: int = Field(default=6144, ge=0, description="Tokens of the largest picture that clients send.")
+    images_per_prompt: ProfileOnly[int] = Field(default=1, ge=0, description="Pictures that a request may carry.")
+    max_image_tokens: ProfileOnly[int] = Field(
+        default=6144, ge=0, description="Tokens of the largest picture that clients send."
+    )
     api_server_count: int = Field(default=1, ge=1, description="Processes that answer HTTP and prepare pictures.")
     renderer_workers: int = Field(default=1, ge=1, description="Threads in each of these that prepare prompts.")
     prefix_caching: bool = Field(default=False, description="Cache prefixes; helps only prompts that begin alike.")
     mm_cache_gb: float = Field(default=0, ge=0, description="Cache of prepared pictures; helps only repeated ones.")
-    mm_processor: dict[str, Any] | None = Field(default=None, description="vLLM's --mm-processor-kwargs.")
-    speculative: dict[str, Any] | None = Field(default=None, description="vLLM's --speculative-config.")
+    mm_processor: ProfileOnly[dict[str, Any] | None] = Field(default=None, description="vLLM's --mm-processor-kwargs.")
+    speculative: ProfileOnly[dict[str, Any] | None] = Field(default=None, description="vLLM's --speculative-config.")
 
     start_timeout: float = Field(default=1800, gt=0, description="Most seconds for a start; the first fetches weights.")
     turn_timeout: float = Field(default=86_400, gt=0, description="Most seconds to wait for a GPU that others use.")

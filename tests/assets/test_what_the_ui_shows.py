@@ -12,7 +12,7 @@ from kopub.layout.regions import PageLayout
 from kopub.pages.page import Page
 from kopub.tables.metadata import first_markdown
 from kopub.tables.rows import Progress
-from kopub_assets.dagster_assets import shown
+from kopub_assets.reporting import shown
 from tests.doubles.engines import OneRegionLayout
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages

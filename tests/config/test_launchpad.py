@@ -8,21 +8,27 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub.config.choices import Figures, Gates, Pdf
+from kopub.config.choices import Documents, Figures, Gates, Pdf
 from kopub.config.profile import find_engines, load_engine
 from kopub.config.settings import ROOT, read_settings
 from kopub.engine import PROFILE_ONLY, ProfileOnly, Resource
 from kopub.pages.corpus import Corpus
+from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.store.table_store import ShardStore
-from kopub_assets.dagster_assets import launchable
+from kopub.vllm.server import VLLMServer
 from kopub_assets.definitions import definitions_of
 from kopub_assets.running.execution import failures_of
+from resources.base import launchpad_fields
+from resources.profile import OWN, dagster_resources, resource_of
 
 FOUND = find_engines()
 ENGINES = [load_engine(section, name, FOUND) for section, names in FOUND.items() for name in names]
-RESOURCES: list[type[Resource]] = [Corpus, HubTarget, LocalRelease, ShardStore, Gates, Pdf, Figures, *ENGINES]
+RESOURCES: list[type[Resource]] = [
+    *(Corpus, HubTarget, LocalRelease, ShardStore, Gates, Pdf, Figures, Documents, VLLMServer),
+    *ENGINES,
+]
 PLACE = re.compile(
     r"\b(folder|folders|url|urls|path|file|json|command|program|repository|repo|commit|dir|home)\b", re.I
 )
@@ -57,7 +63,7 @@ def run(
 
     result = dg.materialize(
         [read],
-        resources=launchable(resources),
+        resources=dagster_resources(resources),
         run_config={"resources": {name: {"config": fields} for name, fields in launchpad.items()}},
         instance=dg.DagsterInstance.ephemeral(),
         raise_on_error=False,
@@ -86,6 +92,52 @@ def test_a_value_that_cannot_be_used_is_one_line() -> None:
     seen, failures = run(resources, {"gates": {"max_lost_share": 5.0}})
     assert seen == []
     assert failures == ["gates.max_lost_share is 5.0, and must be a number, from 0 to 1"]
+
+
+@pytest.mark.parametrize("part", RESOURCES, ids=lambda part: part.__name__)
+def test_a_resource_declares_what_a_run_may_set_of_its_part_of_the_library(part: type[Resource]) -> None:
+    """A field that is missing, stale or of another type would otherwise show in a run."""
+    own = resource_of(part)
+    assert own in OWN.values()
+    fields = {name: field.annotation for name, field in own.model_fields.items() if name in part.model_fields}
+    assert fields.pop("server", None) == (Any if "server" in part.model_fields else None)
+    assert fields == launchpad_fields(part)
+
+
+def test_the_server_of_an_engine_is_a_resource_whose_size_a_run_sets() -> None:
+    server = VLLMServer(model="m", revision="r", mode="external", urls=["http://a"])
+    seen: list[VLLMServer] = []
+
+    @dg.asset
+    def notes(reader: dg.ResourceParam[GlmOcrRecognizer]) -> None:
+        seen.append(reader.server)
+
+    def make(**fields: Any) -> list[str]:
+        result = dg.materialize(
+            [notes],
+            resources=dagster_resources({"reader": GlmOcrRecognizer(server=server)}),
+            run_config={"resources": {"reader_server": {"config": fields}}},
+            raise_on_error=False,
+        )
+        return failures_of(result)
+
+    assert (make(), make(idle_seconds=5)) == ([], [])
+    assert seen == [server, server.model_copy(update={"idle_seconds": 5})]
+    assert make(max_num_seqs=0) == ["reader_server.max_num_seqs is 0, and must be a whole number, at least 1"]
+    for field, value in {"urls": ["http://b"], "command": ["touch", "x"], "model": "other"}.items():
+        with pytest.raises(dg.DagsterInvalidConfigError, match=f'unexpected config entry "{field}"'):
+            make(**{field: value})
+
+
+def test_the_launchpad_says_what_a_field_takes(tmp_path: Path) -> None:
+    settings = read_settings({"KOPUB_HOME": str(tmp_path), "KOPUB_PROFILE": "cpu"})
+    job = definitions_of(settings).resolve_implicit_global_asset_job_def()
+    resources: Any = job.run_config_schema.config_type
+    for name in ("resources", "pdf", "config"):
+        resources = resources.fields[name].config_type
+    text_layer = resources.fields["text_layer"]
+    assert text_layer.default_value == settings.pdf.text_layer
+    assert text_layer.description.endswith("(one of never, check, prefer)")
 
 
 ATTEMPTS: list[str] = []

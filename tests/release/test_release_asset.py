@@ -18,8 +18,8 @@ from kopub.config.choices import Gates
 from kopub.pages.corpus import Corpus
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
-from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
+from resources.profile import dagster_resources
 from tests.doubles.hubs.writable_hub import READER, REPO, WRITER, WritableHub
 from tests.support.harness import QUIET, STANDARD, Platform, Prepared, failure
 from tests.support.released import contents, load
@@ -65,7 +65,7 @@ def run(
         platform.assets,
         selection=selection,
         tags=range_tags("shard_00", "shard_01") | (tags or {}),
-        resources=launchable(platform.resources() | chosen),
+        resources=dagster_resources(platform.resources() | chosen),
         run_config={**QUIET, **(config or {})},
         instance=platform.instance,
         raise_on_error=False,
@@ -305,7 +305,7 @@ def test_an_image_that_is_not_the_one_that_was_read_is_not_released(built: Platf
         built.assets,
         selection=["hf_release"],
         partition_key="shard_00",
-        resources=launchable(built.resources() | {"release": release}),
+        resources=dagster_resources(built.resources() | {"release": release}),
         instance=built.instance,
         raise_on_error=False,
     )

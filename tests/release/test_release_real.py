@@ -19,8 +19,8 @@ from kopub.pages.manifest import SAMPLES
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.release.verify import verify
-from kopub_assets.dagster_assets import launchable
 from kopub_assets.running.execution import range_tags
+from resources.profile import dagster_resources
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.harness import Platform
 from tests.support.sources.corpora import Page
@@ -82,7 +82,7 @@ def _push(platform: Platform) -> dg.ExecuteInProcessResult:
     return dg.materialize(
         platform.assets,
         tags=range_tags("shard_00", "shard_01") | {"kopub/publish": "true"},
-        resources=launchable(platform.resources()),
+        resources=dagster_resources(platform.resources()),
         instance=platform.instance,
         raise_on_error=False,
     )

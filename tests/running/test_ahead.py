@@ -23,7 +23,7 @@ from kopub.states import State
 from kopub.tables.asset import ShardAsset
 from kopub.tables.ocr_and_texts import ParsedTexts
 from kopub.tables.rows import RowResult, RowSpec
-from kopub_assets import dagster_assets
+from kopub_assets import shard_assets
 from tests.doubles.engines import Diary, SlowReader, UnitEmbedder
 from tests.doubles.http_double import HttpDouble, SentRequest, says
 from tests.support.dagster.dagster_home import make_dagster_home
@@ -174,12 +174,12 @@ def test_an_engine_at_work_ahead_is_left_to_a_step_that_comes_first(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In any order, no steps share an engine; stopped work is made in its step."""
-    urgency = dagster_assets.priority
+    urgency = shard_assets.priority
 
     def texts_first(asset: ShardAsset, graph: Sequence[type[ShardAsset]]) -> dict[str, str]:
         return {"dagster/priority": "99"} if asset.name == TEXT_VECTORS else urgency(asset, graph)
 
-    monkeypatch.setattr(dagster_assets, "priority", texts_first)
+    monkeypatch.setattr(shard_assets, "priority", texts_first)
     platform.engines["embedding"] = platform.engines["embedding"].model_copy(update={"seconds": 0.3})
     result = platform.run(ALL, last="shard_01")
     assert result.success

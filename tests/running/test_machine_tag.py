@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kopub_assets import dagster_assets
+from kopub_assets import shard_assets
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 from tests.support.harness import Platform
 from tests.support.sources.corpora import pages
@@ -15,7 +15,7 @@ from tests.support.sources.corpora import pages
 def test_only_a_run_that_was_typed_has_a_machine(
     typed: bool, machine: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(dagster_assets, "at_terminal", lambda: typed)
+    monkeypatch.setattr(shard_assets, "at_terminal", lambda: typed)
     made = Platform.of(tmp_path, [pages("a_1")])
     assert made.run("raw_pages").success
     (run,) = made.instance.get_runs()

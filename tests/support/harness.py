@@ -25,9 +25,9 @@ from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems
 from kopub.tables.graph import GRAPH, Graph
 from kopub.tables.shard_loop import make_all
-from kopub_assets.dagster_assets import launchable
 from kopub_assets.definitions import build_assets, definitions_of
 from kopub_assets.running.execution import range_tags
+from resources.profile import dagster_resources
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.cpu_engines import CPU
 from tests.support.sources.corpora import Page, write_corpus
@@ -116,7 +116,7 @@ class Platform:
             selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
             partition_key=first if last is None else None,
             tags={**(range_tags(first, last) if first and last else {}), **(tags or {})},
-            resources=launchable(self.resources()),
+            resources=dagster_resources(self.resources()),
             run_config={"resources": overrides, **QUIET},
             instance=self.instance,
             raise_on_error=False,

@@ -22,7 +22,7 @@ from kopub.vllm.server_fields import serve_arguments
 from kopub.vllm.supervisor import replica
 from kopub.vllm.supervisor.server_log import stages
 from kopub.vllm.supervisor.server_state import Phase, ServerFolder
-from kopub_assets.dagster_assets import launchable
+from resources.profile import dagster_resources
 from tests.doubles.nvml_double import CardDouble, NvmlDouble
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.waiting import SOON, until
@@ -97,7 +97,7 @@ def test_a_run_gives_up_what_it_has_not_used(fields: dict[str, Any], tmp_path: P
         until(list_servers)
 
     server = VLLMServer(**{**fields, "idle_seconds": 0})
-    assert dg.materialize([texts], resources=launchable({"server": server})).success
+    assert dg.materialize([texts], resources=dagster_resources({"server": server})).success
     until(lambda: not list_servers())
     assert not processes(tmp_path)
 

@@ -25,7 +25,7 @@ from kopub.vllm.endpoint import Endpoint, Meter, probe
 from kopub.vllm.lease import list_servers
 from kopub.vllm.server import VLLMServer
 from kopub.vllm.supervisor.server_state import Phase, ServerFolder, change_phase
-from kopub_assets.dagster_assets import launchable
+from resources.profile import dagster_resources
 from tests.support.processes.lease_client import LeaseClient
 from tests.support.servers.stub_server import needs_linux, processes, state_of
 from tests.support.waiting import SOON, until
@@ -144,7 +144,7 @@ def test_a_lease_in_a_run_is_told_in_dagsters_log(fields: dict[str, Any]) -> Non
             return dg.MaterializeResult(metadata=meter.report(endpoint))
 
     instance = dg.DagsterInstance.ephemeral()
-    result = dg.materialize([texts], resources=launchable({"server": VLLMServer(**fields)}), instance=instance)
+    result = dg.materialize([texts], resources=dagster_resources({"server": VLLMServer(**fields)}), instance=instance)
     metadata = result.asset_materializations_for_node("texts")[0].metadata
     assert metadata["generated_tokens"].value == 1
     messages = [record.user_message for record in instance.all_logs(result.run_id)]

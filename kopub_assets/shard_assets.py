@@ -1,32 +1,27 @@
-"""The glue to Dagster: the assets as Dagster definitions, and runs over shards."""
+"""The assets of shards as Dagster definitions, and their runs over shards."""
 
 import inspect
 import platform
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from copy import copy
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import dagster as dg
-import pyarrow as pa
-from pydantic import ValidationError, create_model
 
 from kopub.config.choices import ReadingRoom
-from kopub.config.profile import section_of
 from kopub.config.settings import Resources
-from kopub.config.wording import first_problem
-from kopub.engine import PROFILE_ONLY, Resource
+from kopub.engine import Resource
 from kopub.errors import ClosedGate, KopubError, StorageAway, counted
 from kopub.fingerprints import fingerprint
 from kopub.store import run_records
 from kopub.tables.ahead import EnginePrefetcher, priority
 from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
-from kopub.tables.checks import Check, Problems
-from kopub.tables.metadata import Link, Markdown
+from kopub.tables.checks import Problems
 from kopub.tables.progress import watcher
+from kopub_assets.reporting import column_schema, problems_before, results_of, shown, spec_of
 from kopub_assets.running.execution import at_terminal, canceled_when_stopped
 from kopub_assets.running.watched_launcher import MACHINE_TAG
 
@@ -37,8 +32,6 @@ GROUP = "corpus"
 """The one group of all assets: with several, Dagster's graph opens with its boxes closed."""
 DATA_VERSION_TAG = "dagster/data_version"
 """Dagster's system tag for the data version of a materialization."""
-_LOOKED_BACK = 20
-"""Number of an asset's latest runs, including killed ones, that are searched for the last result of a check."""
 
 
 def dagster_asset(
@@ -56,7 +49,7 @@ def dagster_asset(
     because not every corpus has known answers. Each shard links to its pages in the reading `room`.
     """
 
-    def materialize(context: dg.AssetExecutionContext, config: Any = None) -> Iterator[Any]:
+    def materialize(context: dg.AssetExecutionContext) -> Iterator[Any]:
         given = {key: getattr(context.resources, key) for key in asset.resource_keys()}
         # Only the resources that the asset needs are in it.
         resources = cast("Resources", given)
@@ -64,17 +57,10 @@ def dagster_asset(
             made, ahead = asset(resources), EnginePrefetcher.of(context, graph, partial(_run_ahead, context))
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
+        config = asset.config and asset.config(**context.op_execution_context.op_config)
         with ahead.during(made):
             yield from over_shards(context, made, config, room, ahead)
 
-    parameters = [
-        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dg.AssetExecutionContext)
-    ]
-    if (config := launchpad_config(asset.config)) is not None:
-        parameters.append(inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=config))
-    # Dagster reads from the signature whether an asset takes a config, and of which type.
-    materialize.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    materialize.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     name = asset.table.name
     return dg.asset(
         name=name,
@@ -93,8 +79,17 @@ def dagster_asset(
             **_code(asset),
             "tables": dg.MetadataValue.path(declared.store.location(name)),
         },
+        config_schema=config_schema(asset.config) if asset.config else None,
         required_resource_keys=asset.resource_keys(),
     )(materialize)
+
+
+def config_schema(options: type[Resource]) -> dict[str, dg.Field]:
+    """Return the run options of an asset as the Launchpad offers them."""
+    return {
+        name: dg.Field(field.annotation, default_value=field.default, description=field.description)
+        for name, field in options.model_fields.items()
+    }
 
 
 def _engine_kind(declared: ShardAsset) -> set[str]:
@@ -135,21 +130,6 @@ def shown_off(asset: type[ShardAsset], why: str) -> dg.AssetSpec:
 
 def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
     return dg.BackfillPolicy.single_run() if shards_per_run is None else dg.BackfillPolicy.multi_run(shards_per_run)
-
-
-def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Return the columns of a table with their descriptions, as the UI shows them."""
-    return dg.TableSchema(
-        [
-            dg.TableColumn(
-                field.name,
-                str(field.type),
-                (field.metadata or {}).get(b"description", b"").decode(),
-                dg.TableColumnConstraints(nullable=field.nullable),
-            )
-            for field in schema
-        ]
-    )
 
 
 def over_shards(
@@ -263,28 +243,6 @@ def _materialization(context: dg.AssetExecutionContext, shard: str, made: Publis
     return dg.AssetMaterialization(context.asset_key, None, shown(made.metadata), shard, tags)
 
 
-def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as the UI shows it.
-
-    Fractions get four significant digits, records become a table, and markdown and links are rendered.
-    """
-    return {name: _shown(value) for name, value in metadata.items()}
-
-
-def _shown(value: Any) -> Any:
-    match value:
-        case float():
-            return float(f"{value:.4g}")
-        case list():
-            return dg.MetadataValue.table([dg.TableRecord(record) for record in value])
-        case Markdown():
-            return dg.MetadataValue.md(value)
-        case Link():
-            return dg.MetadataValue.url(value)
-        case _:
-            return value
-
-
 def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
     """Return the recipe by which a run's shards were made.
 
@@ -292,44 +250,6 @@ def _data_version(finished: Iterable[PublishedShard]) -> dg.DataVersion:
     """
     recipes = sorted({made.recipe for made in finished})
     return dg.DataVersion(recipes[0] if len(recipes) == 1 else fingerprint(recipes))
-
-
-def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
-    """Return a check in the form in which an asset declares it."""
-    return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
-
-
-def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
-    """Return what the checks found.
-
-    An error stops the assets downstream in this run; all other problems are warnings.
-    """
-    return [
-        dg.AssetCheckResult(
-            passed=found.passed,
-            check_name=found.check,
-            severity=dg.AssetCheckSeverity.ERROR if found.stops else dg.AssetCheckSeverity.WARN,
-            metadata=found.metadata,
-            description=found.says,
-        )
-        for found in problems.results()
-    ]
-
-
-def problems_before(
-    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
-) -> dict[str, dict[str, str]]:
-    """Return what the last run's checks found, by check and present shard."""
-    found: dict[str, dict[str, str]] = {}
-    for check in checks:
-        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
-        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
-        # A run that has just begun or was killed has a record without an evaluation.
-        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
-        last = next((evaluation for evaluation in evaluations if evaluation), None)
-        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
-        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
-    return found
 
 
 def require_tested(asset: ShardAsset, run: RunContext) -> None:
@@ -358,76 +278,3 @@ def require_tested(asset: ShardAsset, run: RunContext) -> None:
             "gates.self_test_override a reason to run it anyway"
         )
     run.warn(f"{asset.name}: its self-test {result}; it runs anyway, because: {reason}")
-
-
-class _RunResource(dg.ConfigurableResource[Any]):
-    """The factory of a run's resource, from the settings and the run's own fields."""
-
-    section: ClassVar[str]
-    configured: ClassVar[Resource]
-
-    @contextmanager
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Resource]:
-        made = type(self.configured)
-        set_here = type(self).model_fields
-        values = {name: getattr(self if name in set_here else self.configured, name) for name in made.model_fields}
-        try:
-            resource = made(**values)
-        except ValidationError as error:
-            says = first_problem(error, section_of(made), self.section)
-            raise dg.Failure(says, allow_retries=False) from None
-        try:
-            yield resource
-        finally:
-            resource.teardown()
-
-
-class NoValues(dg.IOManager):
-    """An IO manager that passes nothing between steps, because the store holds the tables.
-
-    Dagster's default could be given a folder in the Launchpad, and its in-memory one prevents retries of failed runs.
-    """
-
-    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-        raise dg.DagsterInvariantViolationError(f"{context.step_key} returned a value; the store holds the tables")
-
-    def load_input(self, context: dg.InputContext) -> Any:
-        raise dg.DagsterInvariantViolationError(f"{context.name} has no value; the store holds the tables")
-
-
-def launchable(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the resources in the form that Dagster takes.
-
-    Values that are not resources, such as the profile's name, are passed unchanged. Each setting becomes the default of
-    its own field, so that a run that sets one field leaves the others alone. A field that is `ProfileOnly` or holds a
-    resource can be set only in the profile.
-    """
-    return {name: _launchable(name, each) if isinstance(each, Resource) else each for name, each in resources.items()}
-
-
-def _launchable(name: str, resource: Resource) -> _RunResource:
-    made = type(resource)
-    fields: dict[str, Any] = {}
-    for key, declared in made.model_fields.items():
-        value = getattr(resource, key)
-        if not isinstance(value, Resource) and PROFILE_ONLY not in declared.metadata:
-            field = copy(declared)
-            field.default, field.default_factory = value, None
-            # The resource reports a wrong value in one line; Dagster would add a stack trace.
-            field.metadata = []
-            fields[key] = (declared.annotation, field)
-    launched = create_model(
-        made.__name__, __base__=_RunResource, __module__=made.__module__, __doc__=made.__doc__, **fields
-    )
-    launched.section, launched.configured = name, resource
-    return cast("type[_RunResource]", launched)()
-
-
-def launchpad_config(asked: type[Resource] | None) -> type[dg.Config] | None:
-    """Return an asset's Launchpad options as a Dagster config."""
-    if asked is None:
-        return None
-    fields: dict[str, Any] = {name: (field.annotation, field) for name, field in asked.model_fields.items()}
-    return create_model(
-        asked.__name__, __base__=dg.Config, __module__=asked.__module__, __doc__=asked.__doc__, **fields
-    )

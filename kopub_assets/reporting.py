@@ -1,0 +1,88 @@
+"""What assets report to Dagster: columns, metadata and the results of checks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from kopub.tables.checks import Check, Problems
+from kopub.tables.metadata import Link, Markdown
+
+_LOOKED_BACK = 20
+"""Number of an asset's latest runs, including killed ones, that are searched for the last result of a check."""
+
+
+def column_schema(schema: pa.Schema) -> dg.TableSchema:
+    """Return the columns of a table with their descriptions, as the UI shows them."""
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                field.name,
+                str(field.type),
+                (field.metadata or {}).get(b"description", b"").decode(),
+                dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata as the UI shows it.
+
+    Fractions get four significant digits, records become a table, and markdown and links are rendered.
+    """
+    return {name: _shown(value) for name, value in metadata.items()}
+
+
+def _shown(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case list():
+            return dg.MetadataValue.table([dg.TableRecord(record) for record in value])
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Link():
+            return dg.MetadataValue.url(value)
+        case _:
+            return value
+
+
+def spec_of(check: Check, asset: str) -> dg.AssetCheckSpec:
+    """Return a check in the form in which an asset declares it."""
+    return dg.AssetCheckSpec(check.name, asset=asset, blocking=check.blocking, description=check.description)
+
+
+def results_of(problems: Problems) -> list[dg.AssetCheckResult]:
+    """Return what the checks found.
+
+    An error stops the assets downstream in this run; all other problems are warnings.
+    """
+    return [
+        dg.AssetCheckResult(
+            passed=found.passed,
+            check_name=found.check,
+            severity=dg.AssetCheckSeverity.ERROR if found.stops else dg.AssetCheckSeverity.WARN,
+            metadata=found.metadata,
+            description=found.says,
+        )
+        for found in problems.results()
+    ]
+
+
+def problems_before(
+    instance: dg.DagsterInstance, asset: str, checks: Iterable[Check], shards: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Return what the last run's checks found, by check and present shard."""
+    found: dict[str, dict[str, str]] = {}
+    for check in checks:
+        key = dg.AssetCheckKey(dg.AssetKey(asset), check.name)
+        history = instance.event_log_storage.get_asset_check_execution_history(key, limit=_LOOKED_BACK)
+        # A run that has just begun or was killed has a record without an evaluation.
+        evaluations = (record.event.asset_check_evaluation for record in history if record.event)
+        last = next((evaluation for evaluation in evaluations if evaluation), None)
+        values = {name: value.value for name, value in last.metadata.items() if name in shards} if last else {}
+        found[check.name] = {shard: value for shard, value in values.items() if isinstance(value, str)}
+    return found
