@@ -58,9 +58,9 @@ from benchmarks.whole_graph.setup import (
     written_profile,
 )
 from benchmarks.whole_graph.tables import Measured, comparisons, console_tables, figures, html_section
-from kopub.config.places import ROOT
 from kopub.config.settings import Settings
 from kopub.errors import EngineError
+from kopub.folders import ROOT
 from kopub.profiling.observer import Observer, cards_of
 from kopub.profiling.report import render, report, stages_of
 from kopub.profiling.timeline import Span

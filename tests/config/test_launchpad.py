@@ -8,11 +8,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub.config.choices import Figures, Gates, Pdf
+from kopub.config.choices import Figures, Pdf
 from kopub.config.profile import find_engines, load_engine
 from kopub.config.settings import ROOT, read_settings
 from kopub.engine import PROFILE_ONLY, ProfileOnly, Resource
 from kopub.pages.corpus import Corpus
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.store.table_store import ShardStore
