@@ -7,7 +7,7 @@ import dagster as dg
 import pyarrow as pa
 
 from kopub.tables.checks import Check, Problems
-from kopub.tables.metadata import Link, Markdown
+from kopub.tables.metadata import Link, Markdown, Moment
 
 _LOOKED_BACK = 20
 """Number of an asset's latest runs, including killed ones, that are searched for the last result of a check."""
@@ -38,6 +38,8 @@ def shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(value: Any) -> Any:
     match value:
+        case Moment():
+            return dg.MetadataValue.timestamp(float(value))
         case float():
             return float(f"{value:.4g}")
         case list():

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from kopub.config.choices import Figures, Gates
+from kopub.config.choices import Figures
 from kopub.config.settings import Settings
 from kopub.corrections.gold import write_checked_pages
 from kopub.embedding.base import Embedder
@@ -19,6 +19,7 @@ from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, si
 from kopub.evaluation.scoring import VERSION as READING_VERSION
 from kopub.pages.corpus import Corpus, queries_source
 from kopub.pages.page_reader import shard_source
+from kopub.release.gates import Gates
 from kopub.reranking.base import Reranker
 from kopub.search.measuring import VERSION as RETRIEVAL_VERSION
 from kopub.search.measuring import Measurement, SearchedCorpus

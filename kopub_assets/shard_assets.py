@@ -17,7 +17,7 @@ from kopub.engine import Resource
 from kopub.errors import ClosedGate, KopubError, StorageAway, counted
 from kopub.fingerprints import fingerprint
 from kopub.store import run_records
-from kopub.tables.ahead import EnginePrefetcher, priority
+from kopub.tables.ahead import EnginePrefetcher, RunSteps, priority
 from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, ShardAsset
 from kopub.tables.checks import Problems
 from kopub.tables.progress import watcher
@@ -54,7 +54,7 @@ def dagster_asset(
         # Only the resources that the asset needs are in it.
         resources = cast("Resources", given)
         try:
-            made, ahead = asset(resources), EnginePrefetcher.of(context, graph, partial(_run_ahead, context))
+            made, ahead = asset(resources), EnginePrefetcher.of(_steps_of(context), graph, partial(_run_ahead, context))
         except KopubError as error:
             raise dg.Failure(str(error), allow_retries=False) from None
         config = asset.config and asset.config(**context.op_execution_context.op_config)
@@ -187,6 +187,23 @@ def over_shards(
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _steps_of(context: dg.AssetExecutionContext) -> RunSteps:
+    """Return the steps of the run.
+
+    Dagster has no public API for the plan, nor for the resources that are made.
+    """
+    step = context.get_step_execution_context()
+    plan = step.plan_data.execution_plan
+    return RunSteps(
+        context.run.run_id,
+        [planned.key for level in plan.get_steps_to_execute_by_level() for planned in level],
+        plan.get_executable_step_deps(),
+        cast("Resources", step.scoped_resources_builder.resource_instance_dict),
+        tuple(context.partition_keys),
+        {step.step.key, *cast("Mapping[str, object]", context.run.run_config.get("ops", {}))},
+    )
 
 
 def _run_ahead(context: dg.AssetExecutionContext, asset: ShardAsset) -> RunContext | None:

@@ -34,7 +34,7 @@ OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.store.table_store:ShardStore": storage.StoreResource,
     "kopub.release.local:LocalRelease": storage.ReleaseResource,
     "kopub.release.hub:HubTarget": storage.HubResource,
-    "kopub.config.choices:Gates": options.GatesResource,
+    "kopub.release.gates:Gates": options.GatesResource,
     "kopub.config.choices:Pdf": options.PdfResource,
     "kopub.config.choices:Figures": options.FiguresResource,
     "kopub.config.choices:Documents": options.DocumentsResource,

@@ -13,7 +13,8 @@ from kopub.evaluation.benchmark import Benchmark, Fact, FactList, PageText, Samp
 from kopub.evaluation.benchmarks.facts import KOREAN, parse
 from kopub.evaluation.benchmarks.texts import TEXTS
 from kopub.evaluation.home import KnownAnswers, write_gold
-from kopub.pages.manifest import GOLD, SAMPLES
+from kopub.folders import SAMPLES
+from kopub.pages.manifest import GOLD
 
 FOLDER = SAMPLES / "gold"
 _SOURCE = "samples/README.md"

@@ -23,7 +23,7 @@ import cv2
 
 from benchmarks.servers import plain_way
 from benchmarks.servers.recognition import samples
-from kopub.config.places import ROOT
+from kopub.folders import ROOT
 from kopub.layout.cpu.detector import CpuLayout
 from kopub.layout.regions import Region
 from kopub.pages.page import Page

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.whole_graph.setup import unique_pages
-from kopub.config.places import ROOT
+from kopub.folders import ROOT
 from kopub.pages.inspection import CHECKERS, MOST_PROCESSES, PageInspector
 from kopub.pages.page import decode, inspect
 from kopub.pages.upright import find_transform

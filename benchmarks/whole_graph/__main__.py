@@ -58,11 +58,12 @@ from benchmarks.whole_graph.setup import (
     written_profile,
 )
 from benchmarks.whole_graph.tables import Measured, comparisons, console_tables, figures, html_section
-from kopub.config.places import ROOT
+from kopub.cli.profile_display import stages_of
 from kopub.config.settings import Settings
 from kopub.errors import EngineError
+from kopub.folders import ROOT
 from kopub.profiling.observer import Observer, cards_of
-from kopub.profiling.report import render, report, stages_of
+from kopub.profiling.report import render, report
 from kopub.profiling.timeline import Span
 from kopub.tables.graph import GRAPH
 from kopub.vllm.lease import list_servers, stop_server

@@ -11,7 +11,7 @@ from functools import cache
 
 from pydantic import Field
 
-from kopub.config.places import ROOT
+from kopub.folders import ROOT
 from kopub.layout.pp_doclayout.detector import PPDocLayout
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page

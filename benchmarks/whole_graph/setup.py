@@ -19,9 +19,9 @@ import yaml
 
 from benchmarks.servers.recognition import samples
 from benchmarks.whole_graph.grid_engines import ENTRY_POINTS, grid
-from kopub.config.places import ROOT
 from kopub.config.profile_files import find_profile
 from kopub.config.settings import Settings, read_settings
+from kopub.folders import ROOT
 from kopub.pages.indexing import index
 from kopub.pages.page import Page
 

@@ -17,9 +17,9 @@ from kopub.api.search import Answer, answer_of
 from kopub.api.sources.home import HomeSource
 from kopub.api.sources.release import ReleaseSource, is_release
 from kopub.api.sources.source import Place, Source
-from kopub.config.places import placed, store_url
 from kopub.errors import KopubError, SourceError, counted, did_you_mean, quoted
 from kopub.files import is_url
+from kopub.folders import placed, store_url
 from kopub.pages.manifest import NAME
 from kopub.pages.places import CorpusPlace
 from kopub.parallel import ordered_map

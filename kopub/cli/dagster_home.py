@@ -11,11 +11,12 @@ from urllib.parse import unquote
 
 from kopub.cli.console import tell
 from kopub.errors import ConfigError, StoreError
+from kopub.folders import DATA
 
 if TYPE_CHECKING:
     import dagster as dg
 
-_SETTINGS = Path(__file__).resolve().parents[1] / "data" / "dagster.yaml"
+_SETTINGS = DATA / "dagster.yaml"
 _DONE = ".databases_made"
 
 

@@ -4,9 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import dagster as dg
+from typing import TYPE_CHECKING, Any
 
 from kopub.config.settings import Settings
 from kopub.engine import Engine
@@ -16,11 +14,11 @@ from kopub.profiling.report import (
     ReportTable,
     RunReport,
     RunSection,
+    RunStage,
     StageReport,
     render,
     report,
     section,
-    stages_of,
 )
 from kopub.profiling.timeline import Limit, Span, limit
 from kopub.recognition.step_times import StepTime, step_times
@@ -29,6 +27,9 @@ from kopub.store.corpus_tables import RELEASED_FILES, TABLES
 from kopub.store.table_store import ShardStore
 from kopub.tables.graph import GRAPH
 from kopub.weights.hub import managed_server
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 _SLOWEST = 5
 
@@ -78,6 +79,45 @@ def stages_to_run(settings: Settings) -> list[str]:
     return [name for name in GRAPH.on(settings.resources).names if name != RELEASED_FILES.name]
 
 
+def stages_of(instance: "dg.DagsterInstance", run_id: str) -> list[RunStage]:
+    """Return the stages of a run in the order of their starts.
+
+    A stage that did not end lasts until the last event. One that was begun ahead of its step lasts from then on.
+    """
+    import dagster as dg
+
+    stages: dict[str, RunStage] = {}
+    begun: dict[str, float] = {}
+    ended: set[str] = set()
+    last = 0.0
+    for entry in instance.all_logs(run_id):
+        last = max(last, entry.timestamp)
+        event = entry.dagster_event
+        if event is None:
+            continue
+        if event.event_type is dg.DagsterEventType.STEP_START and event.step_key:
+            begun[event.step_key] = entry.timestamp
+            stages[event.step_key] = RunStage(event.step_key, Span(entry.timestamp, entry.timestamp), succeeded=False)
+        elif event.event_type in (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE):
+            stage = stages[str(event.step_key)]
+            stage.span = Span(stage.span.start, entry.timestamp)
+            stage.succeeded = event.event_type is dg.DagsterEventType.STEP_SUCCESS
+            ended.add(stage.name)
+        elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
+            made = event.step_materialization_data.materialization
+            stage = stages[made.asset_key.to_user_string()]
+            metadata = {name: value.value for name, value in made.metadata.items()}
+            stage.metadata[made.partition or ""] = metadata
+            if "published" in metadata:
+                stage.shards[made.partition or ""] = metadata["published"]
+            stage.span = Span(begun[stage.name] - metadata.get("seconds_before_step", 0.0), stage.span.end)
+    for stage in stages.values():
+        stage.computed = int(stage.figure("computed"))
+        if stage.name not in ended:
+            stage.span = Span(stage.span.start, last)
+    return sorted(stages.values(), key=lambda stage: stage.span.start)
+
+
 def profile_run(
     settings: Settings, home: SampleHome, began: float, ended: float, observed: Observations, steps: Path
 ) -> RunProfile:
@@ -85,6 +125,8 @@ def profile_run(
 
     `steps` is the file with the times of the steps of OCR.
     """
+    import dagster as dg
+
     with dg.DagsterInstance.from_config(str(home.dagster)) as instance:
         stages = [stage for run in instance.get_runs() for stage in stages_of(instance, run.run_id)]
     keys = {name: key for name in GRAPH.names if (key := _server_key(settings, name))}

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kopub.config.places import placed, store_url
 from kopub.config.profile_files import find_profile
 from kopub.config.wording import alternatives, annotation_at
 from kopub.errors import ConfigError, did_you_mean, near_names
 from kopub.files import is_url
+from kopub.folders import placed, store_url
 from kopub.pages.manifest import Manifest
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.recognition.step_times import FILE as STEP_TIMES

@@ -16,9 +16,8 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
-from kopub.config.choices import CorpusIndex, Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from kopub.config.choices import CorpusIndex, Documents, Figures, Pdf, ReadingRoom, Search, Upgrades
 from kopub.config.environment import Override, overrides_of, put
-from kopub.config.places import PINS, placed, store_url
 from kopub.config.profile_files import Pins, checked_pins
 from kopub.config.wording import alternatives, first_problem
 from kopub.embedding.base import Embedder
@@ -26,8 +25,10 @@ from kopub.engine import Engine, Resource
 from kopub.errors import ConfigError, did_you_mean, first_line, near_names
 from kopub.figures.figure import FigureNoter
 from kopub.fingerprints import CodeVersion
+from kopub.folders import PINS, placed, store_url
 from kopub.layout.base import LayoutDetector
 from kopub.recognition.base import Recognizer
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import Reranker

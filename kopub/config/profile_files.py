@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from kopub.config.places import PINS, PROFILES
 from kopub.config.wording import first_problem
 from kopub.errors import ConfigError, did_you_mean, first_line, visible
+from kopub.folders import PINS, PROFILES
 
 
 class Pin(BaseModel):

@@ -13,18 +13,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from kopub.config.choices import Documents, Figures, Gates, Pdf, ReadingRoom, Search, Upgrades
+from kopub.config.choices import Documents, Figures, Pdf, ReadingRoom, Search, Upgrades
 from kopub.config.environment import Override, read_environment
-from kopub.config.places import PINS, PROFILES, ROOT, placed
 from kopub.config.profile import checked_profile, make, named
 from kopub.config.profile_files import Card, Pins, find_profile, read_pins
 from kopub.embedding.base import Embedder
 from kopub.engine import Engine
 from kopub.errors import ConfigError
 from kopub.figures.figure import FigureNoter
+from kopub.folders import PINS, PROFILES, ROOT, placed
 from kopub.layout.base import LayoutDetector
 from kopub.pages.corpus import Corpus
 from kopub.recognition.base import Recognizer
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.release.versions import require_apart

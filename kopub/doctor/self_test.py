@@ -17,11 +17,12 @@ from kopub.embedding.base import Embedder, Embedding
 from kopub.engine import Engine
 from kopub.errors import EngineError
 from kopub.evaluation.characters import character_errors
+from kopub.folders import SAMPLES
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.arrow import open_pages
 from kopub.pages.corpus import Query, from_table, read_table
-from kopub.pages.manifest import NAME, SAMPLES, Manifest
+from kopub.pages.manifest import NAME, Manifest
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from kopub.errors import SourceError, did_you_mean, visible
 from kopub.files import is_url
+from kopub.folders import SAMPLES
 from kopub.pages.places import CorpusPlace, place_of
 
 NAME = "shards.json"
@@ -29,8 +30,6 @@ _OLDER = 1
 _KEY = re.compile(r"shard_(\d{2,})")
 _SHOWN = 80
 """Most characters of a value shown in a message."""
-SAMPLES = Path(__file__).resolve().parents[1] / "data" / "samples"
-"""The corpus of a home that has no corpus of its own."""
 
 
 def shard_key(number: int) -> str:

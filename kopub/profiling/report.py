@@ -1,13 +1,11 @@
 """A run's stages and how their time was spent, in figures and as HTML."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 
 from kopub.gpu import GIB
@@ -22,11 +20,6 @@ from kopub.profiling.timeline import (
     split,
     steady_rate,
 )
-
-_SHARD = re.compile(r"(?P<asset>\w+) (?P<shard>[^\s:]+): (?P<computed>\d+) computed")
-"""The log line of an asset about a published shard."""
-_BEGUN = re.compile(r"(?P<asset>\w+): begun (?P<seconds>[\d.]+) s before its step")
-"""The log line of an asset whose shards were begun during earlier steps."""
 
 
 @dataclass
@@ -44,51 +37,6 @@ class RunStage:
         """Return the sum of a figure over the shards, or 0 if none has it."""
         values = (shard.get(name) for shard in self.metadata.values())
         return sum(float(value) for value in values if isinstance(value, int | float))
-
-
-def stages_of(instance: dg.DagsterInstance, run_id: str) -> list[RunStage]:
-    """Return the stages of a run in the order of their starts.
-
-    A stage that did not end lasts until the last event.
-    """
-    begun: dict[str, float] = {}
-    ended: dict[str, tuple[float, bool]] = {}
-    shards: dict[str, dict[str, float]] = {}
-    computed: dict[str, int] = {}
-    metadata: dict[str, dict[str, Mapping[str, Any]]] = {}
-    last = 0.0
-    for entry in instance.all_logs(run_id):
-        last = max(last, entry.timestamp)
-        event = entry.dagster_event
-        if event is None:
-            found = _SHARD.match(entry.user_message)
-            if found:
-                shards.setdefault(found["asset"], {})[found["shard"]] = entry.timestamp
-                computed[found["asset"]] = computed.get(found["asset"], 0) + int(found["computed"])
-            elif (found := _BEGUN.match(entry.user_message)) and found["asset"] in begun:
-                begun[found["asset"]] -= float(found["seconds"])
-        elif event.event_type is dg.DagsterEventType.STEP_START and event.step_key:
-            begun[event.step_key] = entry.timestamp
-        elif event.event_type in (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE):
-            assert event.step_key
-            ended[event.step_key] = entry.timestamp, event.event_type is dg.DagsterEventType.STEP_SUCCESS
-        elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
-            made = event.step_materialization_data.materialization
-            asset = made.asset_key.to_user_string()
-            metadata.setdefault(asset, {})[made.partition or ""] = {
-                name: value.value for name, value in made.metadata.items()
-            }
-    return [
-        RunStage(
-            name=name,
-            span=Span(start, ended.get(name, (last, False))[0]),
-            succeeded=ended.get(name, (last, False))[1],
-            shards=shards.get(name, {}),
-            computed=computed.get(name, 0),
-            metadata=metadata.get(name, {}),
-        )
-        for name, start in sorted(begun.items(), key=lambda item: item[1])
-    ]
 
 
 _STOLEN = 0.01

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
-from kopub.config.choices import Gates
 from kopub.pages.page_reader import Origin
+from kopub.release.gates import Gates
 from kopub.states import LOST
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
 

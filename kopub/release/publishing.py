@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kopub.config.choices import Gates
 from kopub.engine import Engine
 from kopub.errors import ClosedGate, StoreError
 from kopub.evaluation.reading_scores import HISTORY as READING_HISTORY
@@ -19,6 +18,7 @@ from kopub.pages.corpus import Corpus
 from kopub.release.base import RELEASE, ReleaseDescription
 from kopub.release.files import DATA_PATH, list_parts
 from kopub.release.fitness import Fitness, fitness
+from kopub.release.gates import Gates
 from kopub.release.hub import HubPush, HubTarget, LocalFile, local_files, release_digest
 from kopub.release.local import LocalRelease
 from kopub.search.metrics import HISTORY, SCORES, significant_drops

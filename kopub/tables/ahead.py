@@ -4,11 +4,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
+from kopub.config.settings import Resources
 from kopub.engine import Engine
 from kopub.store.table_source import FooterCache
 from kopub.tables.asset import PublishedShard, RunContext, ShardAsset, StoppedAhead
@@ -18,14 +19,25 @@ from kopub.tables.progress import watcher
 from kopub.tables.shard_loop import Outcome, make_shards
 from kopub.tables.staleness import assets_to_make
 
-if TYPE_CHECKING:
-    import dagster as dg
-
-    from kopub.config.settings import Resources
-
 _PRIORITY_TAG = "dagster/priority"
 _TO_STOP = 2.0
 """Seconds that a thread has to stop at its engine's next result, before the engine is taken from it."""
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """The steps of a run, as the process knows them that executes one."""
+
+    run_id: str
+    order: Sequence[str]
+    """The assets in the order of execution."""
+    waits_for: Mapping[str, Set[str]]
+    """The steps before each step."""
+    resources: Resources
+    """The resources that this process has made."""
+    shards: tuple[str, ...]
+    begun_alone: Set[str]
+    """The present step, and those configured in the Launchpad, which nothing may begin ahead."""
 
 
 class EnginePrefetcher:
@@ -56,35 +68,33 @@ class EnginePrefetcher:
     @classmethod
     def of(
         cls,
-        context: "dg.AssetExecutionContext",
+        steps: RunSteps,
         graph: Sequence[type[ShardAsset]],
         run_of: Callable[[ShardAsset], RunContext | None],
     ) -> "EnginePrefetcher":
-        """Return this process's prefetcher for the run of `context`.
+        """Return this process's prefetcher for the run of `steps`.
 
         `graph` lists every asset after its parents. `run_of` returns the run of an asset that works ahead, or None for
         one that must not. Raises `KopubError` at once if any step cannot be made, which might otherwise take hours to
         show.
         """
-        step, run = context.get_step_execution_context(), context.run.run_id
-        if cls._current is None or cls._current._run != run:
-            plan = step.plan_data.execution_plan
-            order = [each.key for level in plan.get_steps_to_execute_by_level() for each in level]
-            resources = step.scoped_resources_builder.resource_instance_dict
+        if cls._current is None or cls._current._run != steps.run_id:
             # Steps of other processes have resources that this process did not make.
-            here = [each for each in graph if each.table.name in order and each.resource_keys() <= resources.keys()]
-            assets = {asset.table.name: asset(cast("Resources", resources)) for asset in here}
+            here = [
+                asset
+                for asset in graph
+                if asset.table.name in steps.order and asset.resource_keys() <= steps.resources.keys()
+            ]
+            assets = {asset.table.name: asset(steps.resources) for asset in here}
             for asset in assets.values():
                 asset.require_possible()
             wanted: list[str] = []
             if assets:
                 footers = FooterCache(next(iter(assets.values())).store)
-                wanted = assets_to_make(assets, tuple(context.partition_keys), footers)
-            wanted.sort(key=lambda name: (-_urgency(assets[name], graph), order.index(name)))
-            deps = plan.get_executable_step_deps()
-            cls._current = current = cls(run, deps, assets, [assets[name] for name in wanted])
-            configured = cast("Mapping[str, object]", context.run.run_config.get("ops", {}))
-            current._begin_ahead(run_of, besides={step.step.key, *configured})
+                wanted = assets_to_make(assets, steps.shards, footers)
+            wanted.sort(key=lambda name: (-_urgency(assets[name], graph), steps.order.index(name)))
+            cls._current = cls(steps.run_id, steps.waits_for, assets, [assets[name] for name in wanted])
+            cls._current._begin_ahead(run_of, besides=steps.begun_alone)
         return cls._current
 
     @contextmanager
@@ -322,13 +332,17 @@ class StepAhead:
         # The thread must not wait any longer: a step that it waits for may have been left out.
         self._has_turn = True
         self._steps.wake()
-        if self._began:
-            run.log(f"{self.asset.name}: begun {time.monotonic() - self._began:.1f} s before its step")
+        head_start = time.monotonic() - self._began if self._began else 0.0
+        if head_start:
+            run.log(f"{self.asset.name}: begun {head_start:.1f} s before its step")
         try:
             while (told := self._told.get()) is not None:
                 match told:
                     case BaseException():
                         raise told
+                    case (_, PublishedShard(metadata=metadata)) if head_start and metadata["computed"]:
+                        metadata["seconds_before_step"] = head_start
+                        yield told
                     case tuple():
                         yield told
                     case _:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub.config.choices import Gates
 from kopub.errors import ClosedGate
+from kopub.release.gates import Gates
 from kopub.states import LOST, MADE, State
 from kopub.store.rows import one_row_a_figure, vector_width
 from kopub.store.table_source import FooterCache

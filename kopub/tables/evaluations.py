@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from kopub.config.choices import Gates
 from kopub.config.settings import Settings
 from kopub.corrections.gold import known_answers
 from kopub.errors import KopubError, first_line
@@ -22,6 +21,7 @@ from kopub.evaluation.scoring import load
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import shard_source
+from kopub.release.gates import Gates
 from kopub.release.local import LocalRelease
 from kopub.search.scores import ALL, ScoredRun
 from kopub.store.corpus_tables import OCR_SCORES, TABLES

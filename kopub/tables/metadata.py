@@ -95,6 +95,12 @@ class Link(str):
     __slots__ = ()
 
 
+class Moment(float):
+    """Metadata that the UI shows as a time, in seconds since 1970."""
+
+    __slots__ = ()
+
+
 def first_page(corpus: Corpus, shard: str, pages: Sequence[dict[str, Any]], layout: pa.Table) -> Markdown:
     """Return the shard's first page with regions, and its layout drawn on it."""
     at = layout["state"].index(State.OK.value).as_py()

@@ -1,5 +1,6 @@
 """One shard of a table, from the list of its rows to the published table."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from kopub.states import State
 from kopub.store.rows import known_rows
 from kopub.tables.asset import Metadata, PublishedShard, RowTable, RunContext, retries_partial, unasked
 from kopub.tables.checks import ACCOUNTED, unaccounted
-from kopub.tables.metadata import Account
+from kopub.tables.metadata import Account, Moment
 from kopub.tables.progress import watcher
 from kopub.tables.rows import Key, Progress, RowResult, RowSpec, ShardResult, Work, assemble, keys
 
@@ -138,7 +139,13 @@ class ShardWork:
         if not made.computed:
             return {}
         gpu = self._gpu_figures()
-        return {"seconds": self.seconds, **self.figures, **self._account.metadata(made.work), **gpu}
+        return {
+            "published": Moment(time.time()),
+            "seconds": self.seconds,
+            **self.figures,
+            **self._account.metadata(made.work),
+            **gpu,
+        }
 
     @property
     def _account(self) -> Account:

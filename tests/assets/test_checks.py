@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kopub.config.choices import Gates
+from kopub.release.gates import Gates
 from kopub.states import State
 from kopub.store.schemas import LAYOUT_REGIONS, PARSED_TEXTS, page_embeddings
 from kopub.tables.checks import losses, unaccounted, unsound_vectors, without_regions

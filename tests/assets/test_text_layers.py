@@ -11,12 +11,13 @@ from starlette.testclient import TestClient
 import kopub
 from kopub.cli.commands.doubts import about_layers, texts_by_shard
 from kopub.cli.options import corpus_check
-from kopub.config.choices import Gates, Pdf
+from kopub.config.choices import Pdf
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import KopubError
 from kopub.layout.cpu.detector import CpuLayout
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.indexing import index
+from kopub.release.gates import Gates
 from kopub.search.searcher import Searcher
 from kopub.store.table_source import FooterCache
 from kopub.tables.lineage import chain

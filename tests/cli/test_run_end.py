@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from kopub.cli.commands.run import run_assets
 from kopub.cli.main import app
-from kopub.config.choices import Gates
 from kopub.evaluation.benchmark import Benchmark, PageText, Sample
 from kopub.evaluation.home import KnownAnswers, write_gold
 from kopub.pages.manifest import GOLD
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from tests.search.test_search import Typist
 from tests.support.benchmarks import TEXT, reader, write_pages

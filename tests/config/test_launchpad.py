@@ -8,12 +8,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from kopub.config.choices import Documents, Figures, Gates, Pdf
+from kopub.config.choices import Documents, Figures, Pdf
 from kopub.config.profile import find_engines, load_engine
 from kopub.config.settings import ROOT, read_settings
 from kopub.engine import PROFILE_ONLY, ProfileOnly, Resource
 from kopub.pages.corpus import Corpus
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.store.table_store import ShardStore

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kopub.cli.main import app
-from kopub.config.choices import Gates
 from kopub.doctor.checks import Finding, Level
 from kopub.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
 from kopub.embedding.hashed import HashedEmbedder
@@ -17,6 +16,7 @@ from kopub.layout.cpu.detector import CpuLayout
 from kopub.pages.corpus import Query
 from kopub.pages.page import Page
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer
+from kopub.release.gates import Gates
 from kopub.store import run_records
 from kopub.tables.asset import RunContext
 from kopub.tables.checks import Problems

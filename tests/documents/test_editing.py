@@ -15,7 +15,7 @@ from kopub.documents.document import BlockKind, Document, DocumentBlock
 from kopub.documents.joins import glue_lines
 from kopub.documents.markdown import document_markdown
 from kopub.documents.structure import structure_document
-from kopub.pages.manifest import SAMPLES
+from kopub.folders import SAMPLES
 from tests.support.sources.documents import Printed, document
 
 HEAD, FOOT = (100, 30, 900, 45), (480, 960, 520, 975)

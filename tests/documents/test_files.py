@@ -18,8 +18,8 @@ from kopub.documents.markdown import MarkdownOptions
 from kopub.documents.stream import file_names
 from kopub.errors import StoreError
 from kopub.figures.figure import FigureNote
+from kopub.folders import SAMPLES
 from kopub.pages.documents.folder import EXPORTED_DOCUMENTS as MARKER
-from kopub.pages.manifest import SAMPLES
 from kopub.states import State
 from tests.doubles.full_disk import no_room
 from tests.support.released import contents

@@ -8,12 +8,13 @@ import dagster as dg
 import pytest
 
 from kopub.cli.score_lines import reading_lines
-from kopub.config.choices import Gates
 from kopub.corrections.corrected import CorrectedTables, correct_page, truth_of
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.evaluation.benchmark import Benchmark, PageText, Sample
 from kopub.evaluation.home import KnownAnswers, read_gold, write_gold
-from kopub.pages.manifest import GOLD, SAMPLES, Manifest
+from kopub.folders import SAMPLES
+from kopub.pages.manifest import GOLD, Manifest
+from kopub.release.gates import Gates
 from kopub.store.table_store import ShardStore
 from tests.corrections.test_corrections import corrected
 from tests.doubles.full_disk import FullDisk

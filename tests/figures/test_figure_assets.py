@@ -20,7 +20,6 @@ from kopub.cli.commands.run import run_assets
 from kopub.cli.options import corpus_check
 from kopub.cli.profile_display import stages_to_run
 from kopub.config.choices import Figures
-from kopub.config.places import PROFILES
 from kopub.config.profile_files import find_profile, read_profile
 from kopub.config.settings import Settings
 from kopub.corrections.corrected import CorrectedTables
@@ -31,6 +30,7 @@ from kopub.errors import ConfigError, EngineError, KopubError
 from kopub.figures.figure import FigureNote, FigureNoter, FigurePicture
 from kopub.figures.noters import ChatNoter
 from kopub.fingerprints import CodeVersion
+from kopub.folders import PROFILES
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from kopub import processes
-from kopub.config.places import ROOT
 from kopub.errors import EngineError
+from kopub.folders import ROOT
 from kopub.layout.pp_doclayout import page_regions, process
 from kopub.layout.pp_doclayout.detector import PPDocLayout
 from kopub.pages.page import Page

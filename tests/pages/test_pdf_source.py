@@ -25,6 +25,7 @@ import kopub
 from kopub.corrections.corrected import CorrectedTables
 from kopub.documents.export import write_documents
 from kopub.errors import SourceError, StoreError
+from kopub.folders import SAMPLES
 from kopub.layout.cpu.detector import CpuLayout
 from kopub.pages.corpus import Corpus
 from kopub.pages.documents import pdf as pdfs
@@ -34,7 +35,6 @@ from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
 from kopub.pages.indexing import index
-from kopub.pages.manifest import SAMPLES
 from kopub.pages.page import decode, inspect
 from kopub.pages.page_reader import origins
 from kopub.pages.places import CorpusPlace

@@ -17,11 +17,12 @@ import kopub
 from kopub.api.sources.home import HomeSource
 from kopub.cli.commands.plan import forecast_of_everything
 from kopub.errors import SourceError
+from kopub.folders import SAMPLES
 from kopub.pages.corpus import Corpus
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure
 from kopub.pages.indexing import Others, index, remove, retry_failed
-from kopub.pages.manifest import SAMPLES, Manifest
+from kopub.pages.manifest import Manifest
 from kopub.pages.page_reader import Origin, origins
 from kopub.processes import ChildWorker, LostAnswer
 from kopub.states import State

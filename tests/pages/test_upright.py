@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from kopub.evaluation.benchmarks.texts import load_texts
 from kopub.evaluation.benchmarks.transformed import FORMS, photographed, skewed, turned
+from kopub.folders import SAMPLES
 from kopub.pages import upright as transforms
-from kopub.pages.manifest import SAMPLES
 from kopub.pages.page import decode
 from kopub.pages.upright import PageTransform, find_transform
 

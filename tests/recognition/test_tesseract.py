@@ -13,9 +13,9 @@ from rapidfuzz.distance import Levenshtein
 
 from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
+from kopub.folders import SAMPLES
 from kopub.layout.cpu.detector import CpuLayout
 from kopub.layout.regions import Region, Task
-from kopub.pages.manifest import SAMPLES
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import reader

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kopub.config.choices import Gates
 from kopub.config.settings import ROOT
 from kopub.errors import ClosedGate, HubError, KopubError, StoreError
 from kopub.release import hub as release_hub
 from kopub.release.files import CONFIGS, part_path
 from kopub.release.fitness import refusals
+from kopub.release.gates import Gates
 from kopub.release.hub import HubChange, HubDifference, HubTarget, plan_commits
 from kopub.search import metrics
 from kopub.store.schemas import RETRIEVAL_SCORES

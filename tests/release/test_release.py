@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
 
-from kopub.config.choices import Gates
 from kopub.errors import StoreError
 from kopub.release import local
 from kopub.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
@@ -26,6 +25,7 @@ from kopub.release.dataset import write_parquet
 from kopub.release.export import export
 from kopub.release.files import list_parts
 from kopub.release.fitness import fitness, hub_licences
+from kopub.release.gates import Gates
 from kopub.release.local import LocalRelease
 from kopub.release.verify import verify
 from kopub.store.schemas import RETRIEVAL_SCORES

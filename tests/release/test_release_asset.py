@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub.cli.commands.status import status_values
-from kopub.config.choices import Gates
 from kopub.pages.corpus import Corpus
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub_assets.running.execution import range_tags

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from kopub.config.settings import load_settings
+from kopub.folders import SAMPLES
 from kopub.pages.corpus import Corpus
 from kopub.pages.indexing import index
-from kopub.pages.manifest import SAMPLES
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.release.verify import verify

@@ -13,11 +13,11 @@ import pytest
 from aiohttp import web
 from pydantic import PrivateAttr
 
+from kopub.cli.profile_display import stages_of
 from kopub.embedding.base import Embedding
 from kopub.errors import STOPPED, STOPPED_BY_HAND, EngineError
 from kopub.layout.regions import Region
 from kopub.pages.page import Page
-from kopub.profiling.report import stages_of
 from kopub.recognition.regions import PageReading
 from kopub.states import State
 from kopub.tables.asset import ShardAsset

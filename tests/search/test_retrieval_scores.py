@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kopub.cli.score_lines import retrieval_lines
-from kopub.config.choices import Gates
 from kopub.embedding.base import Embedder, Embedding
 from kopub.fingerprints import CodeVersion
 from kopub.pages.page import Page
+from kopub.release.gates import Gates
 from kopub.search.metrics import significant_drops
 from kopub.states import State
 from kopub.store.table_store import ShardStore

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from kopub.config.choices import Gates
+from kopub.release.gates import Gates
 from tests.doubles.engines import OneRegionLayout
 from tests.doubles.readers import KnowingReader
 from tests.support.harness import Platform

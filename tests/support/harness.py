@@ -11,12 +11,13 @@ from uuid import uuid4
 import dagster as dg
 import pyarrow as pa
 
-from kopub.config.choices import Documents, Figures, Gates, Pdf
+from kopub.config.choices import Documents, Figures, Pdf
 from kopub.config.environment import Location
 from kopub.config.settings import Resources, Settings
 from kopub.figures.figure import NoNotes
 from kopub.pages.corpus import Corpus
 from kopub.pages.indexing import index
+from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import NoReranking

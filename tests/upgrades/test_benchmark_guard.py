@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub.cli.commands.plan import evaluation_lines, plan_values
-from kopub.config.choices import Gates
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.evaluation.benchmark import SamplePicture
+from kopub.release.gates import Gates
 from kopub.release.publishing import reading_scores
 from kopub.store.corpus_tables import BENCHMARKS
 from kopub.tables.evaluations import guards_of, prepare_answers

@@ -18,8 +18,8 @@ from kopub.config.choices import Upgrades
 from kopub.config.settings import read_settings, what_if
 from kopub.errors import ConfigError
 from kopub.fingerprints import CodeVersion
+from kopub.folders import SAMPLES
 from kopub.layout.cpu.detector import CpuLayout
-from kopub.pages.manifest import SAMPLES
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.release.local import LocalRelease
 from kopub.store import ledger

@@ -9,9 +9,9 @@ import typer
 
 from kopub.cli.console import tell
 from kopub.cli.options import open_settings, require_indexed, require_named
-from kopub.config.places import store_url
 from kopub.errors import ConfigError, counted
 from kopub.files import is_url
+from kopub.folders import store_url
 from kopub.processes import keep_little
 
 if TYPE_CHECKING:

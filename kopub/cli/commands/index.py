@@ -99,7 +99,7 @@ def index_source(
 
     At a terminal, it asks what to do with other sources there. Raises `SourceError`, `StoreError`.
     """
-    from kopub.config.places import store_url
+    from kopub.folders import store_url
     from kopub.pages import indexing
 
     if not source.strip():

@@ -1,14 +1,16 @@
-"""The places of profiles, pins, homes and tables."""
+"""The folders of the package and of the people who use it."""
 
 import re
 from pathlib import Path
 
 from kopub.errors import did_you_mean, first_line
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(__file__).resolve().parents[1] / "data"
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "kopub" / "data"
 """The files that come with the package: profiles, samples, and the settings of a Dagster home."""
 PROFILES = DATA / "profiles"
+SAMPLES = DATA / "samples"
+"""The corpus of a home that has no corpus of its own."""
 PINS = PROFILES / "models.yaml"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]+:")
