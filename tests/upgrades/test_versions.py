@@ -92,6 +92,22 @@ def test_a_way_back_and_forth_keeps_one_of_each(store: ShardStore):
     assert store.read(*TABLE, version="a").equals(table(ord("a")))
 
 
+def test_the_newest_stay_in_their_order_after_others_were_removed(store: ShardStore):
+    write(store, "f", "e", "d", "c", "b", "a")
+    assert kept(store) == ["b", "c"]
+
+
+def test_a_version_that_a_kill_doubled_goes_with_the_next_table(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as killed:
+        killed.setattr(Versions, "prune", lambda *_: None)
+        write(store, "a", "b", "a", "b")
+    files = store.parts(".versions", *TABLE)
+    assert [name.partition("-")[2] for name in files.names()] == ["a.parquet", "b.parquet", "a.parquet"]
+    write(store, "c")
+    assert kept(store) == ["b", "a"]
+    assert len(files.names()) == 2
+
+
 def test_what_is_not_kept_is_named(store: ShardStore):
     write(store, "a")
     with pytest.raises(StoreError, match=r"^ocr_results of shard_00 is not kept at recipe z$"):
