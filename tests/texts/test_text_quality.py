@@ -35,6 +35,12 @@ def test_independent_signs_of_a_bad_text_add_up():
     assert total(signs) == pytest.approx(0.44)
 
 
+def test_a_page_exactly_at_the_limit_is_doubtful_and_the_worst_comes_first():
+    doubt = [DOUBTFUL - 0.001, DOUBTFUL, None, 1.0]
+    found = doubtful(pa.table({"page_id": ["a", "b", "c", "d"], "doubt": doubt, "doubts": [["why"]] * 4}))
+    assert [page.page_id for page in found] == ["d", "b"]
+
+
 @pytest.mark.parametrize("page_id", SAMPLES)
 def test_real_pages_are_not_doubted(page_id: str):
     assert total(doubts(SAMPLES[page_id])) < DOUBTFUL
