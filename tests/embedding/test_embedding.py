@@ -95,6 +95,10 @@ def test_sentence_endings_do_not_count(ending: str):
     assert weigh_ngrams(f"문서를 저장{ending}") == weigh_ngrams("문서를 저장")
 
 
+def test_a_part_at_the_start_of_a_word_counts_twice():
+    assert weigh_ngrams("학교") == pytest.approx({" 학": 2 / 3, " 학교": 2 / 3, "학교": 1 / 3})
+
+
 def test_a_text_of_endings_alone_is_still_a_text():
     assert vector("합니다.") @ vector("합니다") == pytest.approx(1)
 
