@@ -229,9 +229,10 @@ def test_what_is_mistyped_says_what_there_is(api: TestClient):
         ({"origin": "null"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site"}, 403),
+        ([(b"host", b"127.0.0.1"), (b"host", b"evil.example")], 421),
     ],
 )
-def test_another_site_is_refused(api: TestClient, headers: dict[str, str], status: int):
+def test_another_site_is_refused(api: TestClient, headers: dict[str, str] | list[tuple[bytes, bytes]], status: int):
     problem(api.get("corpus", headers=headers), status)
 
 
