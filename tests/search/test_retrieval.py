@@ -57,6 +57,13 @@ def test_few_equal_vectors_tie_too():
     assert best.ranking().tolist() == [list(range(36, -1, -1))] * 3
 
 
+def test_the_best_of_several_vectors_of_a_page_counts():
+    best = BestPages(1)
+    vectors = np.array([[0, 1], [1, 0], [0.75, 0.5]], np.float16)
+    best.add_vectors(np.array([0, 0, 1]), vectors, np.array([[1.0, 0.0]]))
+    assert best.ranking().tolist() == [[0, 1]]
+
+
 def test_a_vector_ranking_is_that_of_all_dot_products():
     generator = np.random.default_rng(1)
     vectors = generator.normal(size=(300, 32)).astype(np.float16)

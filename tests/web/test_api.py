@@ -261,6 +261,16 @@ def test_an_answer_that_takes_too_long_is_given_up(api: TestClient, monkeypatch:
     assert answer.headers["retry-after"]
 
 
+def test_the_cause_of_an_inner_error_stays_in_the_log(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    def failing(page: kopub.Page) -> str:
+        raise RuntimeError("/home/someone/secret")
+
+    monkeypatch.setattr(kopub.Page, "markdown", property(failing))
+    client = TestClient(guarded(platform).app, "http://any.example", raise_server_exceptions=False)
+    answer = client.get("/api/v1/markdown?page=a_1", headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    assert problem(answer, 500) == "the server failed: see its log"
+
+
 def test_more_pages_than_an_answer_may_have_are_refused(api: TestClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kopub.web.api, "_MOST_PAGES", 1)
     assert "name the first and the last" in problem(api.get("markdown?document=a"), 400)
