@@ -30,7 +30,6 @@ HEAVY = (
     "datasets",
     "kiwipiepy",
     "scipy",
-    "sklearn",
     "tesserocr",
     "torch",
     "transformers",
