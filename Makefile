@@ -4,8 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 DAGSTER_HOME ?= $(CURDIR)/.dagster
 export DAGSTER_HOME
-# The files of tests are spread over the cores; tests/conftest.py keeps those that wait for other processes together.
-PARALLEL := --numprocesses logical --maxprocesses 8 --dist loadgroup
+# The files of tests are spread over the cores, in the order of tests/conftest.py. Those of `test-all` wait for each other's
+# processes half of the time, so there are twice as many.
+PARALLEL := --maxprocesses 8 --dist loadgroup --no-loadscope-reorder
+TWICE    := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # Compiled modules are kept, whatever the environment says: each of the many processes would compile them anew.
 KEPT := PYTHONDONTWRITEBYTECODE=
 
@@ -26,11 +28,12 @@ demo: setup ## Build all assets from the samples (or your indexed corpus) and sh
 ui: setup ## The Dagster UI on http://127.0.0.1:3000
 	@$(BIN)/kopub ui
 
-test: setup ## The tests; those of the GPU engines run when torch is installed
-	$(KEPT) $(BIN)/python -m pytest $(PARALLEL)
+test: setup ## Every promise once, in minutes; those of the GPU engines when torch is installed
+	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) --numprocesses logical \
+		-m "smoke or not (slow or services or browser or vllm or gpu)"
 
-test-fast: setup ## The inner loop: no daemons, commands, real models, or anything that takes long
-	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
+test-all: setup ## All tests: kills, daemons, browsers, servers, real models, extras, as far as they are installed
+	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) --numprocesses $(TWICE)
 
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
 check: setup ## Lint, types, layers, dependencies, locked recipes, and that the definitions load

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import hypothesis
 import pytest
@@ -30,43 +29,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
-    parser.addoption("--passed-before", metavar="JUNIT.xml", help="Leave out what took a second and passed here.")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark slow tests, and name the groups that pytest-xdist gives to one worker each.
+# After pytest-randomly, which shuffles, and before pytest-xdist, which distributes.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the groups that pytest-xdist gives to one worker each, and put those that wait first.
 
-    The tests of a file share fixtures. Tests that wait for other processes have deadlines, so they run one after the
-    other, in a few groups.
+    The tests of a file share fixtures. A real vLLM takes all cores, so its tests run one after the other.
     """
-    if report := config.getoption("passed_before"):
-        passed = _passed_slowly(report)
-        left_out = [item for item in items if _address(item.nodeid) in passed]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+
+    def waits(item: pytest.Item) -> bool:
+        return any(item.get_closest_marker(name) for name in ("vllm", "services", "browser"))
+
     for item in items:
-        # A whole graph in Dagster takes a second or more; only those of tests/assets are part of the inner loop.
-        if hasattr(item.module, "Platform") and item.path.parent.name != "assets":  # type: ignore[attr-defined]
-            item.add_marker(pytest.mark.slow)
-        waits = [name for name in ("vllm", "services", "browser") if item.get_closest_marker(name)]
-        item.add_marker(pytest.mark.xdist_group(waits[0] if waits else item.path.stem))
-
-
-def _passed_slowly(report: str) -> set[str]:
-    """Return the addresses of tests that passed in a second or more, by JUnit report."""
-    cases = ElementTree.parse(report).getroot().iter("testcase")
-    # With pytest-xdist, names end in that of the group. A failure, error or skip is a child element of the test case.
-    return {
-        _address(f"{case.get('classname')}.{case.get('name', '').rpartition('@')[0] or case.get('name')}")
-        for case in cases
-        if float(case.get("time", 0)) >= 1 and not len(case)
-    }
-
-
-def _address(test: str) -> str:
-    """Return the name of a test with dots only, as in a JUnit report."""
-    return test.replace(".py::", ".", 1).replace("::", ".").replace("/", ".")
+        group = "vllm" if item.get_closest_marker("vllm") else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+    # The longest last would keep one worker busy while the others are done.
+    items.sort(key=waits, reverse=True)
 
 
 def pytest_collection_finish() -> None:
@@ -127,6 +107,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             if name.startswith("KOPUB_") and not name.startswith("KOPUB_TEST_"):
                 patch.delenv(name)
         patch.setenv("KOPUB_HOME", str(tmp_path_factory.mktemp("kopub")))
+        # A person's language changes what other programs print.
+        for name in ("LANG", "LANGUAGE", "LC_ALL"):
+            patch.delenv(name, raising=False)
+        patch.setenv("LC_ALL", "C.UTF-8")
         # CPUs with float16 arithmetic, which are few, round every partial sum of a product, which no GPU does.
         patch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
         yield

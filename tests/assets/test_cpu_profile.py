@@ -73,6 +73,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Platform:
     return platform
 
 
+@pytest.mark.smoke
 def test_a_real_page_is_read(platform: Platform):
     page = platform.rows("ocr_results")["install.ko_19"]
     labels = {region["native_label"] for region in page["regions"]}

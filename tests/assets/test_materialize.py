@@ -120,7 +120,6 @@ def test_only_what_changed_is_made_again(platform: Platform):
     assert [row["page_idx"] for row in platform.rows("ocr_results").values()] == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_the_data_version_follows_the_recipes(built: Platform):
     def versions() -> dict[str, str]:
         result = built.run()

@@ -216,7 +216,6 @@ def test_everything_is_made_and_recorded(platform: Platform) -> None:
     assert made(platform, "raw_pages", "layout_regions", "ocr_results").startswith("nothing to compute; 3 pages: ")
 
 
-@pytest.mark.slow
 def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platform) -> None:
     platform.engines["recognition"] = SlowReader(
         diary=str(platform.home / "recognition.diary"), prompt="read", die_on="a_2"
@@ -228,7 +227,6 @@ def test_a_failed_shard_leaves_the_others_and_ends_in_one_line(platform: Platfor
     assert set(platform.store.published("ocr_results")) == {"shard_01"}
 
 
-@pytest.mark.slow
 def test_a_shard_that_fails_in_two_assets_is_counted_as_two_failures(platform: Platform) -> None:
     with pytest.raises(KopubError, match=r"^2 failures; what was finished is kept"):
         made(platform, "parsed_texts", "corpus_image_embeddings", shards="shard_00")
@@ -292,6 +290,7 @@ def test_text_layers_are_taken_but_for_a_run_with_ocr(tmp_path: Path) -> None:
 
 
 @pytest.mark.services
+@pytest.mark.smoke
 def test_ctrl_c_ends_in_one_line_and_the_next_run_goes_on(tmp_path: Path) -> None:
     write_corpus(tmp_path / "source", [pages("a_1")])
     make_dagster_home(tmp_path / "home" / ".dagster")

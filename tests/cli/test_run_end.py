@@ -88,6 +88,7 @@ def test_a_second_run_computes_nothing_and_says_only_that(platform: Platform):
     assert ended(platform) == (0, ["nothing to compute; 8 pages: 8 ok; 8 need review"])
 
 
+@pytest.mark.slow
 def test_reading_that_got_worse_ends_a_run_with_its_numbers(platform: Platform):
     status, lines = ended(platform)
     assert status == 0
@@ -113,6 +114,7 @@ def test_a_part_of_the_graph_leaves_the_pages_unfinished(platform: Platform):
 
 
 @pytest.mark.parametrize(("repo", "status"), [("", 0), ("somebody/pages", 3)])
+@pytest.mark.slow
 def test_a_licence_counts_for_those_who_publish(platform: Platform, repo: str, status: int):
     platform.engines["hub"] = HubTarget(repo=repo)
     ended_with, lines = ended(platform, ())
@@ -120,6 +122,7 @@ def test_a_licence_counts_for_those_who_publish(platform: Platform, repo: str, s
     assert any(line.startswith("gate closed: ") and "license_override" in line for line in lines) == bool(status)
 
 
+@pytest.mark.slow
 def test_dagster_shows_how_the_corpus_stands(platform: Platform):
     assert ended(platform, (), fail="p_1 p_2 p_3")[0] == 3
     with dg.DagsterInstance.get() as instance:
@@ -165,6 +168,7 @@ def test_a_cut_pdf_and_a_file_that_is_none_are_named_in_the_last_lines(tmp_path:
     )
 
 
+@pytest.mark.slow
 def test_scripts_that_the_profile_does_not_read_are_named_with_what_to_do(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ):

@@ -323,6 +323,7 @@ def test_the_release_says_that_a_person_wrote_it(platform: Platform):
 
 
 @pytest.mark.parametrize(("wanted", "authors"), [("anonymous", None), ("named", "Kim")])
+@pytest.mark.slow
 def test_a_release_lists_the_corrections_where_they_are_wanted(platform: Platform, wanted: str, authors: str | None):
     folder = platform.home / "release"
 

@@ -218,13 +218,17 @@ def reader(made: tuple[Path, dict[str, str]]) -> Reader:
     return Reader(folder, dict(environment))
 
 
-_TYPED = [page for page in PAGES if _kinds(page) & {*_SHELL, "python"} and page.name != KOREAN]
+_TYPED = [
+    pytest.param(page, marks=pytest.mark.smoke if page == ROOT / "README.md" else (), id=str(page.relative_to(ROOT)))
+    for page in PAGES
+    if _kinds(page) & {*_SHELL, "python"} and page.name != KOREAN
+]
 
 
 @pytest.mark.slow
 @pytest.mark.services
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", _TYPED, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", _TYPED)
 def test_a_page_does_what_it_shows(page: Path, reader: Reader):
     reader.reads(page)
 

@@ -19,6 +19,7 @@ from kopub.config.settings import load_settings, read_settings
 from kopub.doctor import checks, environment
 from kopub.doctor.checks import Finding, Level
 from kopub.doctor.gpu_probe import driver
+from kopub.pages.documents import conversion
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer
 from kopub.vllm.served_engine import ServedEngine
 from kopub.vllm.server import VLLMServer
@@ -62,7 +63,9 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
 
 @pytest.fixture
 def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
-    """Return a function that runs `kopub doctor --quick` with the Hub offline."""
+    """Return a function that runs `kopub doctor --quick` with the Hub offline, where all converters are installed."""
+    monkeypatch.setattr(conversion, "has_korean_font", lambda: True)
+    monkeypatch.setattr(conversion, "all_lacking", list)
     monkeypatch.setenv("KOPUB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf"))

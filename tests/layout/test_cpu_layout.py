@@ -29,7 +29,6 @@ def covers(region: Region, x: int, y: int) -> bool:
     return x1 <= x <= x2 and y1 <= y <= y2
 
 
-@pytest.mark.slow
 def test_title_text_table_and_picture_are_told_apart() -> None:
     sheet = Sheet()
     sheet.text(150, 180, "State of the pages", 56)
@@ -327,8 +326,8 @@ def _edged(sheet: Sheet, left: int, top: int, right: int, bottom: int) -> Sheet:
     return sheet
 
 
-@pytest.mark.parametrize("width", [2, 8, 10, 20, 45, 90])
-@pytest.mark.parametrize("sides", [(1, 1, 1, 1), (1, 1, 0, 0), (1, 1, 1, 0), (1, 0, 0, 0), (0, 1, 0, 1)])
+@pytest.mark.parametrize("width", [2, 10, 90])
+@pytest.mark.parametrize("sides", [(1, 1, 1, 1), (1, 1, 0, 0), (0, 1, 0, 1)])
 def test_a_dark_edge_takes_no_text_away(width: int, sides: tuple[int, int, int, int]) -> None:
     def page() -> Sheet:
         sheet = Sheet()

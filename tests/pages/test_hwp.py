@@ -70,6 +70,7 @@ def document(number: int) -> tuple[str, bytes, list[str]]:
 
 
 @converts
+@pytest.mark.slow
 def test_twenty_documents_come_out_with_all_of_their_text(folder: SourceFolder) -> None:
     expected = {}
     for number in range(20):
@@ -298,7 +299,8 @@ def test_all_text_is_there_over_lines_and_pages() -> None:
     assert lost_text(held, ["가나다라\r\n마바사아 자차", "카타 파하 1234567890\r\n둘째 문단입니다. 셋"]) == {}
 
 
-def test_what_is_lost_is_said_on_the_pages_where_it_may_have_stood() -> None:
+def test_what_is_lost_is_said_on_the_pages_where_it_may_have_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "has_korean_font", lambda: True)
     held = [
         SENTENCES[1],
         SENTENCES[2],

@@ -171,6 +171,7 @@ def test_sheets_and_slides_are_read_in_the_order_in_which_they_are_shown(tmp_pat
 
 
 @converts
+@pytest.mark.slow
 def test_files_of_old_programs_come_out_with_their_text(tmp_path: Path, conversions: Conversions) -> None:
     made = (("a.docx", docx(*SAID), "doc"), ("b.xlsx", xlsx([SAID]), "xls"), ("c.pptx", pptx(*SAID), "ppt"))
     for name, content, _ in made:
@@ -252,6 +253,7 @@ def test_a_document_that_is_cut_off_is_one_line(tmp_path: Path, suffix: str) -> 
 
 
 @converts
+@pytest.mark.slow
 def test_a_sheet_as_large_as_can_be_ends_in_pages_or_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(xlsx([["칸"] * 200_000]))
     short = Conversions(seconds=40)
@@ -305,6 +307,7 @@ def test_a_libreoffice_that_ends_without_a_word_is_started_once_more(
 
 
 @converts
+@pytest.mark.slow
 def test_a_conversion_that_takes_too_long_is_killed_with_all_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +346,7 @@ Conversions().pdf("a", Path(sys.argv[1]))
 
 
 @converts
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_libreoffice_and_two_runs_convert_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

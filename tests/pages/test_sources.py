@@ -341,6 +341,7 @@ def test_ordinary_ids_are_kept(page_id: str) -> None:
 
 
 @given(st.text(max_size=250))
+@pytest.mark.slow
 def test_a_usable_id_is_one_file_name(page_id: str) -> None:
     if folder.problem_with(page_id) is None:
         assert Path("store", page_id).parent == Path("store")

@@ -147,7 +147,6 @@ def test_status_says_in_a_line_that_the_folder_is_not_what_was_released(built: P
         assert status_values(built.settings)["release_differs"] == []
 
 
-@pytest.mark.slow
 def test_status_says_that_a_release_is_older_than_the_tables(built: Platform, tmp_path: Path):
     before = shutil.copytree(built.home / "release", tmp_path / "before")
     built.reindex([pages("a_1", "a_2"), [("b_1", page_image(9)), ("b_2", page_image(1))]], [query("q1", "?", "a_1")])
@@ -159,7 +158,6 @@ def test_status_says_that_a_release_is_older_than_the_tables(built: Platform, tm
     assert ": older than its table; kopub run --asset hf_release" in line
 
 
-@pytest.mark.slow
 def test_a_closed_gate_fails_the_run_and_leaves_the_folder(platform: Platform, hub: WritableHub):
     broken = [("b_1", b"no image"), *pages("b_2", "b_3"), ("b_4", b"no"), ("b_5", b"no")]
     platform.reindex([pages("a_1", "a_2"), broken])
@@ -239,7 +237,6 @@ def test_nothing_that_a_run_writes_holds_the_token(
     assert not [path for path, content in written.items() if WRITER.encode() in content or READER.encode() in content]
 
 
-@pytest.mark.slow
 def test_lineage_says_which_run_made_a_row_and_moves_only_with_it(built: Platform):
     (first,) = built.instance.get_runs()
     folder = built.home / "release"

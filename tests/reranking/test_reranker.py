@@ -159,6 +159,7 @@ class Given:
 
 
 @pytest.mark.parametrize("fault", ["killed", "hangs"])
+@pytest.mark.slow
 def test_a_search_waits_for_no_server_that_is_gone(tokenizer: Path, fault: str):
     async def never(body: dict[str, Any]) -> web.Response:
         if fault == "killed":

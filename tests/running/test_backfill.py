@@ -8,8 +8,11 @@ import pytest
 
 from kopub.pages.indexing import index
 from kopub.store.table_store import ShardStore
+from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.dagster.services import quick_services
 from tests.support.dagster.ui import Ui
 from tests.support.harness import STANDARD
+from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -43,7 +46,9 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ui(home: Path, tmp_path: Path) -> Iterator[Ui]:
-    with Ui(tmp_path, {"KOPUB_HOME": str(home)}).started() as ui:
+    make_dagster_home(tmp_path / "dagster")
+    environment = forked.inherited() | {"KOPUB_HOME": str(home), "DAGSTER_HOME": str(tmp_path / "dagster")}
+    with quick_services(tmp_path, environment) as (ui, _):
         yield ui
 
 

@@ -522,6 +522,7 @@ def recognize_at(home: str, url: str) -> None:
 
 
 @pytest.mark.services
+@pytest.mark.smoke
 def test_a_killed_run_costs_what_was_in_flight_in_both_shards(tmp_path: Path):
     platform = laid_out(tmp_path)
     never = threading.Event()

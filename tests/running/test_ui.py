@@ -138,6 +138,7 @@ def test_the_launchpad_names_no_command_and_no_folder(ui: Ui, resource: str, fie
     assert "\n" not in error["message"]
 
 
+@pytest.mark.smoke
 def test_a_run_is_launched_from_its_own_page(ui: Ui):
     launched = ui.ask(LAUNCH, params=params({"resources": {"gates": {"config": {"max_empty_jump": 0.5}}}}))
     assert launched["launchRun"]["__typename"] == "LaunchRunSuccess", launched

@@ -177,7 +177,6 @@ def test_a_second_run_computes_nothing_and_keeps_the_comparison(measured: Platfo
     assert not _check(result).passed
 
 
-@pytest.mark.slow
 def test_a_drop_stays_one_until_it_is_mended_or_accepted(measured: Platform):
     for lost in (2, 1):
         measured.engines["embedding"] = NamingEmbedder(lost=lost)

@@ -323,6 +323,7 @@ def test_without_a_word_in_common_the_page_begins():
 
 
 @pytest.mark.services
+@pytest.mark.smoke
 def test_the_command_line(platform: Platform):
     found = run(platform.home, "kopub", "search", "화면 밝기", "--top", "1", "--json", "--mode", "text")
     assert found.returncode == 0, found.stderr

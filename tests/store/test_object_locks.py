@@ -82,7 +82,6 @@ def test_the_lock_costs_two_requests_where_nobody_else_wants_it(url: str, s3: S3
     assert [method for method, _ in s3.asked] == ["PUT", "DELETE"]
 
 
-@pytest.mark.slow
 def test_who_comes_second_has_it_when_the_first_is_done_and_not_before(url: str):
     first, second, entered = lock(url), lock(url), threading.Event()
     first.acquire(wait=True)
@@ -119,7 +118,6 @@ def test_of_waiters_one_takes_over_from_a_silent_holder_who_has_lost_it(url: str
     assert names(url) == []
 
 
-@pytest.mark.slow
 def test_who_died_while_it_took_over_is_taken_over_from(url: str, monkeypatch: pytest.MonkeyPatch):
     gone, dying, last = lock(url), lock(url), lock(url)
     gone.acquire(wait=True)

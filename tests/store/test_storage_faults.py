@@ -58,7 +58,6 @@ def test_so_is_one_while_a_table_is_read(store: TableStore, s3: S3Double, method
     assert store.read("ocr_results", "shard_00").equals(TABLE)
 
 
-@pytest.mark.slow
 def test_a_storage_that_goes_away_for_a_while_is_waited_for(store: TableStore, s3: S3Double):
     s3.go_away()
     back = threading.Timer(2.0, s3.come_back)

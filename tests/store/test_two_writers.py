@@ -46,6 +46,7 @@ def test_of_twelve_creates_at_once_one_wins(url: str):
         locks[got.index(True)].release()
 
 
+@pytest.mark.smoke
 def test_two_runs_of_a_shard_read_its_pages_once_in_every_round(url: str, server: dict[str, str], tmp_path: Path):
     home = Platform.of(tmp_path / "home", [pages(*IDS)]).home
     together = CONTEXT.Barrier(2)

@@ -238,7 +238,6 @@ def test_a_damaged_footer_cache_is_written_anew(platform: Platform):
     assert file.stat().st_size > 4
 
 
-@pytest.mark.slow
 def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: Path):
     async def reply(asked: SentRequest) -> web.StreamResponse:
         return says("<table><tr><td>1</td></tr></table>" if "able" in asked.prompt else f"글 {asked.number}")
@@ -295,7 +294,6 @@ def test_a_what_if_that_cannot_be_is_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.slow
 def test_files_of_a_release_are_an_upper_bound(platform: Platform):
     folder = str(platform.home / "release")
     platform.engines["release"] = LocalRelease(folder=folder)

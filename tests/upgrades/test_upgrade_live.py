@@ -1,17 +1,13 @@
 """A profile edited under running services leads to exactly one backfill at night."""
 
-import os
-import signal
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.scheduler.instigation import TickStatus
 
@@ -19,6 +15,7 @@ from kopub.pages.indexing import Others, index
 from kopub.store.table_store import ShardStore
 from kopub_assets.sensors import MODEL_UPGRADES, PROFILE_WATCH
 from tests.support.dagster.dagster_home import make_dagster_home
+from tests.support.dagster.services import quick_services
 from tests.support.dagster.ui import Ui
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages, query, write_corpus
@@ -27,7 +24,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
 PATIENCE = 300.0
-"""Seconds: the night begins at a whole minute, and a run is a process of its own."""
+"""Seconds: a run is a process of its own."""
 SHARDS = ["shard_00", "shard_01", "shard_02", "shard_03"]
 SHOWN = '{ assetNodes(assetKeys: [{path: ["corpus_image_embeddings"]}]) { opVersion partitionKeys } }'
 BUILT = "raw_pages,corpus_image_embeddings,query_embeddings"
@@ -50,8 +47,7 @@ class Live:
         self.store = ShardStore(url=str(folder / "home" / "store"))
         make_dagster_home(folder / "dagster")
         self.index()
-        # The night begins before or soon after the profile is edited; both are fine.
-        self._start = datetime.now(UTC) + timedelta(seconds=60)
+        self._start = datetime.now(UTC)
 
     def index(self, more: Sequence[str] = ()) -> None:
         shards = [pages("a_1"), pages("b_1", "b_2"), pages("c_1"), *map(pages, more)]
@@ -79,22 +75,8 @@ class Live:
     @contextmanager
     def services(self) -> Iterator[Ui]:
         """Run a code server, daemon and web server as in deploy/docker until exit."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = str(free.getsockname()[1])
-        server = {"host": "127.0.0.1", "port": int(port), "location_name": "kopub"}
-        workspace = self.folder / "workspace.yaml"
-        workspace.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
-        start = ["dagster", "code-server", "start", "--port", port, "--module-name", "definitions"]
-        program = "from tests.support.dagster.quick_daemon import quick_main; quick_main()"
-        run = ["python", "-c", program, "run", "-w", str(workspace)]
-        with ExitStack() as stack:
-            for command in (start, run):
-                started = stack.enter_context(forked.started(command, self.environment))
-                stack.callback(os.killpg, started.process.pid, signal.SIGKILL)
-            self.log = started.err
-            environment = {name: value for name, value in self.environment.items() if name.startswith("KOPUB_")}
-            yield stack.enter_context(Ui(self.folder, environment).started("--workspace", str(workspace)))
+        with quick_services(self.folder, self.environment) as (ui, self.log):
+            yield ui
 
     def failed_ticks(self, instance: dg.DagsterInstance) -> bool:
         """Return whether the profile watch has reported that the profile cannot be used."""

@@ -261,7 +261,6 @@ def test_a_table_whose_parent_is_gone_waits(platform: Platform, nights: Nights):
     assert nights.tick(2.1) == of({"shard_00"}, *READING)
 
 
-@pytest.mark.slow
 def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights):
     other_embedder(platform)
     requested = nights.tick(2.1)
@@ -271,7 +270,6 @@ def test_the_release_waits_for_the_last_shard(platform: Platform, nights: Nights
     assert nights.aftermath(8) == [SCORES, {"hf_release": BOTH}]
 
 
-@pytest.mark.slow
 def test_scores_that_dagster_s_history_does_not_know_are_measured_before_the_release(platform: Platform):
     platform.recorded = dg.DagsterInstance.ephemeral()
     nights = Nights(platform)
@@ -281,7 +279,6 @@ def test_scores_that_dagster_s_history_does_not_know_are_measured_before_the_rel
     assert nights.aftermath(3) == [SCORES, {"hf_release": BOTH}]
 
 
-@pytest.mark.slow
 def test_scores_that_the_corpus_has_no_more_hold_up_no_release(platform: Platform, nights: Nights):
     platform.instance.report_runless_asset_event(dg.AssetMaterialization("ocr_scores"))
     other_embedder(platform)

@@ -597,6 +597,7 @@ def test_a_killed_client_process_is_replaced_and_its_other_jobs_are_done(tmp_pat
     assert len(marker.read_text()) == 2
 
 
+@pytest.mark.slow
 def test_client_processes_may_die_as_often_as_a_run_has_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,6 +236,7 @@ def test_a_server_killed_in_use_is_started_once_however_many_ask(fields: dict[st
         generate(renewed[0])
 
 
+@pytest.mark.smoke
 def test_a_hanging_engine_is_found_out_and_replaced(fields: dict[str, Any], tmp_path: Path) -> None:
     server = VLLMServer(**fields)
     with server.lease() as endpoint:

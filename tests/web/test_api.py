@@ -292,7 +292,6 @@ def test_the_description_is_openapi(api: TestClient):
     assert all(path.keys() == {"get"} for path in described["paths"].values())
 
 
-@pytest.mark.slow
 def test_a_generated_client_works(api: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "openapi.json").write_text(json.dumps(api.get("openapi.json").json()))
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]

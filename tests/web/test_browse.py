@@ -45,6 +45,7 @@ def test_an_empty_host_is_not_every_address(platform: Platform):
     assert (refused.returncode, refused.stderr) == (1, line)
 
 
+@pytest.mark.smoke
 def test_the_command_serves_on_this_machine_alone(platform: Platform, tmp_path: Path):
     environment = {"PATH": "/usr/bin:/bin", "KOPUB_HOME": str(platform.home), "PYTHONUNBUFFERED": "1"}
     # The allocator of Arrow and of the analyser then prints its options when it is loaded.

@@ -802,6 +802,7 @@ def test_a_picture_of_many_pages_is_kept_within_bounds(room: TestClient, monkeyp
     assert kept._kept.currsize <= 3000
 
 
+@pytest.mark.slow
 def test_five_hundred_at_once_are_all_answered(room: TestClient):
     from concurrent.futures import ThreadPoolExecutor
 
