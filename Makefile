@@ -33,11 +33,12 @@ test-fast: setup ## The inner loop: no daemons, commands, real models, or anythi
 	$(KEPT) $(BIN)/python -m pytest $(PARALLEL) -m "not slow and not services and not vllm and not gpu and not browser"
 
 # Pyright finds the package whose types it verifies by PYTHONPATH, not by the editable install.
-check: setup ## Lint, types, layers, locked recipes, and that the definitions load
+check: setup ## Lint, types, layers, dependencies, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
 	$(BIN)/lint-imports
+	$(BIN)/deptry kopub kopub_assets resources
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check
 	$(BIN)/dagster definitions validate
 	$(BIN)/dg check defs && $(BIN)/dg check toml

@@ -51,3 +51,22 @@ def test_the_first_line_of_a_docstring_says_what_it_is_in_few_words():
 def test_no_module_is_too_long():
     lengths = {path: len(text.splitlines()) for path, text in MODULES.items()}
     assert not {path: lines for path, lines in lengths.items() if lines > MOST_LINES}
+
+
+def test_the_command_line_imports_dagster_inside_functions_alone():
+    at_top = [
+        f"{path}: {name}"
+        for path, text in MODULES.items()
+        if path.is_relative_to("kopub/cli")
+        for node in ast.parse(text).body
+        for name in _imported_names(node)
+        if name.partition(".")[0] in ("dagster", "kopub_assets", "resources")
+    ]
+    assert at_top == []
+
+
+def _imported_names(node: ast.stmt) -> list[str]:
+    """Return the modules that a statement at the top of a module imports when it is loaded."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -1,11 +1,9 @@
 """The `kopub` command line."""
 
 import errno
-import inspect
 import io
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -14,31 +12,8 @@ import typer
 from dotenv import load_dotenv
 from rich.console import Console
 
-from kopub.cli.commands import (
-    browse,
-    corrections,
-    costs,
-    diff,
-    doctor,
-    doubts,
-    evaluate,
-    export,
-    index,
-    lineage,
-    mcp,
-    plan,
-    profile,
-    profiles,
-    read,
-    release,
-    run,
-    search,
-    serve,
-    status,
-    ui,
-)
 from kopub.cli.console import say
-from kopub.cli.options import profile_option
+from kopub.cli.on_demand import COMMANDS, CommandsOnDemand, placeholder
 from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, StoppedByHand, visible
 
 _ENV = Path(__file__).resolve().parents[2] / ".env"
@@ -47,6 +22,7 @@ _KEEP_PAGES = ("run", "index", "evaluate")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
+    cls=CommandsOnDemand,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,32 +46,8 @@ def kopub(
     """Turn PDFs and scans into searchable text, markdown and vectors, and release them as a dataset."""
 
 
-_MAKE, _LOOK, _JUDGE, _GIVE, _MACHINE = (
-    "Make",
-    "Look",
-    "Judge and compare",
-    "Export and publish",
-    "The machine",
-)
-"""The panels of `kopub --help`; panels and their commands are in the order of work."""
-
-
-def _prose(command: Callable[..., None]) -> str:
-    """Return the docstring of a command as paragraphs, because typer keeps its line ends."""
-    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(command.__doc__ or "").split("\n\n"))
-
-
-for panel, commands in (
-    (_MAKE, (run.run, index.index, plan.plan)),
-    (_LOOK, (status.status, search.search, browse.browse, mcp.mcp, ui.ui, read.read, lineage.lineage, index.shards)),
-    (_JUDGE, (doubts.doubts, corrections.corrections, evaluate.evaluate, diff.diff, costs.costs)),
-    (_GIVE, (export.export, release.publish, release.verify)),
-    (_MACHINE, (doctor.doctor, profiles.profiles, release.pull, profile.profile)),
-):
-    for command in commands:
-        app.command(command.__name__, rich_help_panel=panel, help=_prose(command))(profile_option(command))
-app.add_typer(index.app, name="sources", rich_help_panel=_MAKE)
-app.add_typer(serve.app, name="serve", rich_help_panel=_MACHINE)
+for command in COMMANDS:
+    app.command(command.name, rich_help_panel=command.panel, help=command.summary)(placeholder)
 
 
 def main() -> None:

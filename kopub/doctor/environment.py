@@ -35,7 +35,7 @@ from kopub.weights.hub import (
 
 Step = Callable[[str, int], None]
 _SHM_FLAG = "torch_shm"
-_LIBRARIES = ("cv2", "pyarrow", "sklearn", "datasets")
+_LIBRARIES = ("cv2", "pyarrow", "scipy", "datasets")
 """Modules with native libraries, for which a machine may lack something."""
 
 

@@ -5,8 +5,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -20,8 +19,8 @@ from kopub.pages.page import Page
 from kopub.parallel import bounded_map
 from kopub.states import State
 
-if TYPE_CHECKING:
-    from sklearn.feature_extraction import FeatureHasher
+_HASHER = {"scikit-learn": "1.9.1"}
+"""The release of scikit-learn whose `FeatureHasher` made the first tables; `_embed` makes the same vectors."""
 
 
 class HashedEmbedder(Embedder):
@@ -48,7 +47,7 @@ class HashedEmbedder(Embedder):
     threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
 
     def weights(self) -> dict[str, str]:
-        return releases("opencv-python-headless", "scikit-learn")
+        return releases("opencv-python-headless") | _HASHER
 
     def embed_images(self, pages: Iterable[Page]) -> Iterator[Embedding]:
         yield from bounded_map(self._embed_image, pages, self.threads)
@@ -85,17 +84,20 @@ class HashedEmbedder(Embedder):
 
     def _embed(self, id: str, terms: Iterable[tuple[str, float]], nothing: str) -> Embedding:
         """Return the signed hash of terms at unit length, `blank` if none are left."""
-        summed = self._hasher.transform([terms]).toarray()[0]
+        import mmh3
+        from scipy.sparse import csr_array
+
+        hashes = [(mmh3.hash(term), value) for term, value in terms if value]
+        values = [value if hashed >= 0 else -value for hashed, value in hashes]
+        buckets = [abs(hashed) % self.dim for hashed, _ in hashes]
+        # The sum depends on the order of the values in its last digit, and this order is that of FeatureHasher.
+        row = csr_array((values, buckets, [0, len(values)]), shape=(1, self.dim), dtype=np.float64)
+        row.sum_duplicates()
+        summed = row.toarray()[0]
         norm = np.sqrt(np.sum(summed * summed))
         if not norm:
             return Embedding(id, State.BLANK, reason=nothing)
         return Embedding(id, State.OK, (summed / norm).astype(np.float32))
-
-    @cached_property
-    def _hasher(self) -> "FeatureHasher":
-        from sklearn.feature_extraction import FeatureHasher
-
-        return FeatureHasher(self.dim, input_type="pair")
 
 
 _NGRAM_SIZES = (2, 3)

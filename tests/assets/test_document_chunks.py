@@ -21,7 +21,7 @@ from kopub.tables.plan import AssetPlan, survey
 from kopub.tables.staleness import Standing
 from tests.doubles.printed import Print, PrintedLayout, PrintedReader
 from tests.support.harness import Platform, Prepared
-from tests.support.sources.corpora import pages
+from tests.support.sources.corpora import page_image, pages
 
 HALF = "데비안 설치 프로그램은 임베디드 장치와 노트북 컴퓨터와 데스크톱 컴퓨터 등 여러가지"
 REST = "장치를 지원한다."
@@ -44,6 +44,7 @@ PRINTS: dict[str, list[Print]] = {
 }
 
 
+SHARDS = pages("a_1", "b_1", "b_2", "one", "a_2"), pages("a_3", "c_1", "c_2", "c_3", "two", first=5)
 ASSET = "document_chunks"
 BEFORE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
 
@@ -51,8 +52,7 @@ BEFORE = ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     home = tmp_path_factory.mktemp("chunks")
-    shards = [pages("a_1", "b_1", "b_2", "one", "a_2"), pages("a_3", "c_1", "c_2", "c_3", "two", first=5)]
-    platform = Platform.of(home, shards, [])
+    platform = Platform.of(home, SHARDS, [])
     platform.engines = {
         "layout": PrintedLayout(prints=json.dumps(PRINTS)),
         "recognition": PrintedReader(prints=json.dumps(PRINTS), lose=["c_2"]),
@@ -169,6 +169,12 @@ def test_a_page_that_changed_makes_its_document_again_and_no_other(made: Platfor
     assert plan(made).pages == 0
     correct(made, "b_2", "shard_00", "장치를 모두 지원한다.")
     assert plan(made).pages == 1, "a document that lies in one shard alone"
+
+
+def test_a_document_may_change_with_the_picture_of_its_page_in_another_shard(made: Platform):
+    first, (_, *others) = SHARDS
+    made.reindex([first, [("a_3", page_image(99)), *others]], [])
+    assert plan(made).shards[Standing.MAYBE_STALE] == ["shard_00", "shard_01"]
 
 
 def test_a_document_whose_other_pages_are_not_read_yet_waits_for_them(tmp_path: Path):

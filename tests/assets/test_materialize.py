@@ -1,6 +1,8 @@
 """All assets run through Dagster: states, bad input, partial failure, resumption."""
 
 import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 
-from kopub.errors import UndecodableImage
+from kopub.errors import EngineError, UndecodableImage
 from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import PageLayout
 from kopub.pages import inspection
 from kopub.pages.indexing import index
 from kopub.pages.page import Page
@@ -165,6 +168,26 @@ def test_a_page_the_engine_forgets_is_a_failure_not_a_gap(platform: Platform):
     assert (row["state"], row["reason"]) == (State.FAILED, "the engine ended without an answer")
     lost = [e for e in result.get_asset_check_evaluations() if e.check_name == "nothing_lost" and not e.passed]
     assert {e.asset_key.path[-1] for e in lost} >= {"layout_regions", "ocr_results"}
+
+
+class EchoLayout(OneRegionLayout):
+    """A layout that answers again for its first page; `under` is the id that it says the second time."""
+
+    under: str
+
+    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
+        for at, found in enumerate(super().detect(pages)):
+            yield found
+            if not at:
+                yield replace(found, page_id=self.under)
+
+
+@pytest.mark.parametrize("page_id", ["a_1", "z_9"])
+def test_an_answer_that_nobody_asked_for_stops_the_engine_by_name(platform: Platform, page_id: str):
+    platform.engines["layout"] = EchoLayout(diary=str(platform.home / "layout.diary"), under=page_id)
+    with pytest.raises(EngineError, match=f"^the engine answered twice, or unasked, for '{page_id}'; this is a bug"):
+        platform.make("raw_pages", "layout_regions")
+    assert not platform.store.has("layout_regions", "shard_00")
 
 
 def test_a_shard_that_cannot_be_made_does_not_stop_the_others(platform: Platform):

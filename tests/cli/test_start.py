@@ -13,7 +13,8 @@ import pytest
 import typer
 
 from kopub.cli import entry
-from kopub.cli.main import app, main
+from kopub.cli.main import main
+from kopub.cli.on_demand import COMMANDS, ListedCommand, load_command
 from kopub.config.environment import SECTIONS as NAMES
 from kopub.config.environment import VALUES as NAMED_VALUES
 from kopub.config.environment import locate
@@ -29,7 +30,6 @@ HEAVY = (
     "datasets",
     "kiwipiepy",
     "scipy",
-    "sklearn",
     "tesserocr",
     "torch",
     "transformers",
@@ -128,10 +128,22 @@ def test_every_command_that_prints_a_table_prints_json(tmp_path: Path):
 
 
 def test_help_is_in_the_order_of_work():
-    names = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    names = [command.name for command in COMMANDS]
     wanted = ["run", "index", "status", "search", "doubts", "diff", "publish", "verify", "doctor"]
     assert [name for name in names if name in wanted] == wanted
-    assert all(command.rich_help_panel for command in app.registered_commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_list_of_commands_says_what_their_own_help_says(command: ListedCommand):
+    assert load_command(command.name).help.partition("\n\n")[0] == command.summary
+
+
+def test_help_loads_no_command():
+    shown = "import sys; from kopub.cli.main import app\ntry: app(['--help'])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "kopub.cli.main" in loaded
+    assert [name for name in loaded if name.startswith(("kopub.cli.commands.", "kopub.vllm"))] == []
 
 
 def test_a_number_of_things_in_words():

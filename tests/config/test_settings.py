@@ -154,6 +154,12 @@ def test_a_pin_gives_its_weights_to_the_engine_or_to_its_server():
     assert settings.recognition.reuse_folder == str(ROOT / "data" / "reuse" / "recognition")  # pyright: ignore
 
 
+def test_a_change_of_the_command_line_goes_before_the_environment():
+    settings = read_settings({"KOPUB_EMBEDDING__DIM": "512"}, {"embedding.dim": "128"})
+    assert isinstance(settings.embedding, HashedEmbedder)
+    assert settings.embedding.dim == 128
+
+
 def test_the_process_reads_its_settings_once(monkeypatch: pytest.MonkeyPatch):
     before = load_settings()
     monkeypatch.setenv("KOPUB_EMBEDDING__DIM", "512")

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import ClassVar
 
@@ -166,6 +167,21 @@ def test_a_correction_is_stale_for_its_page_alone(platform: Platform):
         assert [row["page_id"] for row, old in zip(rows, was, strict=True) if row != old] == ["a_2"]
     assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2\n\n고쳐 쓴 제목입니다\n\nread a_2"
     assert computed(platform, "ocr_results") == counts["ocr_results"]
+
+
+def test_corrections_stay_in_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    class Clock(datetime):
+        moments: ClassVar[Iterator[datetime]] = iter(datetime(year, 1, 1, tzinfo=UTC) for year in range(2030, 2020, -1))
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return next(cls.moments)
+
+    monkeypatch.setattr("kopub.corrections.log.datetime", Clock)
+    log = CorrectionLog(TableStore(str(tmp_path)))
+    for reason in ("first", "second", "third"):
+        log.add(Correction("a_1", "shard_00", Action.CHECKED, "Kim", reason=reason))
+    assert [each.reason for each in log.page("a_1").every] == ["first", "second", "third"]
 
 
 def test_search_finds_the_new_words(platform: Platform):

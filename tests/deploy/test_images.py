@@ -51,7 +51,10 @@ def test_every_file_that_the_image_copies_is_sent_to_its_build():
     copied = [line.split()[:-1] for line in of("COPY") if not line.startswith("--from=") and line != ". ."]
     assert copied
     for source in {source for sources in copied for source in sources}:
-        assert any(name == source or name.startswith(f"{source}/") for name in files), source
+        copies = [ROOT / name for name in files if name == source or name.startswith(f"{source}/")]
+        assert copies, source
+        # The image would hold the link, and not what it leads to.
+        assert not any(path.is_symlink() for path in copies), source
 
 
 def test_the_build_is_given_what_the_wheel_is_made_of_and_no_more():

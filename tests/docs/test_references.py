@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from kopub.cli.main import app
+from kopub.cli.on_demand import load_command
 from kopub.config.settings import ROOT
 from tests.docs.markdown import PAGES, anchors, blocks, inline_code, links
 
@@ -44,7 +45,8 @@ def unknown(line: str) -> list[str]:
     while (commands := getattr(command, "commands", None)) and words and re.fullmatch(r"[a-z]+", words[0]):
         if words[0] not in commands:
             return [words[0]]
-        command = commands[words.pop(0)]
+        name = words.pop(0)
+        command = load_command(name) if command is KOPUB else commands[name]
     options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     asked = [word.strip("[]").partition("=")[0] for word in words]
     return [word for word in asked if word.startswith("-") and word not in {*options, "-", "-h", "--help"}]

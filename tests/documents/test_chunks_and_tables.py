@@ -211,6 +211,15 @@ def test_a_table_as_data_has_names_of_columns_resolved_spans_caption_and_places(
     assert (frame["2024 / 상"].tolist(), frame.shape) == (["1,000", '없음, 또는 "0"'], (2, 3))
 
 
+def test_a_cell_ends_where_one_from_a_row_above_stands() -> None:
+    content = (
+        '<table><tr><td>가</td><td rowspan="2">나</td><td>다</td></tr>'
+        '<tr><td colspan="3">라</td><td>마</td></tr></table>'
+    )
+    (found,) = tables(document([Printed("table", content)]))
+    assert found.rows == (("가", "나", "다"), ("라", "나", "마"))
+
+
 def test_a_table_over_two_pages_is_one_and_its_heading_is_no_row() -> None:
     made = document(
         [Printed("table", table(["번호", "값"], ["1", "가"]), EDGES)],

@@ -187,6 +187,7 @@ def test_a_paragraph_goes_on_over_the_page(end: str, begin: str, joined: str) ->
         (FULL, "(1) 항목"),
         (f"$ {FULL}", "종류의 하드웨어"),
         (FULL, "Next paragraph"),
+        ("다음과 같은 종류의", "하드웨어를 지원한다."),
     ],
 )
 def test_what_may_be_another_paragraph_is_not_joined(end: str, begin: str) -> None:
@@ -200,6 +201,8 @@ def test_nothing_is_joined_over_a_page_that_is_missing_or_not_whole() -> None:
     assert structure_document(lost).lost == 1
     whole = over_the_page(FULL, "종류의 하드웨어.")
     assert structure_document(whole).joined == 1
+    next_lost = document([Printed("text", FULL, LAST)], [Printed("text", "종류의", FIRST), Printed("text", None, LAST)])
+    assert structure_document(next_lost).joined == 0
     far = replace(whole, pages=(whole.pages[0], replace(whole.pages[1], number=3)))
     assert structure_document(far).joined == 0
 
@@ -237,8 +240,9 @@ def test_a_table_goes_on_over_the_page_and_its_heading_is_not_printed_twice() ->
         (GOES_ON.replace("</tr>", "<td>3</td></tr>"), FIRST, False),
         (GOES_ON.replace("td>", "th>"), FIRST, False),
         (GOES_ON, FIRST, True),
+        (GOES_ON.replace("<table>", "<table><caption>표 2</caption>"), FIRST, False),
     ],
-    ids=["edges", "columns", "another heading", "caption"],
+    ids=["edges", "columns", "another heading", "caption", "caption within"],
 )
 def test_another_table_is_not_joined(second: str, box: tuple[int, int, int, int], caption: bool) -> None:
     assert tables(HEADED, second, box, caption).count("<table>") == 2

@@ -1,9 +1,11 @@
 """Hashed vectors match questions to texts and pages to similar pages; none is zero."""
 
+import hashlib
 import io
 import itertools
 import unicodedata
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import cv2
 import numpy as np
@@ -95,6 +97,10 @@ def test_sentence_endings_do_not_count(ending: str):
     assert weigh_ngrams(f"문서를 저장{ending}") == weigh_ngrams("문서를 저장")
 
 
+def test_a_part_at_the_start_of_a_word_counts_twice():
+    assert weigh_ngrams("학교") == pytest.approx({" 학": 2 / 3, " 학교": 2 / 3, "학교": 1 / 3})
+
+
 def test_a_text_of_endings_alone_is_still_a_text():
     assert vector("합니다.") @ vector("합니다") == pytest.approx(1)
 
@@ -138,6 +144,30 @@ def test_a_text_has_the_same_vector_on_every_machine():
         870: -1.0,
         913: -1.0,
         979: -1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "dim", "digest"),
+    [
+        ("화재가 나면 119에 신고하고, 승강기를 타지 않습니다.", 2048, "2a10d17dd42ee01b"),
+        ("In 2024 sales grew by 12.5 %, to €3.4 million", 2048, "4abdd300a5bb5e85"),
+        ("日本語の文書と漢字 ① ﬁ Ⅷ Ωμέγα привет 😀", 2048, "91717bacce21ba14"),
+        # Many n-grams share a bucket, so that their order decides the last digit of the sum.
+        (" ".join(f"{n}번째 문서의 문단은 문서를 나눈 {n * 7} 조각" for n in range(400)), 64, "69e4da5266412860"),
+    ],
+)
+def test_vectors_are_those_of_the_first_release_to_the_bit(text: str, dim: int, digest: str):
+    """Tables made before, with scikit-learn's FeatureHasher, hold these vectors."""
+    assert hashlib.sha256(vector(text, HashedEmbedder(dim=dim)).tobytes()).hexdigest()[:16] == digest
+
+
+def test_the_recipe_names_what_the_first_tables_name():
+    assert HashedEmbedder().recipe() == {
+        "engine": "hashed",
+        "version": 1,
+        "parameters": {"dim": 2048},
+        "weights": {"opencv-python-headless": version("opencv-python-headless"), "scikit-learn": "1.9.1"},
     }
 
 

@@ -12,6 +12,7 @@ from kopub.embedding.base import Embedding
 from kopub.fingerprints import CodeVersion
 from kopub.pages.page import Page
 from kopub.states import State
+from kopub.store import ledger
 from tests.doubles.engines import UnitEmbedder
 from tests.support.harness import Platform, failure
 from tests.support.sources.corpora import page_image, pages
@@ -19,6 +20,7 @@ from tests.support.sources.corpora import page_image, pages
 SIX = pages("a_1", "a_2", "a_3", "a_4", "a_5", "a_6")
 OTHERS = pages("b_1", "b_2")
 MIXED = [SIX[at] for at in (3, 0, 5, 1, 4, 2)]
+TEXTS = ("raw_pages", "layout_regions", "ocr_results")
 READ_BYTES = ("layout_regions", "ocr_results", "corpus_image_embeddings")
 
 
@@ -106,6 +108,19 @@ def test_pages_that_are_still_in_their_rows_are_read(platform: Platform):
     platform.reindex([[*SIX, *pages("a_7")], OTHERS])
     assert platform.run("layout_regions").success
     assert list(platform.states("layout_regions")) == [page_id for page_id, _ in SIX]
+
+
+def test_pages_that_moved_to_another_shard_are_not_read_again_and_keep_their_cost(platform: Platform):
+    def costs(shard: str) -> dict[str, tuple[str, float]]:
+        rows = ledger.read(platform.store, "ocr_results", shard).to_pylist()
+        return {row["row_id"]: (row["run_id"], row["seconds"]) for row in rows}
+
+    platform.make(*TEXTS)
+    before = costs("shard_00") | costs("shard_01")
+    platform.reindex([SIX[:4], [*OTHERS, *SIX[4:]]])
+    platform.make(*TEXTS)
+    assert sorted(platform.diary("recognition").pages) == sorted(before)
+    assert costs("shard_01") == {page_id: before[page_id] for page_id in ("b_1", "b_2", "a_5", "a_6")}
 
 
 def test_a_table_that_is_kept_needs_no_picture_of_a_page_that_moved(platform: Platform):

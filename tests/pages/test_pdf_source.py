@@ -756,11 +756,12 @@ JBIG2 = _segment(0, 48, struct.pack(">IIIIBH", 64, 64, 0, 0, 0, 0)) + _segment(
         ),
         (FAX, FAX, b"CCITTFaxDecode/DecodeParms<</K -1/Columns 64/EncodedByteAlign true>>", ""),
         (JBIG2[:-100], JBIG2 + b"\r\n", b"JBIG2Decode", "its JBIG2 data is cut off"),
+        (JBIG2[:30] + struct.pack(">IBBIB", 1, 38 | 0x40, 0, 1, 0), None, b"JBIG2Decode", "its JBIG2 data is cut off"),
         (b"\1" * 600, None, b"JBIG2Decode", "its JBIG2 data is damaged"),
     ],
     ids=[
         *("a cut JPEG", "zeros for a JPEG", "zeros for JPEG 2000", "broken", "cut off", "without its checksum"),
-        *("a cut fax", "zeros in a fax", "another kind of fax", "a cut JBIG2", "no JBIG2"),
+        *("a cut fax", "zeros in a fax", "another kind of fax", "a cut JBIG2", "a cut JBIG2 header", "no JBIG2"),
     ],
 )
 def test_a_page_with_a_damaged_picture_is_partial_and_says_so(

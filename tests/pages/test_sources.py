@@ -458,14 +458,22 @@ def test_damage_ends_no_process_and_loses_no_row(tmp_path: Path) -> None:
     check()
 
 
-def test_a_damaged_batch_costs_its_own_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sound", "broken"),
+    [
+        (struct.pack("<3i", 0, 50, 100), struct.pack("<3i", 0, 2**31 - 1, 100)),
+        # The lengths and nulls of ids, images and their bytes.
+        (struct.pack("<6q", 2, 0, 2, 0, 2, 0), struct.pack("<6q", 2, 0, 2, 0, 1, 0)),
+    ],
+    ids=["offsets", "fewer bytes than images"],
+)
+def test_a_damaged_batch_costs_its_own_rows(tmp_path: Path, sound: bytes, broken: bytes) -> None:
     content = [(f"d_{at}", bytes([at]) * 50) for at in range(6)]
     home = indexed(tmp_path, content, batch_rows=2)
     file = shard_file(tmp_path)
     whole = file.read_bytes()
-    offsets = struct.pack("<3i", 0, 50, 100)
-    second = whole.index(offsets, whole.index(offsets) + 1)
-    damaged = whole[:second] + struct.pack("<3i", 0, 2**31 - 1, 100) + whole[second + len(offsets) :]
+    second = whole.index(sound, whole.index(sound) + 1)
+    damaged = whole[:second] + broken + whole[second + len(sound) :]
     write_as_indexed(home, file, damaged)
     rows = rows_of(home)
     assert [row.page_id for row in rows] == ["d_0", "d_1", "shard_00/row_2", "shard_00/row_3", "d_4", "d_5"]

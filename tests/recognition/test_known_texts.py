@@ -186,6 +186,24 @@ def test_a_page_with_a_sample_that_reads_otherwise_is_read_and_keeps_what_its_re
     assert len(found["p"].crops) == 1
 
 
+@pytest.mark.parametrize("failing", [(3,), (0, 3), ()], ids=["its sample", "its sample and a region", "left out"])
+def test_a_sample_that_failed_or_was_left_out_proves_nothing(failing: tuple[int, ...]):
+    def read(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        for taken, regions in pages:
+            texts = [
+                RegionText(each.index, each.label, "read", *((State.FAILED, "loop") if each.index in failing else ()))
+                for each in regions
+                if failing or each.index != 3
+            ]
+            yield page_reading(taken.page_id, texts, ())
+
+    (reading,) = read_unknown(read, [with_layer("read")])
+    contents = {text.index: (text.state, text.origin) for text in reading.regions}
+    assert contents[1] == (State.OK, TextOrigin.RECOGNIZER), "the layer claims something else"
+    own = (State.FAILED, TextOrigin.RECOGNIZER) if 0 in failing else (State.OK, TextOrigin.TEXT_LAYER)
+    assert contents[0] == own
+
+
 @pytest.mark.parametrize(
     ("told", "read", "agrees"),
     [

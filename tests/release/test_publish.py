@@ -398,6 +398,15 @@ def test_a_tag_that_is_taken_is_found_out_before_anything_is_sent(hub: WritableH
     assert corpus.push(REPO, "v2").tag == "v2"
 
 
+def test_a_tag_at_an_older_commit_of_the_same_files_is_not_taken_for_the_present_one(
+    hub: WritableHub, corpus: ReleasedCorpus
+):
+    first = corpus.push(REPO, "v1")
+    hub.commit({"notes.txt": File(b"of somebody else", False)}, [])
+    with pytest.raises(HubError, match=rf"the tag v1 is at commit {first.commit[:8]} already; choose another name"):
+        corpus.push(REPO, "v1")
+
+
 def test_a_card_that_says_something_else_is_another_release(hub: WritableHub, corpus: ReleasedCorpus):
     first = corpus.push(REPO)
     corpus.says["limits"] = ["Pages of forms are read poorly."]

@@ -41,6 +41,7 @@ from tests.support.dagster.dagster_home import make_dagster_home
 from tests.support.harness import Platform, failure
 from tests.support.installed import needs
 from tests.support.processes import forked
+from tests.support.processes.two_writers import OnObjects
 from tests.support.sources.corpora import Page, page_image
 from tests.support.waiting import SOON, until
 
@@ -403,6 +404,20 @@ def test_shards_without_anything_to_do_are_passed_over(tmp_path: Path):
     assert len(calls(platform)) == 2
     assert platform.run(BEFORE, last="shard_02").success
     assert len(calls(platform)) == 2
+
+
+def test_a_shard_with_journalled_rows_is_not_passed_over_on_object_storage(tmp_path: Path):
+    platform = OnObjects.of(tmp_path, [drawn("a_1", "a_2")])
+    platform.url = f"memory://{tmp_path.name}"
+    platform.make("raw_pages")
+    table = platform.store.read("raw_pages", "shard_00").replace_schema_metadata(None)
+
+    def journal() -> append_log.Journal:
+        return platform.store.journal("raw_pages", "shard_00", table.schema)
+
+    journal().add(table.to_pylist()[0])
+    platform.make("raw_pages")
+    assert journal().rows().num_rows == 0
 
 
 @pytest.mark.parametrize("to_make", [(), ("shard_00",)])

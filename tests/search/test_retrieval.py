@@ -48,6 +48,22 @@ def test_equal_vectors_tie_wherever_they_lie():
     assert best.ranking()[0].tolist() == [4999, 2048, 2047, 3]
 
 
+def test_few_equal_vectors_tie_too():
+    """Single precision adds up the last vectors of a block in another order."""
+    generator = np.random.default_rng(0)
+    vectors = np.tile(generator.normal(size=2048).astype(np.float16), (37, 1))
+    best = BestPages(3, 37)
+    best.add_vectors(np.arange(37), vectors, generator.normal(size=(3, 2048)))
+    assert best.ranking().tolist() == [list(range(36, -1, -1))] * 3
+
+
+def test_the_best_of_several_vectors_of_a_page_counts():
+    best = BestPages(1)
+    vectors = np.array([[0, 1], [1, 0], [0.75, 0.5]], np.float16)
+    best.add_vectors(np.array([0, 0, 1]), vectors, np.array([[1.0, 0.0]]))
+    assert best.ranking().tolist() == [[0, 1]]
+
+
 def test_a_vector_ranking_is_that_of_all_dot_products():
     generator = np.random.default_rng(1)
     vectors = generator.normal(size=(300, 32)).astype(np.float16)

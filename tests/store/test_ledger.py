@@ -75,6 +75,30 @@ def test_a_merge_that_was_cut_off_counts_nothing_twice(store: ShardStore, monkey
     assert ledger.read(store, "ocr_results", "shard_00").num_rows == 20
 
 
+def test_a_merge_that_was_killed_before_it_was_written_loses_nothing(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+):
+    append = AppendLog.append
+
+    def killed(log: AppendLog, table: pa.Table, suffix: str = "") -> str:
+        if suffix == "merged":
+            raise KeyboardInterrupt
+        return append(log, table, suffix)
+
+    monkeypatch.setattr(AppendLog, "append", killed)
+    for run in range(16):
+        ledger.append(store, "ocr_results", "shard_00", made(f"run-{run}", "a"))
+    with pytest.raises(KeyboardInterrupt):
+        ledger.append(store, "ocr_results", "shard_00", made("run-16", "a"))
+    assert ledger.read(store, "ocr_results", "shard_00").num_rows == 17
+
+
+def test_an_unknown_time_is_no_time(store: ShardStore):
+    ledger.append(store, "ocr_results", "shard_00", made("run-1", "a", seconds=None))
+    (entry,) = ledger.read(store, "ocr_results", "shard_00").to_pylist()
+    assert (entry["seconds"], entry["gpu_seconds"]) == (None, None)
+
+
 def test_a_clock_that_was_set_back_loses_nothing(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
     clock = iter(range(10**18, 0, -(10**15)))
     monkeypatch.setattr("time.time_ns", lambda: next(clock))

@@ -207,8 +207,11 @@ def test_a_failed_write_leaves_the_old_table_and_no_litter(tmp_path: Path, monke
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(StoreError, match="the disk is full"):
         store.write("ocr_results", "shard_00", table(2), {})
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.journal("ocr_results", "shard_00", SCHEMA).add({"page_id": "p0", "n": 1})
     assert store.read("ocr_results", "shard_00").equals(table(1))
     assert [path.name for path in (tmp_path / "ocr_results").iterdir()] == ["shard_00.parquet"]
+    assert not list((tmp_path / ".journal" / "ocr_results" / "shard_00").iterdir())
 
 
 def test_a_temporary_file_that_its_writer_is_done_with_stops_nobody_else(tmp_path: Path):

@@ -11,6 +11,7 @@ _INSTALL = {
     "dagster_k8s": "-e '.[k8s]'",
     "dagster_postgres": "-e '.[postgres]'",
     "dagster_ray": "-e '.[ray]'",
+    "hatchling": "--group dev",
     "kubernetes": "-e '.[k8s]'",
     "kubernetes_validate": "--group dev",
     "langchain_core": "-e '.[recipes]'",

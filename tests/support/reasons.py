@@ -29,8 +29,11 @@ _RUN_ENDS = frozenset({"worker_process.py", "indexing.py", "reference.py"})
 
 
 def reasons() -> dict[str, str]:
-    """Return the source position of every reason, with 7 for interpolated values."""
-    files = [path for room in _ROOMS for path in sorted((ROOT / room).rglob("*.py")) if path.name not in _RUN_ENDS]
+    """Return the source position of every reason, with 7 for interpolated values.
+
+    Raises `FileNotFoundError` if a room was moved, because its reasons would silently be no longer collected.
+    """
+    files = [path for room in _ROOMS for path in _modules(room) if path.name not in _RUN_ENDS]
     return {
         text: f"{path.relative_to(ROOT)}:{expression.lineno}"
         for path in files
@@ -44,7 +47,7 @@ def doubts() -> dict[str, str]:
     """Return the source position of every reason to doubt a text, with 7 for values."""
     return {
         f"7% {text}" if call.func.id == "_share" else text: f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path in sorted((ROOT / "kopub/texts").rglob("*.py"))
+        for path in _modules("kopub/texts")
         for call in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in ("Doubt", "_share")
         for given in call.args
@@ -52,6 +55,13 @@ def doubts() -> dict[str, str]:
         # The f-string inside `_share` itself.
         if text != "7% 7"
     }
+
+
+def _modules(room: str) -> list[Path]:
+    modules = sorted((ROOT / room).rglob("*.py"))
+    if not modules:
+        raise FileNotFoundError(f"{room} has no modules: name the rooms anew in tests/support/reasons.py")
+    return modules
 
 
 def _said(node: ast.AST) -> Iterator[ast.expr]:

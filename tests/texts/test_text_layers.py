@@ -184,8 +184,10 @@ def test_only_text_is_taken_and_only_where_the_words_are_all_that_is_printed():
     assert extract_texts(page, regions).texts == {0: "text of a page"}
 
 
-def test_nothing_is_taken_of_an_unsound_layer():
-    assert extract_texts(layer(line(PROSE, marks=Mark.NO_INK)), [region(0, 0, 0, WIDTH, HEIGHT)]).texts == {}
+def test_nothing_is_taken_of_an_unsound_layer_though_each_of_its_words_looks_sound():
+    mapped_wrongly = "".join(chr((ord(char) - 97 + 11) % 26 + 97) if char.isalpha() else char for char in ENGLISH)
+    for text, texts in ((ENGLISH, {0: ENGLISH}), (mapped_wrongly, {})):
+        assert extract_texts(layer(line(text)), [region(0, 0, 0, 50 * WIDTH, HEIGHT)]).texts == texts
 
 
 def test_a_line_of_the_body_one_of_another_size_and_the_one_with_most_digits_are_samples():

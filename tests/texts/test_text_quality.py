@@ -15,7 +15,7 @@ from kopub.config.settings import ROOT
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.states import State
 from kopub.tables.ocr_and_texts import TEXTS_LOOK_RIGHT, boxes_of
-from kopub.texts.text_quality import DOUBTFUL, JudgedRegion, doubtful, doubts, total
+from kopub.texts.text_quality import DOUBTFUL, Doubt, JudgedRegion, doubtful, doubts, total
 from tests.cli.test_cli import run
 from tests.search.test_search import Typist
 from tests.support.harness import Platform
@@ -27,6 +27,18 @@ PROSE = SAMPLES["install.ko_98"]
 
 def kinds(text: str, *boxes: JudgedRegion) -> set[str]:
     return {doubt.kind for doubt in doubts(text, boxes) if doubt.weight >= DOUBTFUL}
+
+
+def test_independent_signs_of_a_bad_text_add_up():
+    signs = [Doubt("unsure", 0.3, "one"), Doubt("marks", 0.2, "another")]
+    assert total(signs[:1]) == 0.3 < DOUBTFUL
+    assert total(signs) == pytest.approx(0.44)
+
+
+def test_a_page_exactly_at_the_limit_is_doubtful_and_the_worst_comes_first():
+    doubt = [DOUBTFUL - 0.001, DOUBTFUL, None, 1.0]
+    found = doubtful(pa.table({"page_id": ["a", "b", "c", "d"], "doubt": doubt, "doubts": [["why"]] * 4}))
+    assert [page.page_id for page in found] == ["d", "b"]
 
 
 @pytest.mark.parametrize("page_id", SAMPLES)

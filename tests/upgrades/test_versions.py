@@ -17,6 +17,7 @@ from kopub.store.table_source import FooterCache
 from kopub.store.table_store import ShardStore
 from kopub.store.versions import Versions
 from kopub.tables.plan import survey
+from kopub.tables.provenance import content
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.support.harness import STANDARD, Platform
 from tests.support.sources.corpora import pages, query
@@ -92,6 +93,22 @@ def test_a_way_back_and_forth_keeps_one_of_each(store: ShardStore):
     assert store.read(*TABLE, version="a").equals(table(ord("a")))
 
 
+def test_the_newest_stay_in_their_order_after_others_were_removed(store: ShardStore):
+    write(store, "f", "e", "d", "c", "b", "a")
+    assert kept(store) == ["b", "c"]
+
+
+def test_a_version_that_a_kill_doubled_goes_with_the_next_table(store: ShardStore, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as killed:
+        killed.setattr(Versions, "prune", lambda *_: None)
+        write(store, "a", "b", "a", "b")
+    files = store.parts(".versions", *TABLE)
+    assert [name.partition("-")[2] for name in files.names()] == ["a.parquet", "b.parquet", "a.parquet"]
+    write(store, "c")
+    assert kept(store) == ["b", "a"]
+    assert len(files.names()) == 2
+
+
 def test_what_is_not_kept_is_named(store: ShardStore):
     write(store, "a")
     with pytest.raises(StoreError, match=r"^ocr_results of shard_00 is not kept at recipe z$"):
@@ -142,6 +159,18 @@ def test_a_table_that_is_replaced_between_two_looks_gives_the_rows_that_it_has(
     monkeypatch.setattr(ShardStore, "read", replaced)
     found = known_rows(store, *TABLE, schema, "page_id", [("b", "f"), ("c", "f")], published=True)
     assert sorted(found["page_id"].to_pylist()) == ["b", "c"]
+
+
+def test_a_row_of_two_versions_is_found_once_and_a_failed_one_or_one_of_another_schema_is_not(store: ShardStore):
+    schema = pa.schema([(name, pa.string()) for name in ("page_id", "fingerprint", "state")])
+    other = schema.append(pa.field("text", pa.string()))
+    replaced = {"a": ("p0", "p1", "p2"), "b": ("p0", "p1"), "c": ("p0",), "d": ()}
+    for recipe, ids in replaced.items():
+        rows = [{"page_id": each, "fingerprint": "f", "state": "failed" if each == "p2" else "ok"} for each in ids]
+        table = pa.Table.from_pylist(rows, other if recipe == "b" else schema)
+        ShardStore(url=store.url, keep_versions=3).write(*TABLE, table, {"recipe": recipe})
+    found = known_rows(store, *TABLE, schema, "page_id", [(each, "f") for each in ("p0", "p1", "p2")])
+    assert found["page_id"].to_pylist() == ["p0", "p1"]
 
 
 def test_a_version_that_goes_between_two_looks_costs_its_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -300,6 +329,15 @@ def test_a_kept_version_says_itself_which_recipe_it_is_of(tmp_path: Path, monkey
     write(store, "c")
     for recipe in ("a", "b"):
         assert store.metadata(*TABLE, recipe)["recipe"] == recipe
+
+
+def test_the_content_of_a_table_is_its_rows_without_how_often_they_were_tried():
+    def made(*regions: list[str], attempts: int = 1) -> str:
+        listed = [[{"text": text, "attempts": attempts} for text in of_page] for of_page in regions]
+        return content(pa.table({"page_id": ["a_1", "a_2"], "regions": listed, "attempts": [attempts] * 2}))
+
+    assert made(["one", "two"], ["three"]) == made(["one", "two"], ["three"], attempts=3)
+    assert made(["one", "two"], ["three"]) != made(["one"], ["two", "three"]), "a region moved to the other page"
 
 
 @pytest.mark.slow

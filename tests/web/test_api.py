@@ -229,9 +229,10 @@ def test_what_is_mistyped_says_what_there_is(api: TestClient):
         ({"origin": "null"}, 403),
         ({"sec-fetch-site": "cross-site"}, 403),
         ({"sec-fetch-site": "same-site"}, 403),
+        ([(b"host", b"127.0.0.1"), (b"host", b"evil.example")], 421),
     ],
 )
-def test_another_site_is_refused(api: TestClient, headers: dict[str, str], status: int):
+def test_another_site_is_refused(api: TestClient, headers: dict[str, str] | list[tuple[bytes, bytes]], status: int):
     problem(api.get("corpus", headers=headers), status)
 
 
@@ -258,6 +259,16 @@ def test_an_answer_that_takes_too_long_is_given_up(api: TestClient, monkeypatch:
     answer = api.get("regions?page=a_1")
     assert "took more than" in problem(answer, 503)
     assert answer.headers["retry-after"]
+
+
+def test_the_cause_of_an_inner_error_stays_in_the_log(platform: Platform, monkeypatch: pytest.MonkeyPatch):
+    def failing(page: kopub.Page) -> str:
+        raise RuntimeError("/home/someone/secret")
+
+    monkeypatch.setattr(kopub.Page, "markdown", property(failing))
+    client = TestClient(guarded(platform).app, "http://any.example", raise_server_exceptions=False)
+    answer = client.get("/api/v1/markdown?page=a_1", headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+    assert problem(answer, 500) == "the server failed: see its log"
 
 
 def test_more_pages_than_an_answer_may_have_are_refused(api: TestClient, monkeypatch: pytest.MonkeyPatch):

@@ -24,6 +24,7 @@ import imagecodecs  # noqa: F401
 import ir_measures  # noqa: F401
 import jinja2  # noqa: F401
 import kiwipiepy
+import mmh3  # noqa: F401
 import pandas  # noqa: F401
 import PIL.Image
 import pyarrow.acero
@@ -31,11 +32,9 @@ import pyarrow.dataset  # noqa: F401
 import pytrec_eval  # noqa: F401
 import rich.console
 import rich.table  # noqa: F401
-import scipy.io
+import scipy.optimize
+import scipy.sparse
 import scipy.stats  # noqa: F401
-import sklearn.feature_extraction.text
-import sklearn.preprocessing
-import sklearn.random_projection  # noqa: F401
 import tesserocr  # noqa: F401
 import upath  # noqa: F401
 import usearch.index  # noqa: F401

@@ -1,0 +1,69 @@
+"""The wheel holds the product alone, and is enough to make a dataset in an empty folder."""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from kopub.config.settings import ROOT
+from kopub.recognition.tesseract.recognizer import data_files, install
+from tests.support.installed import needs
+
+pytestmark = needs("hatchling")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_three_packages_and_their_data(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = {"kopub", "kopub_assets", "resources"}
+    assert {name.split("/")[0] for name in names} == {*packages, wheel.name.rsplit("-", 3)[0] + ".dist-info"}
+    files = [path for package in packages for path in (ROOT / package).rglob("*") if path.is_file()]
+    expected = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+
+
+@pytest.mark.slow
+@pytest.mark.services
+@pytest.mark.skipif(None in data_files().values(), reason=f"no Tesseract data: {install()}")
+def test_an_installed_wheel_reads_a_folder_and_its_definitions_load(wheel: Path, tmp_path: Path):
+    python = tmp_path / "environment" / "bin" / "python"
+    venv.create(python.parents[1], symlinks=True)
+    # Its dependencies are those of this environment, without the packages of the checkout.
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    for folder in ("home", "empty", "source"):
+        (tmp_path / folder).mkdir()
+    page = Image.new("RGB", (1240, 500), "white")
+    ImageDraw.Draw(page).text((120, 200), "Exits are on every floor.", 0, ImageFont.load_default(40))
+    page.save(tmp_path / "source" / "fire.pdf")
+    environment = {name: value for name, value in os.environ.items() if name == "TESSDATA_PREFIX"}
+    environment |= {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path / "home"), "LANG": "C.UTF-8"}
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(
+            command, check=False, cwd=tmp_path / "empty", env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    install = ["install", "--quiet", "--no-deps", "--no-index"]
+    run(sys.executable, "-m", "pip", "--python", python, *install, wheel)
+    assert "1 page: 1 ok" in run("kopub", "run", tmp_path / "source")
+    assert "Exits are on every floor." in run("kopub", "search", "exits")
+    where = "import kopub, kopub_assets, resources; print(kopub.__file__, kopub_assets.__file__, resources.__file__)"
+    assert all(str(packages) in file for file in run(python, "-c", where).split())
+    validated = run(python, "-m", "dagster", "definitions", "validate", "-m", "kopub_assets.definitions")
+    assert "All code locations passed validation" in validated
