@@ -18,7 +18,7 @@ from kopub.evaluation.metrics import ALL as EVERY
 from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, significant_drops
 from kopub.evaluation.scoring import VERSION as READING_VERSION
 from kopub.pages.corpus import Corpus, queries_source
-from kopub.pages.page_reader import shard_source
+from kopub.pages.manifest import shard_source
 from kopub.release.gates import Gates
 from kopub.reranking.base import Reranker
 from kopub.search.measuring import VERSION as RETRIEVAL_VERSION

@@ -15,7 +15,7 @@ from resources.server import VLLMServerResource
 
 OWN: Mapping[str, type[ProfileResource]] = {
     "kopub.layout.pp_doclayout.detector:PPDocLayout": layout.GpuLayoutResource,
-    "kopub.layout.cpu.detector:CpuLayout": layout.CpuLayoutResource,
+    "kopub.layout.cpu.engine:CpuLayout": layout.CpuLayoutResource,
     "kopub.recognition.deepseek_layout.detector:DeepSeekOcrLayout": layout.DeepSeekOcrLayoutResource,
     "kopub.layout.ground_truth:GroundTruthLayout": layout.GivenLayoutResource,
     "kopub.recognition.tesseract.recognizer:TesseractRecognizer": recognition.TesseractResource,

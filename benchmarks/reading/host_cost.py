@@ -24,7 +24,7 @@ import cv2
 from benchmarks.servers import plain_way
 from benchmarks.servers.recognition import samples
 from kopub.folders import ROOT
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.recognition.regions import region_pixels

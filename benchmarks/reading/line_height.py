@@ -26,7 +26,7 @@ from PIL import Image, ImageDraw, ImageFont  # noqa: E402
 
 from benchmarks.reading.host_cost import load  # noqa: E402
 from benchmarks.servers import plain_way  # noqa: E402
-from kopub.layout.cpu.detector import CpuLayout  # noqa: E402
+from kopub.layout.cpu.engine import CpuLayout  # noqa: E402
 from kopub.layout.regions import Region, Task  # noqa: E402
 from kopub.pages.page import Page  # noqa: E402
 from kopub.recognition.regions import region_pixels  # noqa: E402

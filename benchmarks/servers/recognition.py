@@ -29,7 +29,7 @@ from benchmarks.servers.ready_requests import ReadyPage
 from benchmarks.servers.steady import answer_times, steady_part
 from benchmarks.whole_graph.grid_engines import MEAN_CROP, grid
 from kopub.config.profile_files import read_profile
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.regions import Region
 from kopub.pages.arrow import open_pages
 from kopub.pages.page import Page

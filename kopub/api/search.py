@@ -7,10 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from kopub.api.rows import Region
-from kopub.api.sources.home import HomeSource
-from kopub.api.sources.release import ReleaseSource, ReleaseTables
-from kopub.api.sources.source import Source
 from kopub.config.settings import Settings, read_settings
 from kopub.corrections.corrected import CorrectedTables
 from kopub.embedding.base import Embedder
@@ -31,16 +27,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kopub.api.pages import Page
+    from kopub.api.rows import Region
+    from kopub.api.sources.release import ReleaseSource
+    from kopub.api.sources.source import Source
     from kopub.search.answer import Answer as SearcherAnswer
 
 _CACHE = "XDG_CACHE_HOME"
 
 
-def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str]]:
+def searcher_of(source: "Source", profile: str | None) -> tuple[Searcher, list[str]]:
     """Return the search over an opened corpus, and notes on it.
 
     `profile` is a name or path, by default $KOPUB_PROFILE or `cpu`. Raises `ConfigError`.
     """
+    from kopub.api.sources.home import HomeSource
+    from kopub.api.sources.release import ReleaseSource
+
     if isinstance(source, HomeSource):
         settings = _settings(source.home, profile)
         place = source.corpus
@@ -50,11 +52,14 @@ def searcher_of(source: Source, profile: str | None) -> tuple[Searcher, list[str
     return _release_searcher(source, profile)
 
 
-def embedder_of(source: Source, profile: str | None) -> Embedder:
+def embedder_of(source: "Source", profile: str | None) -> Embedder:
     """Return the embedding engine of the profile with which a corpus was opened.
 
     Raises `ConfigError`.
     """
+    from kopub.api.sources.home import HomeSource
+    from kopub.api.sources.release import ReleaseSource
+
     if isinstance(source, HomeSource):
         return _settings(source.home, profile).embedding
     assert isinstance(source, ReleaseSource)
@@ -88,11 +93,13 @@ def home_searcher(
     )
 
 
-def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Searcher, list[str]]:
+def _release_searcher(release: "ReleaseSource", profile: str | None) -> tuple[Searcher, list[str]]:
     """Return a searcher, of words only if no engine has the vectors' recipe.
 
     That is so if no profile is named and the engine of the default one did not make the vectors.
     """
+    from kopub.api.sources.release import ReleaseTables
+
     folder = _cache_folder(release)
     settings = _settings(folder, profile)
     tables = ReleaseTables(release, settings.embedding.recipe())
@@ -113,7 +120,7 @@ def _release_searcher(release: ReleaseSource, profile: str | None) -> tuple[Sear
     return searcher, notes
 
 
-def _fits(tables: SearchedTables, release: ReleaseSource, embedding: Embedder) -> bool:
+def _fits(tables: SearchedTables, release: "ReleaseSource", embedding: Embedder) -> bool:
     """Return whether the engine made the vectors of the first shard."""
     recipe = json.loads(json.dumps([embedding.recipe()]))
     made = (tables.metadata(asset, release.shards[0])[MADE_WITH] for asset in VECTORS.values())
@@ -125,7 +132,7 @@ def _settings(home: Path, profile: str | None) -> Settings:
     return read_settings({**os.environ, **chosen, "KOPUB_HOME": str(home)})
 
 
-def _cache_folder(release: ReleaseSource) -> Path:
+def _cache_folder(release: "ReleaseSource") -> Path:
     """Return the folder in which a search keeps data of a release.
 
     It is in the user's cache, since nothing is written into a release. Raises `ConfigError`.
@@ -157,7 +164,7 @@ class Hit:
     also: "tuple[Page, ...]" = ()
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> "tuple[Region, ...]":
         """The regions with the words, and their boxes."""
         return tuple(region for region in self.page.regions if region.index in self.matching)
 

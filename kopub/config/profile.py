@@ -33,7 +33,6 @@ from kopub.release.hub import HubTarget
 from kopub.release.local import LocalRelease
 from kopub.reranking.base import Reranker
 from kopub.store.table_store import ShardStore
-from kopub.vllm.server import VLLMServer
 
 SERVER = "server"
 """Key of the section of a model server within the section of its engine."""
@@ -81,7 +80,9 @@ def takes_pin(engine: type[Engine]) -> bool:
 
     The engine has a model server, or fields for a repository and its commit.
     """
-    return nested_resource(engine, SERVER) is VLLMServer or {"repo", "revision"} <= engine.model_fields.keys()
+    server = nested_resource(engine, SERVER)
+    served = server is not None and {"model", "revision"} <= server.model_fields.keys()
+    return served or {"repo", "revision"} <= engine.model_fields.keys()
 
 
 def make(section: Section, where: str) -> Any:

@@ -27,8 +27,7 @@ from kopub.pages.corpus import Corpus
 from kopub.recognition.base import Recognizer
 from kopub.release.gates import Gates
 from kopub.release.hub import HubTarget
-from kopub.release.local import LocalRelease
-from kopub.release.versions import require_apart
+from kopub.release.local import LocalRelease, require_apart
 from kopub.reranking.base import Reranker
 from kopub.store.table_store import ShardStore
 

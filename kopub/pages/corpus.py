@@ -19,15 +19,15 @@ from kopub.engine import ProfileOnly, Resource
 from kopub.errors import SourceError, first_line, quoted
 from kopub.files import is_url
 from kopub.fingerprints import fingerprint
+from kopub.pages import ids
 from kopub.pages.arrow import Row
-from kopub.pages.documents import folder
-from kopub.pages.documents.text_layer import StoredLayers, layer_id
-from kopub.pages.manifest import GOLD, Manifest
-from kopub.pages.page_reader import PageReader, open_shard, shard_source
+from kopub.pages.manifest import GOLD, Manifest, shard_source
 from kopub.pages.places import CACHE_GB, CorpusPlace
 from kopub.store.corpus_tables import TABLES
 
 if TYPE_CHECKING:
+    from kopub.pages.documents.text_layer import StoredLayers
+    from kopub.pages.page_reader import PageReader
     from kopub.store.table_source import Source
 
 UPRIGHT = True
@@ -114,13 +114,16 @@ class Corpus(Resource):
 
     def rows(self, shard_key: str) -> Iterator[SourceRow]:
         """Yield a shard's rows in file order, as many as were indexed. Raises `SourceError`."""
+        from kopub.pages.documents.text_layer import layer_id
+        from kopub.pages.page_reader import open_shard
+
         shard = self.manifest.shard(shard_key)
         source = Path(shard.file).name
         duplicates = set(shard.duplicates)
         seen: set[str] = set()
         for at, row in enumerate(open_shard(self.manifest, shard_key).rows(shard.rows)):
             problem = _id_problem(row, at, row.id in duplicates or row.id in seen)
-            page_id = row.id if problem is None and row.id is not None else folder.stand_in(shard_key, at)
+            page_id = row.id if problem is None and row.id is not None else ids.stand_in(shard_key, at)
             seen.add(page_id)
             doc_id, page_no = _document(page_id, row)
             yield SourceRow(
@@ -138,12 +141,17 @@ class Corpus(Resource):
             )
 
     @contextmanager
-    def reader(self, shard_key: str) -> Iterator[PageReader]:
+    def reader(self, shard_key: str) -> "Iterator[PageReader]":
         """Return random access to a shard's page images. Raises `SourceError`."""
+        from kopub.pages.page_reader import PageReader, open_shard
+
         yield PageReader(open_shard(self.manifest, shard_key), shard_key)
 
-    def text_layers(self, shard_key: str) -> StoredLayers:
+    def text_layers(self, shard_key: str) -> "StoredLayers":
         """Return the text layers of a shard's pages, without their images. Raises `SourceError`."""
+        from kopub.pages.documents.text_layer import StoredLayers
+        from kopub.pages.page_reader import open_shard
+
         file = open_shard(self.manifest, shard_key)
         return StoredLayers(file.place, shard_key, file.text_layers())
 
@@ -169,7 +177,7 @@ def _id_problem(row: Row, at: int, duplicate: bool) -> str | None:
     """Return why row `at` cannot keep its id, else None."""
     if row.id is None:
         return f"row {at}: {row.problem}" if row.problem else f"row {at} has no id"
-    if (problem := folder.problem_with(row.id)) is not None:
+    if (problem := ids.problem_with(row.id)) is not None:
         return f"row {at}: the id {quoted(row.id)} {problem}"
     if duplicate:
         return f"row {at}: an earlier page has the id {quoted(row.id)} already"

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from kopub.errors import SourceError, did_you_mean, visible
 from kopub.files import is_url
+from kopub.fingerprints import fingerprint
 from kopub.folders import SAMPLES
 from kopub.pages.places import CorpusPlace, place_of
 
@@ -303,3 +304,8 @@ def first_fault(error: ValidationError) -> str:
 
 def _unusable(path: str, reason: str) -> str:
     return f"{path} is not a shard manifest ({reason}): run `kopub index SOURCE` again"
+
+
+def shard_source(shard: Shard) -> str:
+    """Return the fingerprint of a shard's file as indexed, which `raw_pages` reads."""
+    return fingerprint([Path(shard.file).name, shard.rows, shard.sha256, shard.duplicates])

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from kopub.errors import SourceError, counted, quoted
 from kopub.files import file_sha256, is_url
-from kopub.fingerprints import fingerprint
 from kopub.pages.arrow import PageFile, open_pages
 from kopub.pages.manifest import Manifest, Shard
 from kopub.pages.page import Page
@@ -73,11 +72,6 @@ def changed_files(manifest: Manifest) -> Iterator[str]:
         if places:
             more = f" (and {counted(len(places) - 1, 'more file')} like it)" if places[1:] else ""
             yield f"{places[0]}{more} {became}"
-
-
-def shard_source(shard: Shard) -> str:
-    """Return the fingerprint of a shard's file as indexed, which `raw_pages` reads."""
-    return fingerprint([Path(shard.file).name, shard.rows, shard.sha256, shard.duplicates])
 
 
 class PageReader:

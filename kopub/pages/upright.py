@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kopub.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, halve, shrink
 from kopub.pages.page import MAX_PIXELS, decode
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def find_transform(pixels: "NDArray[np.uint8]") -> PageTransform | None:
     """Return the transform of an RGB page, None if upright or not clear."""
     import cv2
     import numpy as np
+
+    from kopub.pages.orientation import find_marks, find_skew, find_turns, find_writing_around, halve
 
     height, width = pixels.shape[:2]
     if min(width, height) < _SHORTEST_SIDE or max(width, height) > _LONGEST_SIDE:
@@ -232,6 +233,8 @@ def find_paper(pixels: "NDArray[np.uint8]") -> "tuple[NDArray[np.float32], float
     """
     import cv2
     import numpy as np
+
+    from kopub.pages.orientation import shrink
 
     small = shrink(pixels, WORKING_SIDE)
     if small is pixels:

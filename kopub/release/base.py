@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import pyarrow as pa
 
-from kopub.pages.page_reader import Origin
 from kopub.release.gates import Gates
 from kopub.states import LOST
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_TABLES, RELEASED_FILES, TABLES, VECTOR_TABLES
 
 if TYPE_CHECKING:
     from kopub.pages.corpus import Corpus
+    from kopub.pages.page_reader import Origin
 
 
 class TableReader(Protocol):
@@ -45,7 +45,7 @@ class ReleaseInput:
     ledger: Mapping[str, pa.Table] = field(default_factory=dict)
     unknown_pages: Collection[str] = ()
     figures: Mapping[str, pa.Table] = field(default_factory=dict)
-    origin: Callable[[int], Origin] | None = None
+    origin: "Callable[[int], Origin] | None" = None
     """The origin of each row of the source shard."""
     chunks: pa.Table | None = None
     corrections: pa.Table | None = None
@@ -58,7 +58,7 @@ class ReleaseInput:
         ledger: Mapping[str, pa.Table] | None = None,
         unknown_pages: Collection[str] = (),
         wanted: Collection[str] = (),
-        origin: Callable[[int], Origin] | None = None,
+        origin: "Callable[[int], Origin] | None" = None,
     ) -> Self:
         """Read the tables of `shard`.
 

@@ -27,7 +27,6 @@ from kopub.release.files import (
     parse_checksums,
     parse_manifest,
 )
-from kopub.release.hub_calls import ChangedRelease, call_hub
 from kopub.release.local import TEXTS
 
 if TYPE_CHECKING:
@@ -246,6 +245,8 @@ class HubTarget(Resource):
 
         Raises `HubError`.
         """
+        from kopub.release.hub_calls import call_hub
+
         self.require_repo()
 
         def look() -> HubDifference:
@@ -261,6 +262,8 @@ class HubTarget(Resource):
         was killed continues where it stopped: files in large file storage or the repository are not sent again. Raises
         `HubError`.
         """
+        from kopub.release.hub_calls import call_hub
+
         self.require_repo()
         found: list[HubDifference] = []
 
@@ -407,6 +410,8 @@ def _taken(repo: str, tag: str, commit: str) -> str:
 
 def _require(changed: Iterable[str]) -> None:
     """Raise `ChangedRelease` for the first of the `changed` files, if there is one."""
+    from kopub.release.hub_calls import ChangedRelease
+
     if (path := next(iter(changed), None)) is not None:
         raise ChangedRelease(
             f"{path} is not the file that {CHECKSUMS} lists: another run replaced it, or see `kopub verify`"

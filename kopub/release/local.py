@@ -15,20 +15,10 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from kopub.engine import Engine, ProfileOnly
-from kopub.errors import StoreError
+from kopub.errors import ConfigError, StoreError
 from kopub.files import file_sha256, is_url, replace_file
 from kopub.fingerprints import CodeVersion
 from kopub.release.base import PageImages, ReleaseDescription, ReleasedFile, ReleaseInput
-from kopub.release.card import (
-    compose_card,
-    front_matter,
-    is_listed,
-    render_attribution,
-    render_card,
-    split_card,
-    stamp_configs,
-)
-from kopub.release.dataset import build_configs, write_parquet
 from kopub.release.files import (
     ALL_CONFIGS,
     ATTRIBUTION,
@@ -104,6 +94,8 @@ class LocalRelease(Engine):
         loading depends on it. Raises `StoreError` if a table or an image does not fit the others, or a file cannot be
         written.
         """
+        from kopub.release.dataset import build_configs
+
         built = build_configs(shard, tables, self.page_images, authors=self.corrections == "named")
         asked = {"pages": images if self.page_images else None}
         every = {config: part_path(config, shard) for config in ALL_CONFIGS}
@@ -146,6 +138,8 @@ class LocalRelease(Engine):
 
         `known` are hashes of the files by path.
         """
+        from kopub.release.card import render_attribution, render_card
+
         inventory = list_parts(self.root)
         paths = [part.path for parts in inventory.values() for part in parts]
         hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
@@ -207,6 +201,8 @@ class LocalRelease(Engine):
         return FileLock(lock)
 
     def _write_part(self, path: str, table: pa.Table, images: PageImages | None) -> ReleasedFile:
+        from kopub.release.dataset import write_parquet
+
         sha256, size = replace_file(self.root / path, partial(write_parquet, table, images=images))
         return ReleasedFile(path, sha256, table.num_rows, size)
 
@@ -215,6 +211,8 @@ class LocalRelease(Engine):
 
         A file that no card names is not loaded. Returns whether the card named none before.
         """
+        from kopub.release.card import compose_card, front_matter
+
         if self._card()[0].get("configs"):
             return False
         to_come = {
@@ -239,6 +237,8 @@ class LocalRelease(Engine):
         self._write_text(MANIFEST, render_manifest(now))
 
     def _write_yaml(self, built: Mapping[str, pa.Table], known: Mapping[str, str]) -> None:
+        from kopub.release.card import compose_card, front_matter, is_listed, stamp_configs
+
         listed, body = self._card()
         # The features of an empty table do not count, since no width is wrong for no vectors.
         asked = {config: features_of(table) if table.num_rows else None for config, table in built.items()}
@@ -253,6 +253,8 @@ class LocalRelease(Engine):
 
         Only releases write it, so a damaged one is made anew.
         """
+        from kopub.release.card import split_card
+
         path = self.root / CARD
         try:
             return split_card(path.read_text("utf-8"))
@@ -318,3 +320,29 @@ def _locks_folder(root: Path) -> Path:
     """
     whole = root.resolve()
     return whole.parent / f"{whole.name}.locks"
+
+
+ELSEWHERE = "name a new or empty folder in release.folder"
+
+
+def require_apart(release: LocalRelease, home: Path, store: str, source: str = "") -> None:
+    """Raise `ConfigError` where the release would overlap the store, source or home.
+
+    It may not lie in the store or the source, nor hold them or the home. Below the home it may lie beside the store,
+    which is where it is made when no folder is named, though the home itself lies in the source.
+    """
+    home = home.resolve()
+    for what, place in (("the home", str(home)), ("the store", store), ("the source", source)):
+        if release.url is not None and is_url(place) and _is_within(release.url, place):
+            raise ConfigError(f"release.folder: {release.url} is {what} or lies in it; {ELSEWHERE}")
+        if not place or is_url(place):
+            continue
+        root, other = release.root.resolve(), Path(place).resolve()
+        if root == other or root in other.parents:
+            raise ConfigError(f"release.folder: {root} is {what} or holds it; {ELSEWHERE}")
+        if what != "the home" and other in root.parents and (what == "the store" or home not in root.parents):
+            raise ConfigError(f"release.folder: {root} lies in {what}, {other}; {ELSEWHERE}")
+
+
+def _is_within(url: str, place: str) -> bool:
+    return f"{url.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")

@@ -30,7 +30,7 @@ from kopub.release.files import (
     parse_manifest,
     render_manifest,
 )
-from kopub.release.local import TEXTS, LocalRelease
+from kopub.release.local import ELSEWHERE, TEXTS, LocalRelease, require_apart
 from kopub.release.remote import require_ours_at
 
 Files = Mapping[str, Mapping[str, str]]
@@ -210,7 +210,6 @@ _BESIDE = (".new", ".old", _STAGING)
 """Ends of the names of folders beside the release, in which it is made."""
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 """Names of files that `replace_file` has not finished."""
-_ELSEWHERE = "name a new or empty folder in release.folder"
 
 
 def require_place(release: LocalRelease, corpus: Corpus, store: str) -> None:
@@ -227,25 +226,6 @@ def require_place(release: LocalRelease, corpus: Corpus, store: str) -> None:
         raise ConfigError(str(error)) from None
 
 
-def require_apart(release: LocalRelease, home: Path, store: str, source: str = "") -> None:
-    """Raise `ConfigError` where the release would overlap the store, source or home.
-
-    It may not lie in the store or the source, nor hold them or the home. Below the home it may lie beside the store,
-    which is where it is made when no folder is named, though the home itself lies in the source.
-    """
-    home = home.resolve()
-    for what, place in (("the home", str(home)), ("the store", store), ("the source", source)):
-        if release.url is not None and is_url(place) and _is_within(release.url, place):
-            raise ConfigError(f"release.folder: {release.url} is {what} or lies in it; {_ELSEWHERE}")
-        if not place or is_url(place):
-            continue
-        root, other = release.root.resolve(), Path(place).resolve()
-        if root == other or root in other.parents:
-            raise ConfigError(f"release.folder: {root} is {what} or holds it; {_ELSEWHERE}")
-        if what != "the home" and other in root.parents and (what == "the store" or home not in root.parents):
-            raise ConfigError(f"release.folder: {root} lies in {what}, {other}; {_ELSEWHERE}")
-
-
 def require_ours(root: Path) -> None:
     """Raise `StoreError` where `root` or a folder beside it is no release's.
 
@@ -260,17 +240,17 @@ def require_ours(root: Path) -> None:
     for made in (root, root.with_name(root.name + _STAGING)):
         lock = made.with_name(f"{made.name}.lock")
         if lock.is_file() and lock.stat().st_size:
-            raise StoreError(f"{lock} is no lock of a release, and taking it would empty it: {_ELSEWHERE}")
+            raise StoreError(f"{lock} is no lock of a release, and taking it would empty it: {ELSEWHERE}")
     for end in ("", *_BESIDE):
         folder = root.with_name(root.name + end)
         if folder.exists() and not folder.is_dir():
-            raise StoreError(f"{folder} is a file: {_ELSEWHERE}, or move the file")
+            raise StoreError(f"{folder} is a file: {ELSEWHERE}, or move the file")
         if is_release(folder) or (end and _is_begun(folder)):
             continue
         for path in _files(folder):
             if not is_temporary(path.name):
                 stranger = visible(path.relative_to(folder).as_posix())
-                raise StoreError(f"{folder} holds {stranger}, which no release wrote: {_ELSEWHERE}, or move the files")
+                raise StoreError(f"{folder} holds {stranger}, which no release wrote: {ELSEWHERE}, or move the files")
     if stray := next(_unlisted_files(root), None):
         raise StoreError(f"{root / stray} is no file of the release there: move it out of {root}")
 
@@ -334,7 +314,3 @@ def _source(corpus: Corpus) -> str:
     """
     location = corpus.manifest.location
     return location if is_url(location) or Path(location).is_dir() else ""
-
-
-def _is_within(url: str, place: str) -> bool:
-    return f"{url.rstrip('/')}/".startswith(f"{place.rstrip('/')}/")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,11 +15,13 @@ from kopub.errors import EngineError, KopubError, first_line
 from kopub.fingerprints import fingerprint
 from kopub.pages.corpus import Corpus
 from kopub.reranking.base import Reranker, Seen
-from kopub.reranking.pairs import Pair
 from kopub.search.pages import SearchedTables
 from kopub.search.scores import ALL
 from kopub.store.corpus_tables import TABLES
 from kopub.store.table_store import TableStore
+
+if TYPE_CHECKING:
+    from kopub.reranking.pairs import Pair
 
 PageKey = tuple[str, str]
 """The shard and id of a page."""
@@ -56,8 +58,10 @@ class SeenPages:
                 found[shard, page_id] = fingerprint([row.get("sha256"), row.get("upright") or None, row.get("text")])
         return found
 
-    def pairs(self, question: str, pages: Iterable[PageKey]) -> Iterator[tuple[PageKey, Pair]]:
+    def pairs(self, question: str, pages: Iterable[PageKey]) -> Iterator["tuple[PageKey, Pair]"]:
         """Yield the pair of the question with each page. Raises `SourceError` and `StoreError`."""
+        from kopub.reranking.pairs import Pair
+
         by_shard: dict[str, list[str]] = {}
         for shard, page_id in pages:
             by_shard.setdefault(shard, []).append(page_id)

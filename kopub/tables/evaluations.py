@@ -20,7 +20,7 @@ from kopub.evaluation.reading_scores import HISTORY, ReadingScores, contents, gu
 from kopub.evaluation.scoring import load, require_scorers
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages.corpus import Corpus
-from kopub.pages.page_reader import shard_source
+from kopub.pages.manifest import shard_source
 from kopub.release.gates import Gates
 from kopub.release.local import LocalRelease
 from kopub.search.scores import ALL, ScoredRun

@@ -20,8 +20,9 @@ from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, Region
 from kopub.pages.corpus import SourceRow
 from kopub.pages.inspection import PageInspector
+from kopub.pages.manifest import shard_source
 from kopub.pages.page import Page, PageBatch
-from kopub.pages.page_reader import PageReader, shard_source
+from kopub.pages.page_reader import PageReader
 from kopub.parallel import bounded_map, ordered_map
 from kopub.states import State
 from kopub.store.corpus_tables import TABLES, Table

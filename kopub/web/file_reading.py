@@ -18,7 +18,7 @@ from kopub.api.search import home_searcher
 from kopub.config.settings import read_settings
 from kopub.errors import KopubError, first_line
 from kopub.pages.corpus import Corpus
-from kopub.pages.page_reader import shard_source
+from kopub.pages.manifest import shard_source
 from kopub.processes import end_child, how_it_ended, start_child
 from kopub.store.table_source import CorpusCheck
 from kopub.store.table_store import ShardStore

@@ -14,7 +14,7 @@ from kopub.cli.options import corpus_check
 from kopub.config.choices import Pdf
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import KopubError
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.indexing import index
 from kopub.release.gates import Gates

@@ -21,7 +21,7 @@ from kopub.cli.options import corpus_check
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import UnreadImage
 from kopub.evaluation.benchmarks.transformed import photographed, turned
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages import inspection
 from kopub.pages.corpus import Corpus

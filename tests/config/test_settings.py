@@ -171,9 +171,9 @@ def test_only_the_engines_that_a_profile_names_are_imported(tmp_path: Path):
     script = (
         "import sys; from kopub.config.settings import load_settings; load_settings();"
         "print(*sorted({'kopub.recognition.vlm.glm_ocr', 'kopub.layout.pp_doclayout.detector', "
-        "'kopub.layout.cpu.detector', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
+        "'kopub.layout.cpu.engine', 'torch', 'vllm', 'rapidfuzz'} & sys.modules.keys()))"
     )
-    assert python(tmp_path, script) == "kopub.layout.cpu.detector\n"
+    assert python(tmp_path, script) == "kopub.layout.cpu.engine\n"
 
 
 def test_the_environment_overrides_keys(load: Load):

@@ -20,7 +20,7 @@ from kopub.doctor.card_report import CardMeasurement, anonymous, as_text
 from kopub.doctor.self_test import Samples, Step
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import StoreError
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.page import Page
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer

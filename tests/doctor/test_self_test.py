@@ -12,7 +12,7 @@ from kopub.cli.main import app
 from kopub.doctor.checks import Finding, Level
 from kopub.doctor.self_test import Engines, Samples, Step, character_error_rate, read_samples, self_test
 from kopub.embedding.hashed import HashedEmbedder
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.corpus import Query
 from kopub.pages.page import Page
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer

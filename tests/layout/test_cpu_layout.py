@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFont
 
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.ink import BLANK_SHARE, even_light, ink_share
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page

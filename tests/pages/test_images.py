@@ -21,7 +21,7 @@ from PIL import Image
 
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.errors import UndecodableImage
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages import page as page_images
 from kopub.pages.page import MAX_PIXELS, ImageInfo, Page, decode, inspect, is_plain
 from kopub.states import State

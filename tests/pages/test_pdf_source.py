@@ -26,14 +26,14 @@ from kopub.corrections.corrected import CorrectedTables
 from kopub.documents.export import write_documents
 from kopub.errors import SourceError, StoreError
 from kopub.folders import SAMPLES
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.pages.corpus import Corpus
 from kopub.pages.documents import pdf as pdfs
 from kopub.pages.documents import pool, shards
-from kopub.pages.documents.folder import problem_with
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pool import DocumentPool
 from kopub.pages.documents.text_layer import Failure, MadePage, PageCount
+from kopub.pages.ids import problem_with
 from kopub.pages.indexing import index
 from kopub.pages.page import decode, inspect
 from kopub.pages.page_reader import origins

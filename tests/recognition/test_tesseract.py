@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
 from kopub.folders import SAMPLES
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading

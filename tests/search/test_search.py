@@ -26,7 +26,7 @@ from kopub.search.options import Mode
 from kopub.search.searcher import Searcher
 from kopub.search.vectors import ShardVectors, Vectors
 from kopub.states import State
-from tests.cli.test_cli import run
+from tests.cli.test_cli import run, run_anew
 from tests.support.harness import Platform
 from tests.support.processes import forked
 from tests.support.sources.corpora import pages
@@ -396,3 +396,28 @@ def test_where_nothing_can_be_written_the_search_works_and_says_so_once(tmp_path
     assert len(answers[0].notes) == 1
     assert answers[0].notes[0].startswith("what was read is kept in memory only, so every start takes longer: ")
     assert answers[1].notes == ()
+
+
+MOST_MODULES = 70
+LOADED = """
+import sys
+from kopub.cli.entry import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(*(name for name, module in sys.modules.items() if not hasattr(module, "__path__")), file=sys.stderr)
+"""
+
+
+@pytest.mark.smoke
+@pytest.mark.services
+def test_a_search_loads_no_model_server_and_little_else(platform: Platform):
+    done = run_anew(platform.home, "python", "-c", LOADED, "search", "화면 밝기", "--json")
+    assert done.returncode == 0, done.stderr
+    product = ("kopub.", "kopub_assets.", "resources.")
+    loaded = {name for name in done.stderr.split() if name.startswith(product)}
+    assert len(loaded) <= MOST_MODULES, sorted(loaded)
+    servers = ("kopub.vllm.", "kopub.recognition.vlm.", "kopub.release.versions", "kopub_assets.", "resources.")
+    assert not {name for name in loaded if name.startswith(servers)}
+    assert {name for name in loaded if name.startswith("kopub.cli.commands.")} == {"kopub.cli.commands.search"}

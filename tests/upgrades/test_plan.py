@@ -19,7 +19,7 @@ from kopub.config.settings import read_settings, what_if
 from kopub.errors import ConfigError
 from kopub.fingerprints import CodeVersion
 from kopub.folders import SAMPLES
-from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.cpu.engine import CpuLayout
 from kopub.recognition.vlm.glm_ocr import GlmOcrRecognizer
 from kopub.release.local import LocalRelease
 from kopub.store import ledger

@@ -14,8 +14,8 @@ from kopub.api.sources.source import OpenFiles, ParquetRows, Place
 from kopub.corrections.corrected import CorrectedPage, CorrectedTables, correct_page
 from kopub.errors import SourceError, StoreError
 from kopub.fingerprints import fingerprint
-from kopub.pages.manifest import Manifest
-from kopub.pages.page_reader import Origin, PageReader, open_shard, origins, shard_source
+from kopub.pages.manifest import Manifest, shard_source
+from kopub.pages.page_reader import Origin, PageReader, open_shard, origins
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.upright import PageTransform
 from kopub.recognition.regions import join_regions

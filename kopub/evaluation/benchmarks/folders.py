@@ -32,8 +32,8 @@ from kopub.pages.arrow import (
     open_pages,
     open_stream,
 )
-from kopub.pages.documents import folder
 from kopub.pages.documents.folder import natural
+from kopub.pages.ids import problem_with
 from kopub.pages.source_files import require_utf8
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"})
@@ -62,7 +62,7 @@ class SampleCollector:
         """
         if picture is None:
             self.leave_out(id, "it has gold and no picture")
-        elif problem := folder.problem_with(id):
+        elif problem := problem_with(id):
             self.leave_out(quoted(id), f"its id {problem}")
         elif id in self._ids:
             self.leave_out(id, "it is there twice: the first one counts")

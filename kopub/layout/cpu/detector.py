@@ -1,22 +1,15 @@
-"""Layout on the CPU: blocks of a page are labelled by size, weight and position."""
+"""Blocks of a page, labelled by size, weight and position."""
 
-from collections.abc import Iterable, Iterator
-from functools import partial
-from importlib.metadata import version
-from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import Field
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kopub.errors import UndecodableImage
-from kopub.fingerprints import CodeVersion
-from kopub.layout.base import LayoutDetector
 from kopub.layout.cpu.formulas import find_formulas
 from kopub.layout.cpu.segmentation import FOOT, HEAD, PageBlock, Segmentation, segment
-from kopub.layout.ink import SPECK, SPECK_FIELD, blank_reason, has_writing, readable_grey
+from kopub.layout.ink import blank_reason, has_writing, readable_grey
 from kopub.layout.lines import InkBox
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.page import Page
-from kopub.parallel import bounded_map, of_two_cores
 from kopub.states import State
 
 if TYPE_CHECKING:
@@ -25,35 +18,6 @@ if TYPE_CHECKING:
 
 _TASKS = {"table": Task.TABLE, "display_formula": Task.FORMULA, "image": Task.SKIP, "chart": Task.SKIP}
 """Everything else is read as text, even running heads and page numbers, which cost next to nothing on a CPU."""
-
-
-class CpuLayout(LayoutDetector):
-    """Layout from ink, rules and white space: no model, no download, any machine."""
-
-    code_version: ClassVar[CodeVersion] = CodeVersion(
-        "layout.cpu",
-        {
-            1: "the first release",
-            2: "dark edges of a scan and frames around a page are no pictures; faint print is found",
-            3: "a page with nothing but specks is blank",
-            4: "a blank page that is dark all over has a reason, and is doubted",
-            5: "pale boxes are found in uneven light, and what they hold stays together",
-        },
-    )
-    typical_seconds: ClassVar[float] = 0.15
-    speed_only: ClassVar[frozenset[str]] = frozenset({"threads"})
-
-    threads: int = Field(default=0, ge=0, description="Pages worked on at once; 0 means one per core.")
-    speck: float = Field(default=SPECK, ge=0, lt=0.1, description=SPECK_FIELD)
-
-    def weights(self) -> dict[str, str]:
-        return {"opencv": version("opencv-python-headless")}
-
-    def expected_seconds(self, megabytes: float) -> float:
-        return super().expected_seconds(megabytes) * of_two_cores(self.threads)
-
-    def detect(self, pages: Iterable[Page]) -> Iterator[PageLayout]:
-        yield from bounded_map(partial(detect_page, speck=self.speck), pages, self.threads)
 
 
 def detect_page(page: Page, speck: float) -> PageLayout:

@@ -12,10 +12,9 @@ from pathlib import Path, PurePath, PurePosixPath
 from kopub.errors import SourceError, spelt
 from kopub.pages.documents import conversion, pdf, pictures
 from kopub.pages.documents.pdf import is_pdf
+from kopub.pages.ids import MAX_BYTES
 from kopub.pages.places import ObjectPath, SourcePath
 
-MAX_BYTES = 200
-"""Most UTF-8 bytes of an id. File systems allow names of 255 bytes; the rest is for an index and an extension."""
 _OFFICE = frozenset([".docm", ".key", ".numbers", ".pages", ".pptm", ".xlsb", ".xlsm"])
 _LOCK = "~$"
 """Begins the names of files that office programs write beside a document while it is open."""
@@ -193,24 +192,6 @@ def _name(place: str) -> str:
 def _compose(text: str) -> str:
     """Return `text` in NFC, because macOS stores Hangul syllables as single letters."""
     return unicodedata.normalize("NFC", text)
-
-
-def problem_with(page_id: str) -> str | None:
-    """Return why `page_id` cannot be used, as the end of a sentence, else None."""
-    tests = (
-        (not page_id, "is empty"),
-        (len(page_id.encode("utf-8", "surrogatepass")) > MAX_BYTES, f"is longer than {MAX_BYTES} bytes"),
-        (not page_id.isprintable(), "has characters that cannot be printed"),
-        ("/" in page_id or "\\" in page_id, "has a slash"),
-        (page_id in {".", ".."}, "names a folder"),
-        (page_id != page_id.strip(), "begins or ends with a blank"),
-    )
-    return next((problem for failed, problem in tests if failed), None)
-
-
-def stand_in(shard_key: str, row: int) -> str:
-    """Return a row's stand-in id, whose slash distinguishes it from every usable id."""
-    return f"{shard_key}/row_{row}"
 
 
 def natural(name: str) -> list[str | int]:

@@ -21,6 +21,7 @@ from kopub.layout.ink import (
     true_runs,
 )
 from kopub.layout.lines import InkBox, RuledLines, estimate_em, find_rules, merge_intervals
+from kopub.recognition.tesseract import LANGUAGES
 from kopub.recognition.tesseract.words import (
     OcrWord,
     english_is_better,
@@ -37,8 +38,6 @@ from kopub.recognition.tesseract.words import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-LANGUAGES = ("kor", "eng")
-"""The languages of the reference corpus."""
 _BORDER = 12
 """Pixels of paper added around a row: Tesseract drops letters that touch the edge, and with more it sees a page."""
 _CUT = 4

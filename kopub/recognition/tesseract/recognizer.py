@@ -4,31 +4,24 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from kopub.engine import releases
-from kopub.errors import EngineError, UndecodableImage, did_you_mean
+from kopub.errors import EngineError, did_you_mean
 from kopub.fingerprints import CodeVersion, file_sha256
-from kopub.layout.ink import PRINT_CONTRAST, ink_mask, paper_level, readable_grey, working_scale
-from kopub.layout.regions import Region, Task
+from kopub.layout.regions import Region
 from kopub.pages.page import Page
 from kopub.parallel import bounded_map, of_two_cores
 from kopub.recognition.base import Recognizer
-from kopub.recognition.regions import PageReading, RegionText, cut_pictures, page_reading, region_pixels, skipped
-from kopub.recognition.step_times import timed
-from kopub.recognition.tesseract.reader import LANGUAGES, BlockText, Reader
-from kopub.recognition.tesseract.words import CERTAIN, OcrWord, mean_confidence
-from kopub.states import State
+from kopub.recognition.regions import PageReading
+from kopub.recognition.tesseract import LANGUAGES
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 PLACES = (
     f"{sys.prefix}/usr/share/tesseract-ocr/5/tessdata",
@@ -63,10 +56,6 @@ SCRIPTS = {
     "tha": {"THAI"},
 }
 """Scripts of languages, besides Latin and Greek, which any page may have."""
-_UNSURE = 60
-"""Mean confidence of a page below which its text is in doubt: upright pages have at least 70, turned ones below 55."""
-_FEWEST_LETTERS = 20
-"""Fewest letters and digits of a page whose confidence is meaningful."""
 _DATA_NAME = re.compile(r"[A-Za-z][A-Za-z_]*")
 
 
@@ -132,6 +121,9 @@ class TesseractRecognizer(Recognizer):
         return [missing_data_message(missing)] if missing else []
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
+        from kopub.recognition.tesseract.pages import read_page
+        from kopub.recognition.tesseract.reader import Reader
+
         folder = tessdata_folder(self.languages)
         local = threading.local()
         readers: list[Reader] = []
@@ -148,86 +140,6 @@ class TesseractRecognizer(Recognizer):
         finally:
             for reader in readers:
                 reader.close()
-
-
-def read_page(reader: Reader, page: Page, regions: Sequence[Region]) -> PageReading:
-    """Read the regions of a page; a failed region does not affect the others.
-
-    A region in which Tesseract finds no text is `ok` and empty, because no second reading could confirm that it is
-    blank.
-    """
-    try:
-        with timed("decode"):
-            gray, _ = readable_grey(page.image)
-        with timed("crop"):
-            crops = cut_pictures(page, regions)
-    except UndecodableImage as error:
-        return PageReading(page.page_id, error.state, str(error))
-    if not regions:
-        return PageReading(page.page_id, State.BLANK)
-    return page_reading(page.page_id, _mark_doubts([_read_region(reader, gray, region) for region in regions]), crops)
-
-
-def _mark_doubts(read: Sequence[tuple[RegionText, Sequence[OcrWord]]]) -> list[RegionText]:
-    """Mark the texts of which Tesseract is unsure, on a page with little confidence.
-
-    This happens on a page that is turned, mirrored or out of focus.
-    """
-    words = [[word for word in words if any(map(str.isalnum, word.text))] for _, words in read]
-    on_page = [word for some in words for word in some if word.confidence < CERTAIN]
-    letters = sum(len(word.text) for word in on_page)
-    texts = [text for text, _ in read]
-    if letters < _FEWEST_LETTERS or mean_confidence(on_page) >= _UNSURE:
-        return texts
-    return [
-        replace(text, reason=f"Tesseract is {sure:.0f} % sure of these words")
-        if some and text.state is State.OK and (sure := mean_confidence(some)) < _UNSURE
-        else text
-        for text, some in zip(texts, words, strict=True)
-    ]
-
-
-def _read_region(reader: Reader, gray: "NDArray[np.uint8]", region: Region) -> tuple[RegionText, Sequence[OcrWord]]:
-    if region.task in (Task.SKIP, Task.ABANDON):
-        return skipped(region.index, region.label), ()
-    start = time.perf_counter()
-    try:
-        with timed("crop"):
-            crop = region_pixels(gray, region)
-        with timed("read"):
-            read = _reading(reader, crop, region.task, working_scale(*gray.shape))
-    except RuntimeError as error:
-        # tesserocr raises this if Tesseract refuses an image.
-        seconds = time.perf_counter() - start
-        return RegionText(region.index, region.label, "", State.FAILED, str(error), "error", seconds=seconds), ()
-    return RegionText(region.index, region.label, read.text, seconds=time.perf_counter() - start), read.words
-
-
-def _reading(reader: Reader, crop: "NDArray[np.uint8]", task: Task, scale: float) -> BlockText:
-    if task is Task.TABLE:
-        return reader.table(crop, scale)
-    return _read_formula(reader, crop) if task is Task.FORMULA else reader.block(crop)
-
-
-def _read_formula(reader: Reader, gray: "NDArray[np.uint8]") -> BlockText:
-    """Read a formula as plain text, row by row, because Tesseract has no LaTeX."""
-    read = reader.block(gray)
-    return read if read.text else reader.block(_erase_tall_signs(gray))
-
-
-def _erase_tall_signs(gray: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Erase tall brackets, sums and roots, which join several rows into one."""
-    import cv2
-
-    plain = gray.copy()
-    ink = ink_mask(gray, PRINT_CONTRAST).astype(np.uint8)
-    _, shapes, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    heights = stats[1:, cv2.CC_STAT_HEIGHT]
-    if heights.size:
-        # Letters differ in height by a factor of two; a sign three times as high as most others spans rows.
-        tall = np.flatnonzero(heights > 3 * np.median(heights)) + 1
-        plain[cv2.dilate(np.isin(shapes, tall).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0] = paper_level(gray)
-    return plain
 
 
 def scripts_of(languages: Iterable[str]) -> frozenset[str]:

@@ -42,6 +42,7 @@ import usearch.index  # noqa: F401
 import kopub.cli.main
 import kopub.embedding.hashed
 import kopub.layout.cpu.detector
+import kopub.layout.cpu.engine
 import kopub.recognition.tesseract.recognizer  # noqa: F401
 import kopub_assets.definitions  # noqa: F401
 import tests.support.processes.kill_child  # noqa: F401
