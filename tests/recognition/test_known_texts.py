@@ -191,7 +191,7 @@ def test_a_sample_that_failed_or_was_left_out_proves_nothing(failing: tuple[int,
     def read(pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
         for taken, regions in pages:
             texts = [
-                RegionText(each.index, each.label, "read", *((State.FAILED, "loop") if each.index in failing else ()))
+                RegionText(each.index, each.label, "read", State.FAILED if each.index in failing else State.OK)
                 for each in regions
                 if failing or each.index != 3
             ]
