@@ -30,6 +30,7 @@ from kopub.texts.layer_lines import (
     text_of,
     words_of_regions,
 )
+from kopub.texts.layer_tables import LayerTable, table_of, without_rules
 from kopub.texts.markdown import page_text
 from kopub.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
 
@@ -126,6 +127,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
+        3: "the cells of tables are taken from the layer, and every table is compared with it",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -163,8 +165,9 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     """Return the texts of the regions that the layer covers soundly.
 
     In these regions the words are sound and are all that is printed. An unsound layer gives none. Lines are as printed;
-    code is fenced and keeps its indents. The samples are at most three lines in `scripts`, those that the reader knows:
-    one of the body, one of another size, and the one with most digits, since fonts map each character separately.
+    a table is `<table>` HTML; code is fenced and keeps its indents. The samples are at most three lines in `scripts`,
+    those that the reader knows: one of the body, one of another size, and the one with most digits, since fonts map
+    each character separately.
     """
     regions = list(regions)
     if unsound(layer, scripts) is not None:
@@ -172,7 +175,12 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     texts: dict[int, str] = {}
     printed: list[Line] = []
     for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
-        if _can_be_taken(region, within):
+        if region.task is Task.TABLE and region.label == _TABLE:
+            table = _table(layer, region, within)
+            if table is not None:
+                texts[region.index] = table.html()
+                printed += table.lines()
+        elif _can_be_taken(region, within):
             lines = lines_of(within.words)
             text = _text(region, lines)
             if text and not any(map(is_broken, text.replace("\n", ""))):
@@ -188,6 +196,14 @@ def _can_be_taken(region: Region, within: RegionWords) -> bool:
         and within.bare_share <= _MOST_BARE
         and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
     )
+
+
+def _table(layer: TextLayer, region: Region, within: RegionWords) -> LayerTable | None:
+    """Return the table of a region's words if they are sound and all that is printed besides its rules."""
+    if any(word.marks & _NOT_PRINT or any(map(is_broken, clean(word.text))) for word in within.words):
+        return None
+    [bare] = words_of_regions(without_rules(layer), [region.bbox])
+    return table_of(layer, within.words, region.bbox) if bare.bare_share <= _MOST_BARE else None
 
 
 def _text(region: Region, lines: Sequence[Line]) -> str:
@@ -282,8 +298,10 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
         told = letters(page_text([reading]))
         printed = letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
-        if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
-            measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
+        is_table = reading.native_label == _TABLE
+        is_text = is_table or (within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS)
+        if was_read and printed and is_text:
+            measure = _unshared if is_table else Levenshtein.distance
             edits += measure(told, printed)
             longest += max(len(told), len(printed))
     return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))

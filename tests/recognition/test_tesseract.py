@@ -14,12 +14,13 @@ from rapidfuzz.distance import Levenshtein
 from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
 from kopub.layout.cpu.detector import CpuLayout
+from kopub.layout.grid import table_html
 from kopub.layout.regions import Region, Task
 from kopub.pages.manifest import SAMPLES
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import reader
-from kopub.recognition.tesseract.reader import find_cells, find_rows, table_html
+from kopub.recognition.tesseract.reader import find_cells, find_rows
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
 from kopub.recognition.tesseract.words import (
     OcrWord,
