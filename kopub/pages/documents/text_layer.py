@@ -226,7 +226,7 @@ TEXT_CODE = CodeVersion(
     {
         1: "the first release",
         2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
-        3: "the rules and filled boxes of a page are kept, and a word ends at an upright rule",
+        3: "the rules and filled boxes of a page are kept; a word ends at an upright rule, not where letters touch",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
@@ -243,6 +243,9 @@ _LOOKED_AT = 6
 """Pixels checked along a square's side: every other one at 300 dpi."""
 _MARGIN = 0.25
 """Margin around a word's box that counts as covered, as a share of its height: for accents, smoothing and overhangs."""
+_LINE_END = (0x0D, 0x0A)
+_TOUCHES = 0.12
+"""Most distance of two letters of a word, as a share of their size; a blank is wider."""
 _SAME = 0.3
 """Share of its height by which a word that is drawn twice to look bold may be shifted."""
 _MOST = 200_000
@@ -351,6 +354,8 @@ def _words(
             pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
             continue
         ends_line = divided or letter in "\r\n"
+        if ends_line and not divided and pending.text and _goes_on(page, index, count):
+            continue
         if pending.text:
             if divided:
                 pending.marks |= Mark.HYPHEN
@@ -360,6 +365,28 @@ def _words(
             pending.marks |= Mark.LINE
     if pending.text:
         yield _finish(page, pending, pictures)
+
+
+def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
+    """Return whether the letters around a line end of PDFium's touch, as on a page that it takes for vertical writing.
+
+    `end` is the index of the line end, which is of one or two characters.
+    """
+    from pypdfium2 import raw
+
+    before, after = end, end
+    while before >= 0 and raw.FPDFText_GetUnicode(page, before) in _LINE_END:
+        before -= 1
+    while after < count and raw.FPDFText_GetUnicode(page, after) in _LINE_END:
+        after += 1
+    if before < 0 or after >= count:
+        return False
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    if not (raw.FPDFText_GetLooseCharBox(page, before, a) and raw.FPDFText_GetLooseCharBox(page, after, b)):
+        return False
+    size = abs(a.top - a.bottom)
+    is_level = max(abs(a.top - b.top), abs(a.bottom - b.bottom)) <= _TOUCHES * size
+    return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
 
 
 def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Pictures) -> Word:
