@@ -25,7 +25,12 @@ _MOST_CROSSING = 0.1
 _WRAPPED = 0.8
 """Distance from the row above, as a share of the usual one, up to which a line goes on with that row's cells."""
 _NUMERIC = re.compile(r"[^\w]*\d[\d.,:/%\s()△▲+\-–—~]*[^\w]*\w?")
+_NUMBERING = re.compile(r"\d+(?:\.\d+)*\.?")
+_FEW_BANDS = 3
+"""Ruled rows up to which a table without upright rules has rules around its head and foot alone."""
 _MOST_CELLS = 20_000
+_MOSTLY, _LONG = 0.7, 20
+"""Share of the rows of a table without rules that have several cells, and the usual length of prose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +139,12 @@ def _distance(box: InkBox, point: tuple[float, float]) -> float:
 
 def _with_columns(table: LayerTable) -> LayerTable:
     """Return a table of ruled rows with its columns from the alignment of words."""
-    rows = [[_chunks(line.words) for line in _printed_rows(words)] for words in table.words]
-    columns = _columns([chunk for lines in rows for line in lines for chunk in line], sum(map(len, rows)))
+    rows = [[chunks_of(line.words) for line in printed_rows(words)] for words in table.words]
+    columns = _columns([line for lines in rows for line in lines])
+    several = sum(len(line) > 1 for lines in rows for line in lines)
+    if sum(map(bool, rows)) <= _FEW_BANDS and several >= _MOSTLY * sum(map(len, rows)):
+        # Rules above, below and under the head alone: each line is a row.
+        return aligned([word for words in table.words for word in words]) or table
     if len(columns) < 2:
         return table
     cells: list[RuledCell] = []
@@ -156,7 +165,7 @@ def _with_rows(table: LayerTable) -> LayerTable:
     shift = 0
     for row in range(table.rows):
         own = [at for at, cell in enumerate(table.cells) if cell.row == row]
-        lines = {at: _printed_rows(table.words[at]) for at in own}
+        lines = {at: printed_rows(table.words[at]) for at in own}
         count = max((len(found) for found in lines.values()), default=0)
         figures = [found for found in lines.values() if len(found) == count and all(map(_is_figure, found))]
         alone = all(table.cells[at].row_span == 1 for at in own) and not any(
@@ -187,9 +196,9 @@ def _is_figure(line: Line) -> bool:
 
 def aligned(words: Sequence[Word]) -> LayerTable | None:
     """Return the table that words form by their alignment alone, or None."""
-    lines = _printed_rows(words)
-    rows = [_chunks(line.words) for line in lines]
-    columns = _columns([chunk for row in rows for chunk in row], len(rows))
+    lines = printed_rows(words)
+    rows = [chunks_of(line.words) for line in lines]
+    columns = _columns(rows)
     if len(columns) < 2 or len(rows) < 2:
         return None
     steps = [below.box[3] - above.box[3] for above, below in pairwise(lines)]
@@ -215,21 +224,25 @@ def aligned(words: Sequence[Word]) -> LayerTable | None:
 def is_plain_table(table: LayerTable) -> bool:
     """Return whether aligned words are a table and no prose in columns.
 
-    Most of its rows have several cells, which are short, and it has three columns or one of figures.
+    Most of its rows have several cells, which are short, and it has three columns, or its second holds figures.
     """
-    filled = [[at for at, cell in enumerate(table.cells) if cell.row == row and table.words[at]] for row in
-              range(table.rows)]  # fmt: skip
+    filled = [
+        [at for at, cell in enumerate(table.cells) if cell.row == row and table.words[at]] for row in range(table.rows)
+    ]
     several = sum(len(row) > 1 for row in filled)
     full = sum(len(row) == table.columns for row in filled)
-    texts = [" ".join(word.text for word in found) for found in table.words if found]
-    figures = sum(bool(_NUMERIC.fullmatch(text)) for text in texts)
-    return (
-        table.rows >= 3
-        and several >= 0.8 * table.rows
-        and full >= 0.5 * table.rows
-        and median(map(len, texts)) <= 14
-        and (table.columns >= 3 or figures >= 0.35 * len(texts))
-    )
+    by_column: list[list[str]] = [[] for _ in range(table.columns)]
+    for cell, words in zip(table.cells, table.words, strict=True):
+        if words:
+            by_column[cell.column].append(" ".join(word.text for word in words))
+    if table.rows < 3 or several < _MOSTLY * table.rows or full < table.rows / 2:
+        return False
+    if any(texts and median(map(len, texts)) > _LONG for texts in by_column):
+        return False
+    if all(map(_NUMBERING.fullmatch, by_column[0])) and all(map(str.isdigit, by_column[-1])):
+        return False  # a table of contents
+    figures = sum(map(bool, map(_NUMERIC.fullmatch, by_column[1])))
+    return table.columns >= 3 or figures >= _MOSTLY * len(by_column[1])
 
 
 def _add_row(
@@ -258,7 +271,7 @@ def _add_row(
         held.append([])
 
 
-def _printed_rows(words: Iterable[Word]) -> list[Line]:
+def printed_rows(words: Iterable[Word]) -> list[Line]:
     """Return the words by printed row, from top to bottom, and from left to right within one."""
     rows: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
@@ -269,7 +282,7 @@ def _printed_rows(words: Iterable[Word]) -> list[Line]:
     return [Line(tuple(sorted(row, key=lambda word: word.box[0]))) for row in rows]
 
 
-def _chunks(words: Sequence[Word]) -> list[list[Word]]:
+def chunks_of(words: Sequence[Word]) -> list[list[Word]]:
     """Return the words of a printed row by the cells that they may stand in."""
     em = median(word.box[3] - word.box[1] for word in words)
     chunks = [[words[0]]]
@@ -284,22 +297,33 @@ def _extent(words: Sequence[Word]) -> tuple[int, int]:
     return min(word.box[0] for word in words), max(word.box[2] for word in words)
 
 
-def _columns(chunks: Sequence[Sequence[Word]], rows: int) -> list[tuple[int, int]]:
-    """Return the columns (start, end) in which most rows have their words."""
-    if not chunks:
+def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
+    """Return the columns (start, end) in which most of the rows, each cut into chunks, have their words."""
+    extents = [_extent(chunk) for row in rows for chunk in row]
+    if not extents:
         return []
-    extents = [_extent(chunk) for chunk in chunks]
     left = min(start for start, _ in extents)
     depth = np.zeros(max(end for _, end in extents) - left + 2, np.int32)
     for start, end in extents:
         depth[start - left] += 1
         depth[end - left] -= 1
-    deep = np.cumsum(depth) > int(_MOST_CROSSING * rows)
+    deep = np.cumsum(depth) > int(_MOST_CROSSING * len(rows))
     edges = np.flatnonzero(np.diff(np.concatenate(([False], deep, [False])).astype(np.int8)))
     columns = [(int(start) + left, int(end) + left) for start, end in edges.reshape(-1, 2)]
     # A word that is alone in its column still has one.
     alone = [extent for extent in extents if not any(_overlap(extent, column) for column in columns)]
-    return sorted([*columns, *merge_intervals(alone, 1)])
+    joined: list[tuple[int, int]] = []
+    for column in sorted([*columns, *merge_intervals(alone, 1)]):
+        # A head to the left of its figures is in no row of theirs.
+        if joined and not any(_touches(row, joined[-1]) and _touches(row, column) for row in rows):
+            joined[-1] = (joined[-1][0], column[1])
+        else:
+            joined.append(column)
+    return joined
+
+
+def _touches(row: Sequence[Sequence[Word]], column: tuple[int, int]) -> bool:
+    return any(_overlap(_extent(chunk), column) for chunk in row)
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:

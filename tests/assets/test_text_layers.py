@@ -162,8 +162,8 @@ def test_check_reads_the_same_and_says_how_far_it_is_from_the_layers(platform: P
 def test_prefer_takes_sound_layers_and_reads_the_other_pages(platform: Platform):
     layers(platform, "prefer")
     found = plans(platform)
-    assert found["layout_regions"].shards[Standing.CURRENT] == ["shard_00"]
-    assert (found["ocr_results"].pages, found["ocr_results"].exact) == (3, True)
+    assert (found["layout_regions"].pages, found["layout_regions"].exact) == (3, True)
+    assert found["ocr_results"].pages_at_most >= 3
     assert list(found["ocr_results"].why) == ["pdf.text_layer null -> prefer", "texts.layers null -> 3"]
     before = len(read_since(platform, 0))
     platform.make(*READING)
