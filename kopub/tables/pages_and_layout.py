@@ -159,7 +159,8 @@ class LayoutRegions(EngineTable):
 
     Each region has a label, a task, a score, and a box in pixels and on a 0-1000 grid. An engine that reads whole pages
     also gives each region's text. If the profile prefers the text layers of PDFs, a sound layer corrects the regions:
-    no letter of it is left in a picture or without a region. A page with ink but without regions is `failed`, never silently empty.
+    no letter of it is left in a picture or without a region. A page with ink but without regions is `failed`, never
+    silently empty.
     """
 
     table: ClassVar[Table] = TABLES.regions

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from kopub.texts.layer_lines import (
 )
 from kopub.texts.layer_tables import LayerTable, table_of, without_rules
 from kopub.texts.markdown import page_text
+from kopub.texts.numbers_audit import NumbersAudit
 from kopub.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
-        3: "the cells of tables are taken from the layer, and every table is compared with it",
+        3: "the cells of tables are taken from the layer, and every table and number is compared with it",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -268,11 +269,13 @@ class Comparison:
     """The comparison of a reading with a sound layer of the same regions.
 
     `distance` is the number of edits per character of the longer text, 0 to 1, over letters and digits; None if there
-    are too few to tell. `outside` is the share of the layer's letters that are in no region.
+    are too few to tell. `outside` is the share of the layer's letters that are in no region. `numbers` are those that
+    differ.
     """
 
     distance: float | None
     outside: float
+    numbers: NumbersAudit = field(default_factory=NumbersAudit)
 
     def doubts(self) -> list[Doubt]:
         """Return the doubts about the reading."""
@@ -284,6 +287,7 @@ class Comparison:
                 ramp(self.outside, *_OUTSIDE),
                 f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
             ),
+            *self.numbers.doubts(),
         ]
 
 
@@ -294,6 +298,7 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     matter. A table's cells may be in another order, so only letters that just one of the two has count.
     """
     edits = longest = 0
+    numbers = NumbersAudit()
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
         told = letters(page_text([reading]))
         printed = letters(text_of(lines_of(within.words)))
@@ -304,7 +309,8 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
             measure = _unshared if is_table else Levenshtein.distance
             edits += measure(told, printed)
             longest += max(len(told), len(printed))
-    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))
+            numbers.add(" ".join(word.text for word in within.words), page_text([reading]))
+    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes), numbers)
 
 
 def doubt_blank(layer: TextLayer) -> list[Doubt]:
