@@ -1,4 +1,4 @@
-"""The grid of a ruled table: its cells, from ruling lines, and the table as HTML. Pure."""
+"""The cells of a ruled table, and the table as HTML. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class RuledCell:
 
 
 def grid_lines(rules: Sequence[tuple[int, int]], end: int, em: float) -> list[tuple[int, int]]:
-    """Return the grid lines of one direction, with the edges of an open table at 0 and `end`."""
+    """Return the grid lines of one direction, with an open table's edges."""
     lines = merge_intervals(rules, em / 2)
     if not lines or lines[0][0] > em:
         lines.insert(0, (0, 0))

@@ -1,4 +1,4 @@
-"""Corrects a page's regions by its text layer: no letter of a sound layer is left without a region. Pure."""
+"""Corrects a page's regions by its text layer. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Tables of a text layer: a grid of rules, filled boxes or alignment, with the layer's characters. Pure."""
+"""Tables of a text layer, by rules, filled boxes or alignment. Pure."""
 
 import re
 from bisect import bisect_right
@@ -79,7 +79,7 @@ def table_of(layer: TextLayer, words: Sequence[Word], box: Sequence[float]) -> L
 
 
 def without_rules(layer: TextLayer) -> TextLayer:
-    """Return a layer whose bare ink is that of neither rules nor the edges of filled boxes."""
+    """Return a layer without the bare ink of rules and filled boxes."""
     bare = layer.bare.copy()
     for x1, y1, x2, y2 in (*layer.rules, *(side for fill in layer.fills for side in _sides(fill))):
         top, left = (max(0, (edge - 1) // layer.cell) for edge in (y1, x1))
@@ -159,7 +159,7 @@ def _with_columns(table: LayerTable) -> LayerTable:
 
 
 def _with_rows(table: LayerTable) -> LayerTable:
-    """Return the table with ruled rows split where one holds a column of figures, one to a line."""
+    """Return the table with rows of several figures split into lines."""
     cells: list[RuledCell] = []
     held: list[Sequence[Word]] = []
     shift = 0
@@ -272,7 +272,7 @@ def _add_row(
 
 
 def printed_rows(words: Iterable[Word]) -> list[Line]:
-    """Return the words by printed row, from top to bottom, and from left to right within one."""
+    """Return the words by printed row, from the top and the left."""
     rows: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
         if rows and on_one_line(rows[-1][0].box, word.box):
@@ -298,7 +298,7 @@ def _extent(words: Sequence[Word]) -> tuple[int, int]:
 
 
 def _columns(rows: Sequence[Sequence[Sequence[Word]]]) -> list[tuple[int, int]]:
-    """Return the columns (start, end) in which most of the rows, each cut into chunks, have their words."""
+    """Return the columns (start, end) in which most rows have words."""
     extents = [_extent(chunk) for row in rows for chunk in row]
     if not extents:
         return []

@@ -1,4 +1,4 @@
-"""Compares the numbers of a text layer with those that came out, sign by sign and digit by digit. Pure."""
+"""Compares the numbers of a text layer with those that came out. Pure."""
 
 import re
 import unicodedata
@@ -24,7 +24,7 @@ class NumbersAudit:
     invented: Counter[str] = field(default_factory=Counter)
 
     def add(self, printed: str, told: str) -> None:
-        """Compare a region's text layer with its text; numbers that are only cut otherwise are equal."""
+        """Compare a region's layer with its text; numbers cut otherwise are equal."""
         a, b = (unicodedata.normalize("NFKC", text) for text in (printed, told))
         if Counter(_FIGURES.findall(a)) == Counter(_FIGURES.findall(b)):
             return

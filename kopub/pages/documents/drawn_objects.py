@@ -1,4 +1,4 @@
-"""What a PDF page draws besides text: where it stands, pictures that hide text, and ruling lines.
+"""Pictures, ruling lines and filled boxes that a PDF page draws.
 
 The module does not load a PDF library by itself.
 """
@@ -64,7 +64,7 @@ class Placement:
         return float(x1), float(y1), float(x2), float(y2)
 
 
-class Pictures:
+class Coverings:
     """The pictures of a page, which hide text drawn before them, as in scans."""
 
     def __init__(self, page: "PdfPage", placement: Placement) -> None:
@@ -147,7 +147,7 @@ class Shapes:
 
 
 def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
-    """Return the straight level and upright lines that a page draws, and the boxes that it fills.
+    """Return the level and upright lines, and the filled boxes, of a page.
 
     A stroked box gives its four sides, a thin filled one is a line. Curves and slanting lines are left out.
     """

@@ -20,7 +20,7 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Pictures, Placement, is_clear, is_within, shapes_of
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -269,7 +269,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
             return TextLayer.failed(f"it has {count:,} characters")
         placement = Placement.of(page, width, height)
         shapes = shapes_of(page, placement)
-        found = list(_words(text.raw, count, placement, Pictures(page, placement), _Fences(shapes.rules)))
+        found = list(_words(text.raw, count, placement, Coverings(page, placement), _Fences(shapes.rules)))
     finally:
         text.close()
     if not found:
@@ -286,7 +286,7 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
 
 
 class _Fences:
-    """The upright rules of a page, which part the letters of two cells without a blank between them."""
+    """The upright rules of a page, which part the letters of cells."""
 
     def __init__(self, rules: Iterable[Box]) -> None:
         upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
@@ -332,9 +332,9 @@ class _OpenWord:
 
 
 def _words(
-    page: ctypes.c_void_p, count: int, placement: Placement, pictures: Pictures, fences: _Fences
+    page: ctypes.c_void_p, count: int, placement: Placement, pictures: Coverings, fences: _Fences
 ) -> Iterator[Word]:
-    """Yield the words in the PDF's order, split at the blanks that PDFium adds and at upright rules."""
+    """Yield the words in the PDF's order, split at blanks and upright rules."""
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -368,7 +368,9 @@ def _words(
 
 
 def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
-    """Return whether the letters around a line end of PDFium's touch, as on a page that it takes for vertical writing.
+    """Return whether letters around a line end touch.
+
+    PDFium ends lines so on a page that it takes for vertical writing.
 
     `end` is the index of the line end, which is of one or two characters.
     """
@@ -389,7 +391,7 @@ def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
     return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
 
 
-def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Pictures) -> Word:
+def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> Word:
     from pypdfium2 import raw
 
     word = pending.word()
