@@ -200,7 +200,7 @@ def _can_be_taken(region: Region, within: RegionWords) -> bool:
 
 
 def _table(layer: TextLayer, region: Region, within: RegionWords) -> LayerTable | None:
-    """Return the table of a region's words if they are sound and all that is printed besides its rules."""
+    """Return the table of a region's words, if sound and all its print."""
     if any(word.marks & _NOT_PRINT or any(map(is_broken, clean(word.text))) for word in within.words):
         return None
     [bare] = words_of_regions(without_rules(layer), [region.bbox])

@@ -57,7 +57,7 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
 
 
 def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
-    """Yield the box of each group of touching rules and filled boxes that is a table."""
+    """Yield the boxes of touching rules and filled boxes that are tables."""
     import cv2
 
     most = _WHOLE_PAGE * layer.width * layer.height
@@ -195,7 +195,7 @@ def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
 
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
-    """Return where a new region belongs: after the last one above it that stands in its column."""
+    """Return where a new region belongs: after the last above it."""
     places = [
         at
         for at, region in enumerate(regions, start=1)

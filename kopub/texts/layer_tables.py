@@ -123,7 +123,7 @@ def _ruled(rules: Sequence[Box], words: Sequence[Word], em: float) -> LayerTable
 
 
 def _bounds(rules: Sequence[tuple[int, int]], start: int, end: int, em: float) -> list[tuple[int, int]]:
-    """Return the grid lines of one direction; where words stand beyond the outer ones, the table is open."""
+    """Return the grid lines of one direction; words beyond them open the table."""
     lines = merge_intervals(rules, em / 2)
     if not lines or start < lines[0][0] - em / 2:
         lines.insert(0, (start - 1, start - 1))

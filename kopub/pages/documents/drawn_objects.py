@@ -140,7 +140,7 @@ def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The ruling lines of a page and its filled boxes, in pixels, at least one wide and high."""
+    """The ruling lines of a page and its filled boxes, in pixels."""
 
     rules: tuple[Box, ...] = ()
     fills: tuple[Box, ...] = ()
@@ -182,7 +182,7 @@ def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
 
 
 def _lines_of(path: "PdfObject") -> Iterator[list[tuple[float, float]]]:
-    """Yield the corners of each line or outline of a path, on the page; a curve ends one."""
+    """Yield the corners of each line or outline of a path."""
     from pypdfium2 import raw
 
     matrices = [path.get_matrix()]
