@@ -50,8 +50,8 @@ class Pdf(Resource):
 
     text_layer: Literal["never", "check", "prefer"] = Field(
         default="prefer",
-        description="prefer takes the text of text regions from a sound layer, as long as some lines of the page read "
-        "the same; tables, formulas and what the layer does not hold are read. check reads everything, and compares it "
+        description="prefer takes regions, texts and tables from a sound layer, as long as some lines of the page read "
+        "the same; formulas and what the layer does not hold are read. check reads everything, and compares it "
         "with the layers: `kopub doubts` lists the pages that differ, as it does with prefer. never reads everything "
         "and looks at no layer, as `kopub run --ocr` does.",
     )

@@ -1,5 +1,6 @@
 """Texts known before recognition, which only reads the others, and samples to prove these."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -22,6 +23,9 @@ _MOST_APART = 0.5
 """Most edits, relative to the longer of two texts, for both to show the same print; no reader makes more mistakes."""
 _FEWEST_DIGITS = 4
 """Fewest digits that are also compared separately, because prices and dates may be wrong although all letters match."""
+
+_TAG = re.compile(r"</?(?:table|tr|t[dh]|br)\b[^>]*>")
+"""The markup of a table."""
 
 Read = Callable[[Iterable[tuple[Page, Sequence[Region]]]], Iterator[PageReading]]
 """`Recognizer.read`."""
@@ -79,7 +83,7 @@ class PageToRead:
 
 def agree(known: str, read: str) -> bool:
     """Return whether a text and a reading, allowing for mistakes, may show the same print."""
-    a, b = letters(known).casefold(), letters(read).casefold()
+    a, b = (letters(_TAG.sub("", text)).casefold() for text in (known, read))
     digits = "".join(filter(str.isdigit, a)), "".join(filter(str.isdigit, b))
     if len(digits[0]) >= _FEWEST_DIGITS and Levenshtein.normalized_distance(*digits) > _MOST_APART:
         return False

@@ -14,11 +14,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kopub.config.settings import Resources
 from kopub.errors import UndecodableImage
 from kopub.fingerprints import CodeVersion
 from kopub.layout.base import LayoutDetector
 from kopub.layout.regions import PageLayout, Region
 from kopub.pages.corpus import SourceRow
+from kopub.pages.documents.text_layer import TextLayer
 from kopub.pages.inspection import PageInspector
 from kopub.pages.manifest import shard_source
 from kopub.pages.page import Page, PageBatch
@@ -30,6 +32,7 @@ from kopub.tables.asset import EngineTable, Metadata, RowTable
 from kopub.tables.checks import Check, without_regions
 from kopub.tables.metadata import first_page
 from kopub.tables.rows import Row, RowResult, RowSpec, ShardResult, page_rows, picture_inputs
+from kopub.texts.layer_regions import CODE, correct_regions
 
 
 class RawPages(RowTable):
@@ -156,7 +159,9 @@ class LayoutRegions(EngineTable):
     """The regions of every page in reading order.
 
     Each region has a label, a task, a score, and a box in pixels and on a 0-1000 grid. An engine that reads whole pages
-    also gives each region's text. A page with ink but without regions is `failed`, never silently empty.
+    also gives each region's text. If the profile prefers the text layers of PDFs, a sound layer corrects the regions:
+    no letter of it is left in a picture or without a region. A page with ink but without regions is `failed`, never
+    silently empty.
     """
 
     table: ClassVar[Table] = TABLES.regions
@@ -170,18 +175,39 @@ class LayoutRegions(EngineTable):
     parents = (RawPages,)
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector
-    needs: ClassVar[tuple[str, ...]] = ("gates",)
+    needs: ClassVar[tuple[str, ...]] = ("gates", "pdf")
     checks: ClassVar[tuple[Check, ...]] = (*EngineTable.checks, PAGES_HAVE_REGIONS)
+
+    def __init__(self, resources: Resources) -> None:
+        super().__init__(resources)
+        self._layers: dict[str, TextLayer] = {}
+        """The text layers of the pages that the engine has, by row: it may have those of several shards."""
+
+    @property
+    def _uses_layers(self) -> bool:
+        """True if regions are corrected by text layers; those known beforehand are not."""
+        return self.resources["pdf"].is_preferred and self.engine.takes_upright
+
+    def shard_settings(self, shard: str) -> Mapping[str, str]:
+        uses_layers = self._uses_layers and self.corpus.manifest.shard(shard).text_layers
+        return {"pdf.text_layer": "prefer", CODE.name: str(CODE.number)} if uses_layers else {}
 
     def rows(self, shard: str) -> Iterator[RowSpec]:
         for page in page_rows(self.store, RawPages.table, shard):
-            yield RowSpec.after(page, [self.recipe_hash, *picture_inputs(page)], {"page_id": page["page_id"]}, page)
+            layer = page["text_layer_id"] if self._uses_layers else None
+            made_from = [self.recipe_hash, *picture_inputs(page), *([] if layer is None else [layer, CODE.number])]
+            known = {"page_id": page["page_id"]}
+            yield RowSpec.after(page, made_from, known, page)
 
     def inputs(self, shard: str, todo: Sequence[RowSpec]) -> Iterator[Page]:
         batch = PageBatch(shard, len(todo))
+        has_layers = self._uses_layers and any(row.given["text_layer_id"] for row in todo)
+        layers = self.corpus.text_layers(shard) if has_layers else None
         with self.corpus.reader(shard) as source:
 
             def read(row: RowSpec) -> Page:
+                if layers and (layer := layers.layer(row.id, row.given["page_idx"], row.given["text_layer_id"])):
+                    self._layers[row.id] = layer
                 return replace(source.page_of(row.given), batch=batch)
 
             yield from ordered_map(read, todo, _READERS)
@@ -193,7 +219,10 @@ class LayoutRegions(EngineTable):
         return result.page_id
 
     def row(self, spec: RowSpec, result: PageLayout) -> RowResult:
-        regions = [region_row(region, spec.given["width"], spec.given["height"]) for region in result.regions]
+        page, layer = spec.given, self._layers.pop(spec.id, None)
+        if layer is not None:
+            result = correct_regions(result, layer)
+        regions = [region_row(region, page["width"], page["height"]) for region in result.regions]
         return RowResult(spec.id, {"regions": regions, "state": result.state, "reason": result.reason})
 
     def problems(self, made: ShardResult) -> Mapping[str, str | None]:

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,9 @@ from kopub.texts.layer_lines import (
     text_of,
     words_of_regions,
 )
+from kopub.texts.layer_tables import LayerTable, table_of, without_rules
 from kopub.texts.markdown import page_text
+from kopub.texts.numbers_audit import NumbersAudit
 from kopub.texts.text_quality import DOUBTFUL, Doubt, doubts, ramp, total
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ CODE = CodeVersion(
     {
         1: "the first release",
         2: "a layer is taken only where a reading of some lines agrees; one that cannot be read costs its page alone",
+        3: "the cells of tables are taken from the layer, and every table and number is compared with it",
     },
 )
 """With a new version, the texts of all pages with a layer are taken again."""
@@ -163,8 +166,9 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     """Return the texts of the regions that the layer covers soundly.
 
     In these regions the words are sound and are all that is printed. An unsound layer gives none. Lines are as printed;
-    code is fenced and keeps its indents. The samples are at most three lines in `scripts`, those that the reader knows:
-    one of the body, one of another size, and the one with most digits, since fonts map each character separately.
+    a table is `<table>` HTML; code is fenced and keeps its indents. The samples are at most three lines in `scripts`,
+    those that the reader knows: one of the body, one of another size, and the one with most digits, since fonts map
+    each character separately.
     """
     regions = list(regions)
     if unsound(layer, scripts) is not None:
@@ -172,7 +176,12 @@ def extract_texts(layer: TextLayer, regions: Iterable[Region], scripts: frozense
     texts: dict[int, str] = {}
     printed: list[Line] = []
     for region, within in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
-        if _can_be_taken(region, within):
+        if region.task is Task.TABLE and region.label == _TABLE:
+            table = _table(layer, region, within)
+            if table is not None:
+                texts[region.index] = table.html()
+                printed += table.lines()
+        elif _can_be_taken(region, within):
             lines = lines_of(within.words)
             text = _text(region, lines)
             if text and not any(map(is_broken, text.replace("\n", ""))):
@@ -188,6 +197,14 @@ def _can_be_taken(region: Region, within: RegionWords) -> bool:
         and within.bare_share <= _MOST_BARE
         and not any(word.marks & _NOT_PRINT or _FORMULA.search(word.text) for word in within.words)
     )
+
+
+def _table(layer: TextLayer, region: Region, within: RegionWords) -> LayerTable | None:
+    """Return the table of a region's words, if sound and all its print."""
+    if any(word.marks & _NOT_PRINT or any(map(is_broken, clean(word.text))) for word in within.words):
+        return None
+    [bare] = words_of_regions(without_rules(layer), [region.bbox])
+    return table_of(layer, within.words, region.bbox) if bare.bare_share <= _MOST_BARE else None
 
 
 def _text(region: Region, lines: Sequence[Line]) -> str:
@@ -252,11 +269,13 @@ class Comparison:
     """The comparison of a reading with a sound layer of the same regions.
 
     `distance` is the number of edits per character of the longer text, 0 to 1, over letters and digits; None if there
-    are too few to tell. `outside` is the share of the layer's letters that are in no region.
+    are too few to tell. `outside` is the share of the layer's letters that are in no region. `numbers` are those that
+    differ.
     """
 
     distance: float | None
     outside: float
+    numbers: NumbersAudit = field(default_factory=NumbersAudit)
 
     def doubts(self) -> list[Doubt]:
         """Return the doubts about the reading."""
@@ -268,6 +287,7 @@ class Comparison:
                 ramp(self.outside, *_OUTSIDE),
                 f"{self.outside:.0%} of the letters in the text layer of its PDF are in no region",
             ),
+            *self.numbers.doubts(),
         ]
 
 
@@ -278,15 +298,19 @@ def compare(layer: TextLayer, readings: Sequence[RegionText], boxes: Sequence[Se
     matter. A table's cells may be in another order, so only letters that just one of the two has count.
     """
     edits = longest = 0
+    numbers = NumbersAudit()
     for reading, within in zip(readings, words_of_regions(layer, boxes), strict=True):
         told = letters(page_text([reading]))
         printed = letters(text_of(lines_of(within.words)))
         was_read = reading.state is not State.FAILED and reading.finish_reason != "skipped"
-        if was_read and printed and within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS:
-            measure = _unshared if reading.native_label == _TABLE else Levenshtein.distance
+        is_table = reading.native_label == _TABLE
+        is_text = is_table or (within.bare_share <= _MOST_BARE and reading.native_label not in _FORMULAS)
+        if was_read and printed and is_text:
+            measure = _unshared if is_table else Levenshtein.distance
             edits += measure(told, printed)
             longest += max(len(told), len(printed))
-    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes))
+            numbers.add(" ".join(word.text for word in within.words), page_text([reading]))
+    return Comparison(edits / longest if longest >= _FEWEST_LETTERS else None, _outside(layer, boxes), numbers)
 
 
 def doubt_blank(layer: TextLayer) -> list[Doubt]:

@@ -49,7 +49,7 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
     lines = _in_order([Line(tuple(run)) for run in _runs(_upright(words))])
     joined: list[Line] = []
     for line in lines:
-        if joined and _on_one_line(joined[-1].box, line.box) and line.box[0] >= joined[-1].box[2]:
+        if joined and on_one_line(joined[-1].box, line.box) and line.box[0] >= joined[-1].box[2]:
             joined[-1] = Line((*joined[-1].words, *line.words))
         else:
             joined.append(line)
@@ -136,7 +136,7 @@ def _runs(words: Iterable[Word]) -> Iterable[list[Word]]:
     """Return words that follow each other on a line, in PDF order."""
     run: list[Word] = []
     for word in words:
-        if run and (not _on_one_line(run[-1].box, word.box) or word.box[0] < run[-1].box[0]):
+        if run and (not on_one_line(run[-1].box, word.box) or word.box[0] < run[-1].box[0]):
             yield run
             run = []
         run.append(word)
@@ -152,7 +152,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
         # The next line stands higher, which is right only at the head of a second column.
         if below[3] <= above[1] and below[0] < right:
             return _from_the_top(lines)
-        if _on_one_line(above, below) and below[0] < above[0]:
+        if on_one_line(above, below) and below[0] < above[0]:
             return _from_the_top(lines)
     return lines
 
@@ -161,14 +161,15 @@ def _from_the_top(lines: Iterable[Line]) -> list[Line]:
     """Return lines from top to bottom, and from left to right within one."""
     ordered: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: line.box[1] + line.box[3]):
-        if ordered and _on_one_line(ordered[-1][0].box, line.box):
+        if ordered and on_one_line(ordered[-1][0].box, line.box):
             ordered[-1].append(line)
         else:
             ordered.append([line])
     return [line for row in ordered for line in sorted(row, key=lambda line: line.box[0])]
 
 
-def _on_one_line(a: Box, b: Box) -> bool:
+def on_one_line(a: Box, b: Box) -> bool:
+    """Return whether two boxes overlap as words of one line do."""
     return min(a[3], b[3]) - max(a[1], b[1]) > _OVERLAP * min(a[3] - a[1], b[3] - b[1])
 
 

@@ -15,11 +15,12 @@ from kopub.config.settings import Settings
 from kopub.errors import ConfigError, EngineError
 from kopub.folders import SAMPLES
 from kopub.layout.cpu.engine import CpuLayout
+from kopub.layout.grid import table_html
 from kopub.layout.regions import Region, Task
 from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import reader
-from kopub.recognition.tesseract.reader import find_cells, find_rows, table_html
+from kopub.recognition.tesseract.reader import find_cells, find_rows
 from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
 from kopub.recognition.tesseract.words import (
     OcrWord,

@@ -261,3 +261,14 @@ def test_text_that_lies_in_no_region_is_told():
     found = compare(page, readings("a line of enough letters and more"), BOXES[:1])
     assert found.outside == pytest.approx(0.46, abs=0.03)
     assert any("in no region" in doubt.says and doubt.weight > 0.5 for doubt in found.doubts())
+
+
+def test_numbers_that_differ_are_named():
+    words = layer(line("△48,163 70,777 12.5 (3)"))
+    whole = [(90, 90, 900, 130)]
+    assert not compare(words, [RegionText(0, "table", "△48,163 70,777 12.5 (3)")], whole).numbers.lost
+    found = compare(words, [RegionText(0, "table", "A48,163 10,777 12.5 (3)")], whole)
+    assert [doubt.says for doubt in found.doubts() if "numbers" in doubt.says] == [
+        "numbers of the text layer of its PDF did not come out: △48,163, 70,777",
+        "numbers came out that the text layer of its PDF does not have: 48,163, 10,777",
+    ]

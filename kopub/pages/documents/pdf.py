@@ -213,7 +213,7 @@ def _picture_damage(page: "PdfPage", pixels: "np.ndarray") -> str | None:
     """
     from pypdfium2 import PdfImage, PdfiumError, raw
 
-    from kopub.pages.documents.text_layer import pixels_of
+    from kopub.pages.documents.drawn_objects import pixels_of
 
     for picture in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE]), _MOST_PICTURES):
         assert isinstance(picture, PdfImage)

@@ -8,23 +8,23 @@ import base64
 import ctypes
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntFlag
 from functools import cached_property
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from pypdfium2 import PdfObject, PdfPage
-
-Box = tuple[int, int, int, int]
-"""(x1, y1, x2, y2) in pixels of the upright page."""
+    from pypdfium2 import PdfPage
 
 
 class Mark(IntFlag):
@@ -64,7 +64,8 @@ class TextLayer:
 
     The page has `width` by `height` pixels. `words` leaves out what the page's crop box cuts off; `outside` counts the
     characters beyond the whole sheet. `bare` marks ink that no word covers: it is true for each square of `cell` pixels
-    with such ink. `failure` says why an existing layer could not be read; it then has no words.
+    with such ink. `rules` are the straight lines that the PDF draws, and `fills` the boxes that it fills. `failure`
+    says why an existing layer could not be read; it then has no words.
     """
 
     width: int
@@ -74,6 +75,8 @@ class TextLayer:
     cell: int
     bare: "NDArray[np.bool_]"
     failure: str = ""
+    rules: tuple[Box, ...] = ()
+    fills: tuple[Box, ...] = ()
 
     @classmethod
     def failed(cls, why: str) -> Self:
@@ -103,12 +106,14 @@ class TextLayer:
             {
                 "size": [self.width, self.height],
                 "words": [word.text for word in self.words],
-                "boxes": [edge for word in self.words for edge in word.box],
+                "boxes": _edges(word.box for word in self.words),
                 "marks": [int(word.marks) for word in self.words],
                 "outside": self.outside,
                 "cell": self.cell,
                 "squares": list(self.bare.shape),
                 "bare": base64.b64encode(packed).decode(),
+                **({"rules": _edges(self.rules)} if self.rules else {}),
+                **({"fills": _edges(self.fills)} if self.fills else {}),
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -126,20 +131,29 @@ class TextLayer:
             if min(width, height, held["cell"], rows, columns) < 1:
                 raise ValueError("a page without size")
             bits = np.frombuffer(zlib.decompress(base64.b64decode(held["bare"])), np.uint8)
-            boxes = zip(*[iter(map(int, held["boxes"]))] * 4, strict=True)
             return cls(
                 width,
                 height,
                 tuple(
                     Word(str(text), box, Mark(marks))
-                    for text, box, marks in zip(held["words"], boxes, held["marks"], strict=True)
+                    for text, box, marks in zip(held["words"], _boxes(held["boxes"]), held["marks"], strict=True)
                 ),
                 int(held["outside"]),
                 int(held["cell"]),
                 np.unpackbits(bits, count=rows * columns).astype(bool).reshape(rows, columns),
+                rules=tuple(_boxes(held.get("rules", ()))),
+                fills=tuple(_boxes(held.get("fills", ()))),
             )
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError, zlib.error) as error:
             return cls.failed(f"it is damaged: {first_line(error)}")
+
+
+def _edges(boxes: Iterable[Box]) -> list[int]:
+    return [edge for box in boxes for edge in box]
+
+
+def _boxes(edges: Iterable[int]) -> Iterator[Box]:
+    return zip(*[iter(map(int, edges))] * 4, strict=True)
 
 
 def layer_id(stored: str | None) -> str | None:
@@ -212,6 +226,7 @@ TEXT_CODE = CodeVersion(
     {
         1: "the first release",
         2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
+        3: "the rules and filled boxes of a page are kept; a word ends at an upright rule, not where letters touch",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
@@ -220,8 +235,6 @@ _DIVIDED = 0x02
 """The character that PDFium returns for a hyphen that splits a word at the end of a line."""
 _HIGH, _LOW = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
 """The two halves of a character beyond the first 65,536."""
-_SUBPIXELS = 64
-"""PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
 _CELLS = 256
 """Squares along the longer side of a page for its bare ink: three per line of 10 points on A4."""
 _INK = 32
@@ -230,45 +243,15 @@ _LOOKED_AT = 6
 """Pixels checked along a square's side: every other one at 300 dpi."""
 _MARGIN = 0.25
 """Margin around a word's box that counts as covered, as a share of its height: for accents, smoothing and overhangs."""
+_LINE_END = (0x0D, 0x0A)
+_TOUCHES = 0.12
+"""Most distance of two letters of a word, as a share of their size; a blank is wider."""
 _SAME = 0.3
 """Share of its height by which a word that is drawn twice to look bold may be shifted."""
 _MOST = 200_000
 """Most characters of a layer that is read, more than a page has room for in print."""
-_OPAQUE = 250
-"""Alpha, of 255, from which a picture's pixel hides what is below it."""
 _MOST_INVISIBLE, _FEWEST_INVISIBLE = 0.5, 3
 """Share of a layer's characters, and the least number, whose invisibility makes it that of a scan."""
-_MOST_CLEAR = 0.5
-"""Largest transparent share of a picture that hides text below it; a stamp or a watermark is mostly transparent."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Placement:
-    """The transform from a PDF's points to the upright page's pixels."""
-
-    matrix: "NDArray[np.float64]"
-    offset: "NDArray[np.float64]"
-
-    @classmethod
-    def of(cls, page: "PdfPage", width: int, height: int) -> "_Placement":
-        from pypdfium2 import raw
-
-        x, y = ctypes.c_int(), ctypes.c_int()
-
-        def pixel(across: float, up: float) -> "NDArray[np.float64]":
-            size = (width * _SUBPIXELS, height * _SUBPIXELS)
-            raw.FPDF_PageToDevice(page.raw, 0, 0, *size, 0, across, up, x, y)
-            return np.array((x.value, y.value), np.float64) / _SUBPIXELS
-
-        reach = 100.0
-        origin = pixel(0, 0)
-        matrix = np.column_stack(((pixel(reach, 0) - origin) / reach, (pixel(0, reach) - origin) / reach))
-        return cls(matrix, origin)
-
-    def box(self, left: float, bottom: float, right: float, top: float) -> tuple[float, float, float, float]:
-        corners = self.matrix @ np.array(((left, right), (bottom, top))) + self.offset[:, None]
-        (x1, x2), (y1, y2) = np.sort(corners, axis=1)
-        return float(x1), float(y1), float(x2), float(y2)
 
 
 def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None:
@@ -284,20 +267,38 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
         count = text.count_chars()
         if count > _MOST:
             return TextLayer.failed(f"it has {count:,} characters")
-        placement = _Placement.of(page, width, height)
-        found = list(_words(text.raw, count, placement, _Pictures(page, placement)))
+        placement = Placement.of(page, width, height)
+        shapes = shapes_of(page, placement)
+        found = list(_words(text.raw, count, placement, Coverings(page, placement), _Fences(shapes.rules)))
     finally:
         text.close()
     if not found:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
-    within = [word for word in found if _is_within(word.box, (0, 0, width, height))]
+    within = [word for word in found if is_within(word.box, (0, 0, width, height))]
     words = tuple(_held_against(word, grey) for word in _drawn_once(within))
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
-    outside = sum(len(word.text) for word in found if not _is_within(word.box, sheet))
+    outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
     cell = max(1, -(-max(width, height) // _CELLS))
-    return TextLayer(width, height, words, outside, cell, _bare(grey, words, cell))
+    bare = _bare(grey, words, cell)
+    return TextLayer(width, height, words, outside, cell, bare, rules=shapes.rules, fills=shapes.fills)
+
+
+class _Fences:
+    """The upright rules of a page, which part the letters of cells."""
+
+    def __init__(self, rules: Iterable[Box]) -> None:
+        upright = (rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0])
+        self._rules = sorted(((x1 + x2) / 2, y1, y2) for x1, y1, x2, y2 in upright)
+
+    def part(self, a: Sequence[float], b: Sequence[float]) -> bool:
+        """Return whether a rule stands between the middles of two boxes."""
+        start, end = sorted(((a[0] + a[2]) / 2, (b[0] + b[2]) / 2))
+        first = bisect_right(self._rules, (start,))
+        y = (a[1] + a[3]) / 2
+        between = takewhile(lambda rule: rule[0] < end, islice(self._rules, first, None))
+        return any(top <= y <= bottom for _, top, bottom in between)
 
 
 class _OpenWord:
@@ -330,76 +331,10 @@ class _OpenWord:
         return Mark.DOWN if down > 0 else Mark.UP
 
 
-class _Pictures:
-    """The pictures of a page, which hide text drawn before them, as in scans."""
-
-    def __init__(self, page: "PdfPage", placement: _Placement) -> None:
-        from pypdfium2 import raw
-
-        self._order: dict[int, int] = {}
-        """The position of each text object in drawing order, by its address."""
-        self._found: list[tuple[int, Box, PdfObject]] = []
-        self._hides: dict[int, bool] = {}
-        for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
-            if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
-                self._order[_address(drawn.raw)] = at
-            elif self._order:
-                x1, y1, x2, y2 = placement.box(*_bounds(drawn))
-                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
-
-    def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
-        """Return whether a picture drawn later covers the middle of a text object's word."""
-        if not self._found or (drawn := self._order.get(_address(text))) is None:
-            return False
-        return any(
-            at > drawn and _is_within(box, around) and self._is_opaque(at, picture)
-            for at, around, picture in self._found
-        )
-
-    def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
-        if at not in self._hides:
-            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
-        return self._hides[at]
-
-
-def _address(drawn: object) -> int:
-    return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
-
-
-def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
-    """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
-    left, bottom, right, top = drawn.get_bounds()
-    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
-    form = drawn.container
-    while form is not None:
-        matrix = form.get_matrix()
-        corners = [matrix.on_point(x, y) for x, y in corners]
-        form = form.container
-    xs, ys = zip(*corners, strict=True)
-    return min(xs), min(ys), max(xs), max(ys)
-
-
-def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
-    """Return the part of a drawn page that an object occupies, which may be empty."""
-    height, width = pixels.shape[:2]
-    left, top, right, bottom = _Placement.of(page, width, height).box(*_bounds(drawn))
-    return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
-
-
-def _clear_share(picture: "PdfObject") -> float:
-    """Return the share of a picture, 0 to 1, through which what is below shows."""
-    from pypdfium2 import PdfImage, PdfiumError
-
-    assert isinstance(picture, PdfImage)
-    try:
-        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
-    except PdfiumError:
-        return 1.0  # a picture that cannot be decoded is not drawn
-    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
-
-
-def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _Pictures) -> Iterator[Word]:
-    """Yield the words in the PDF's order, split at the blanks that PDFium adds."""
+def _words(
+    page: ctypes.c_void_p, count: int, placement: Placement, pictures: Coverings, fences: _Fences
+) -> Iterator[Word]:
+    """Yield the words in the PDF's order, split at blanks and upright rules."""
     from pypdfium2 import raw
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
@@ -413,9 +348,14 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
             box = placement.box(left.value, bottom.value, right.value, top.value)
+            if pending.boxes and fences.part(pending.boxes[-1], box):
+                yield _finish(page, pending, pictures)
+                pending = _OpenWord(NO_MARK)
             pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
             continue
         ends_line = divided or letter in "\r\n"
+        if ends_line and not divided and pending.text and _goes_on(page, index, count):
+            continue
         if pending.text:
             if divided:
                 pending.marks |= Mark.HYPHEN
@@ -427,7 +367,31 @@ def _words(page: ctypes.c_void_p, count: int, placement: _Placement, pictures: _
         yield _finish(page, pending, pictures)
 
 
-def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: _Pictures) -> Word:
+def _goes_on(page: ctypes.c_void_p, end: int, count: int) -> bool:
+    """Return whether letters around a line end touch.
+
+    PDFium ends lines so on a page that it takes for vertical writing.
+
+    `end` is the index of the line end, which is of one or two characters.
+    """
+    from pypdfium2 import raw
+
+    before, after = end, end
+    while before >= 0 and raw.FPDFText_GetUnicode(page, before) in _LINE_END:
+        before -= 1
+    while after < count and raw.FPDFText_GetUnicode(page, after) in _LINE_END:
+        after += 1
+    if before < 0 or after >= count:
+        return False
+    a, b = raw.FS_RECTF(), raw.FS_RECTF()
+    if not (raw.FPDFText_GetLooseCharBox(page, before, a) and raw.FPDFText_GetLooseCharBox(page, after, b)):
+        return False
+    size = abs(a.top - a.bottom)
+    is_level = max(abs(a.top - b.top), abs(a.bottom - b.bottom)) <= _TOUCHES * size
+    return is_level and a.left < b.left and abs(b.left - a.right) <= _TOUCHES * size
+
+
+def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> Word:
     from pypdfium2 import raw
 
     word = pending.word()
@@ -437,17 +401,10 @@ def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: _Pictures) -> W
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn)
     hidden = (
         mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE
-        or (mode == raw.FPDF_TEXTRENDERMODE_FILL and _is_clear(drawn))
+        or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
         or pictures.hide(drawn, word.box)
     )
     return replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
-
-
-def _is_clear(text: ctypes.c_void_p) -> bool:
-    from pypdfium2 import raw
-
-    red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
-    return bool(raw.FPDFPageObj_GetFillColor(text, red, green, blue, alpha)) and alpha.value == 0
 
 
 def _letter(code: int, after: int) -> str:
@@ -456,11 +413,6 @@ def _letter(code: int, after: int) -> str:
         return chr(0x10000 + ((code - _HIGH.start) << 10) + after - _LOW.start)
     # A character that no string can hold is still on the page.
     return "\ufffd" if not code or code in _HIGH or code in _LOW else chr(code)
-
-
-def _is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
 
 
 def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:

@@ -1,0 +1,227 @@
+"""Pictures, ruling lines and filled boxes that a PDF page draws.
+
+The module does not load a PDF library by itself.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from pypdfium2 import PdfObject, PdfPage
+
+Box = tuple[int, int, int, int]
+"""(x1, y1, x2, y2) in pixels of the upright page."""
+
+_SUBPIXELS = 64
+"""PDFium rounds points to whole pixels, so it is given a page this many times as large, to place boxes exactly."""
+_MOST_PATHS, _MOST_SEGMENTS = 20_000, 60_000
+"""Most paths, and most of their segments, among which rules are looked for; a map has more."""
+_MOST_RULES = 4_000
+_STRAIGHT = 0.75
+"""Points by which the ends of a level or upright line may differ."""
+_SHORTEST, _THICKEST = 4.0, 3.0
+"""Points: the least length and the greatest thickness of a rule; a thicker box is a filled area."""
+_OPAQUE = 250
+"""Alpha, of 255, from which a picture's pixel hides what is below it."""
+_MOST_CLEAR = 0.5
+"""Largest transparent share of a picture that hides text below it; a stamp or a watermark is mostly transparent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The transform from a PDF's points to the upright page's pixels."""
+
+    matrix: "NDArray[np.float64]"
+    offset: "NDArray[np.float64]"
+
+    @classmethod
+    def of(cls, page: "PdfPage", width: int, height: int) -> "Placement":
+        """Return the transform of a page that is drawn with these pixels."""
+        from pypdfium2 import raw
+
+        x, y = ctypes.c_int(), ctypes.c_int()
+
+        def pixel(across: float, up: float) -> "NDArray[np.float64]":
+            size = (width * _SUBPIXELS, height * _SUBPIXELS)
+            raw.FPDF_PageToDevice(page.raw, 0, 0, *size, 0, across, up, x, y)
+            return np.array((x.value, y.value), np.float64) / _SUBPIXELS
+
+        reach = 100.0
+        origin = pixel(0, 0)
+        matrix = np.column_stack(((pixel(reach, 0) - origin) / reach, (pixel(0, reach) - origin) / reach))
+        return cls(matrix, origin)
+
+    def box(self, left: float, bottom: float, right: float, top: float) -> tuple[float, float, float, float]:
+        """Return a box of the PDF as (x1, y1, x2, y2) in pixels."""
+        corners = self.matrix @ np.array(((left, right), (bottom, top))) + self.offset[:, None]
+        (x1, x2), (y1, y2) = np.sort(corners, axis=1)
+        return float(x1), float(y1), float(x2), float(y2)
+
+
+class Coverings:
+    """The pictures of a page, which hide text drawn before them, as in scans."""
+
+    def __init__(self, page: "PdfPage", placement: Placement) -> None:
+        from pypdfium2 import raw
+
+        self._order: dict[int, int] = {}
+        """The position of each text object in drawing order, by its address."""
+        self._found: list[tuple[int, Box, PdfObject]] = []
+        self._hides: dict[int, bool] = {}
+        for at, drawn in enumerate(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_IMAGE])):
+            if raw.FPDFPageObj_GetType(drawn.raw) == raw.FPDF_PAGEOBJ_TEXT:
+                self._order[_address(drawn.raw)] = at
+            elif self._order:
+                x1, y1, x2, y2 = placement.box(*_bounds(drawn))
+                self._found.append((at, (int(x1), int(y1), int(x2), int(y2)), drawn))
+
+    def hide(self, text: ctypes.c_void_p, box: Box) -> bool:
+        """Return whether a picture drawn later covers the middle of a text object's word."""
+        if not self._found or (drawn := self._order.get(_address(text))) is None:
+            return False
+        return any(
+            at > drawn and is_within(box, around) and self._is_opaque(at, picture)
+            for at, around, picture in self._found
+        )
+
+    def _is_opaque(self, at: int, picture: "PdfObject") -> bool:
+        if at not in self._hides:
+            self._hides[at] = _clear_share(picture) <= _MOST_CLEAR
+        return self._hides[at]
+
+
+def _address(drawn: object) -> int:
+    return ctypes.cast(drawn, ctypes.c_void_p).value or 0  # pyright: ignore[reportArgumentType]
+
+
+def _bounds(drawn: "PdfObject") -> tuple[float, float, float, float]:
+    """Return (left, bottom, right, top) on the page; PDFium gives them relative to a form."""
+    left, bottom, right, top = drawn.get_bounds()
+    corners = [(x, y) for x in (left, right) for y in (bottom, top)]
+    form = drawn.container
+    while form is not None:
+        matrix = form.get_matrix()
+        corners = [matrix.on_point(x, y) for x, y in corners]
+        form = form.container
+    xs, ys = zip(*corners, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def pixels_of(drawn: "PdfObject", page: "PdfPage", pixels: "NDArray[np.uint8]") -> "NDArray[np.uint8]":
+    """Return the part of a drawn page that an object occupies, which may be empty."""
+    height, width = pixels.shape[:2]
+    left, top, right, bottom = Placement.of(page, width, height).box(*_bounds(drawn))
+    return pixels[max(0, round(top)) : max(0, round(bottom)), max(0, round(left)) : max(0, round(right))]
+
+
+def _clear_share(picture: "PdfObject") -> float:
+    """Return the share of a picture, 0 to 1, through which what is below shows."""
+    from pypdfium2 import PdfImage, PdfiumError
+
+    assert isinstance(picture, PdfImage)
+    try:
+        pixels = picture.get_bitmap(render=True, scale_to_original=False).to_numpy()
+    except PdfiumError:
+        return 1.0  # a picture that cannot be decoded is not drawn
+    return 0.0 if pixels.ndim < 3 or pixels.shape[2] < 4 else float((pixels[..., 3] < _OPAQUE).mean())
+
+
+def is_within(box: Box, whole: tuple[float, float, float, float]) -> bool:
+    """Return whether the middle of a box lies within another."""
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return whole[0] <= x < whole[2] and whole[1] <= y < whole[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The ruling lines of a page and its filled boxes, in pixels."""
+
+    rules: tuple[Box, ...] = ()
+    fills: tuple[Box, ...] = ()
+
+
+def shapes_of(page: "PdfPage", placement: Placement) -> Shapes:
+    """Return the level and upright lines, and the filled boxes, of a page.
+
+    A stroked box gives its four sides, a thin filled one is a line. Curves and slanting lines are left out.
+    """
+    from pypdfium2 import raw
+
+    rules: dict[Box, None] = {}
+    fills: dict[Box, None] = {}
+    left = _MOST_SEGMENTS
+    for path in islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_PATH]), _MOST_PATHS):
+        left -= raw.FPDFPath_CountSegments(path.raw)
+        if left < 0 or len(rules) + len(fills) > _MOST_RULES:
+            break
+        mode, stroked = ctypes.c_int(), ctypes.c_int()
+        raw.FPDFPath_GetDrawMode(path.raw, mode, stroked)
+        filled = mode.value != raw.FPDF_FILLMODE_NONE and not is_clear(path.raw)
+        width = ctypes.c_float(1.0)
+        raw.FPDFPageObj_GetStrokeWidth(path.raw, width)
+        for corners in _lines_of(path):
+            xs, ys = zip(*corners, strict=True)
+            wide, high = max(xs) - min(xs), max(ys) - min(ys)
+            is_box = len(corners) >= 4 and all(_is_straight(a, b) for a, b in pairwise(corners))
+            if filled and is_box and min(wide, high) > _THICKEST:
+                fills[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
+            elif filled and is_box and max(wide, high) >= _SHORTEST:
+                rules[_pixels(placement, (min(xs), min(ys), max(xs), max(ys)))] = None
+            if not stroked.value or width.value > 2 * _THICKEST:
+                continue
+            for (x1, y1), (x2, y2) in pairwise(corners):
+                if _is_straight((x1, y1), (x2, y2)) and max(abs(x2 - x1), abs(y2 - y1)) >= _SHORTEST:
+                    rules[_pixels(placement, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)))] = None
+    return Shapes(tuple(rules), tuple(fills))
+
+
+def _lines_of(path: "PdfObject") -> Iterator[list[tuple[float, float]]]:
+    """Yield the corners of each line or outline of a path."""
+    from pypdfium2 import raw
+
+    matrices = [path.get_matrix()]
+    form = path.container
+    while form is not None:
+        matrices.append(form.get_matrix())
+        form = form.container
+    x, y = ctypes.c_float(), ctypes.c_float()
+    corners: list[tuple[float, float]] = []
+    for at in range(raw.FPDFPath_CountSegments(path.raw)):
+        segment = raw.FPDFPath_GetPathSegment(path.raw, at)
+        kind = raw.FPDFPathSegment_GetType(segment)
+        raw.FPDFPathSegment_GetPoint(segment, x, y)
+        point = (x.value, y.value)
+        for matrix in matrices:
+            point = matrix.on_point(*point)
+        if kind != raw.FPDF_SEGMENT_LINETO:
+            if len(corners) > 1:
+                yield corners
+            corners = []
+        corners.append(point)
+        if raw.FPDFPathSegment_GetClose(segment) and len(corners) > 2 and corners[0] != corners[-1]:
+            corners.append(corners[0])
+    if len(corners) > 1:
+        yield corners
+
+
+def _is_straight(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    return min(abs(a[0] - b[0]), abs(a[1] - b[1])) <= _STRAIGHT
+
+
+def _pixels(placement: Placement, box: tuple[float, float, float, float]) -> Box:
+    x1, y1, x2, y2 = map(round, placement.box(*box))
+    return x1, y1, max(x1 + 1, x2), max(y1 + 1, y2)
+
+
+def is_clear(drawn: ctypes.c_void_p) -> bool:
+    """Return whether an object's filling is wholly transparent."""
+    from pypdfium2 import raw
+
+    red, green, blue, alpha = (ctypes.c_uint() for _ in range(4))
+    return bool(raw.FPDFPageObj_GetFillColor(drawn, red, green, blue, alpha)) and alpha.value == 0

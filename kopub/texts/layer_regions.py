@@ -1,0 +1,226 @@
+"""Corrects a page's regions by its text layer. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from kopub.fingerprints import CodeVersion
+from kopub.layout.regions import PICTURES, PageLayout, Region, Task
+from kopub.pages.documents.text_layer import Box, Mark, TextLayer, Word
+from kopub.states import State
+from kopub.texts.extracted_text import unsound
+from kopub.texts.layer_lines import Line, words_of_regions
+from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
+
+CODE = CodeVersion("texts.layer_regions", {1: "regions of pages with a text layer are corrected by it"})
+"""With a new version, pages with a text layer are laid out again."""
+
+_NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK
+_FILLED = 0.5
+"""Share of a grid's cells that hold words in a table; the grid of a chart holds few."""
+_WHOLE_PAGE = 0.6
+"""Share of the page from which a filled box is its background."""
+_WITHIN = 0.5
+"""Share of a region within a table from which it is a part of that table."""
+_SAME = 0.8
+"""Share of the area of two boxes that they have in common if they are the same table."""
+_PITCH = 3.0
+"""Distance between two lines of a table or block without rules, in heights of a word."""
+_MOST_BARE = 0.25
+"""Share of a picture's ink outside of words up to which it is a filled box with text on it."""
+_LEADER = re.compile(r"[.·…‥]{3,}")
+
+
+def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
+    """Return the layout of a page with what its text layer knows better.
+
+    Connected rules or filled boxes around words are a table, and so are aligned words without rules. Words in pictures
+    and in no region get regions of their own. An unsound layer changes nothing.
+    """
+    if layout.state not in (State.OK, State.PARTIAL) or unsound(layer) is not None:
+        return layout
+    printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)
+    if not printed:
+        return layout
+    layer = replace(layer, words=printed)
+    regions = list(layout.regions)
+    for box in _ruled_tables(layer):
+        regions = _with_table(regions, box)
+    read_by_layout = any(region.text for region in regions)
+    if not read_by_layout:
+        regions = _with_plain_tables(regions, layer)
+    regions = _with_homeless(regions, layer)
+    return replace(layout, regions=tuple(replace(region, index=at) for at, region in enumerate(regions)))
+
+
+def _ruled_tables(layer: TextLayer) -> Iterator[Box]:
+    """Yield the boxes of touching rules and filled boxes that are tables."""
+    import cv2
+
+    most = _WHOLE_PAGE * layer.width * layer.height
+    boxes = [*layer.rules, *(fill for fill in layer.fills if (fill[2] - fill[0]) * (fill[3] - fill[1]) < most)]
+    if len(boxes) < 3:
+        return
+    shrink = max(1, layer.cell // 2)
+    canvas = np.zeros((layer.height // shrink + 2, layer.width // shrink + 2), np.uint8)
+    for x1, y1, x2, y2 in boxes:
+        canvas[max(0, y1) // shrink : max(0, y2) // shrink + 1, max(0, x1) // shrink : max(0, x2) // shrink + 1] = 1
+    count, labels = cv2.connectedComponents(canvas)
+    groups: list[list[Box]] = [[] for _ in range(count)]
+    for x1, y1, x2, y2 in boxes:
+        row, column = max(0, y1) // shrink, max(0, x1) // shrink
+        if row < canvas.shape[0] and column < canvas.shape[1]:
+            groups[labels[row, column]].append((x1, y1, x2, y2))
+    around = [_around(group) for group in groups if len(group) >= 3]
+    for box, within in zip(around, words_of_regions(layer, around), strict=True):
+        own = replace(layer, rules=tuple(_inside(layer.rules, box)), fills=tuple(_inside(layer.fills, box, most)))
+        table = table_of(own, within.words, box) if within.words else None
+        if table is None or table.rows < 2 or table.columns < 2:
+            continue
+        if sum(map(bool, table.words)) >= max(3, _FILLED * len(table.cells)):
+            yield box
+
+
+def _inside(boxes: Sequence[Box], box: Box, most: float = np.inf) -> Iterator[Box]:
+    for x1, y1, x2, y2 in boxes:
+        if box[0] <= x1 and box[1] <= y1 and x2 <= box[2] and y2 <= box[3] and (x2 - x1) * (y2 - y1) < most:
+            yield x1, y1, x2, y2
+
+
+def _with_table(regions: Sequence[Region], box: Box) -> list[Region]:
+    """Return the regions with a table in a box, in place of those within it."""
+    inner = [region for region in regions if _shared(region.bbox, box) >= _WITHIN * _area(region.bbox)]
+    outer = [region for region in regions if _shared(region.bbox, box) >= _SAME * _area(box)]
+    if any(region.task is Task.TABLE and region in outer and len(inner) <= 1 for region in regions):
+        return list(regions)
+    table = Region(0, "table", Task.TABLE, 1.0, _floats(box))
+    kept = [region for region in regions if region not in inner]
+    at = regions.index(inner[0]) if inner else _place(kept, box)
+    return [*kept[:at], table, *kept[at:]]
+
+
+def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with the tables of aligned words in those of text."""
+    texts = [region for region in regions if region.task is Task.TEXT and region.label != "seal"]
+    held = words_of_regions(layer, [region.bbox for region in regions])
+    words = {region.index: within.words for region, within in zip(regions, held, strict=True) if region in texts}
+    tables = list(_plain_tables([word for some in words.values() for word in some]))
+    changed = list(regions)
+    for rows in tables:
+        inside = {word for row in rows for word in row.words}
+        touched = [region for region in texts if region in changed and inside & set(words[region.index])]
+        if not touched:
+            continue
+        table = Region(0, "table", Task.TABLE, 1.0, _floats(_around([word.box for word in inside])))
+        at = changed.index(touched[0])
+        above: list[Region] = []
+        below: list[Region] = []
+        for region in touched:
+            for block in _blocks([word for word in words[region.index] if word not in inside]):
+                box = _floats(_around([word.box for word in block]))
+                (above if box[1] < table.bbox[1] else below).append(replace(region, bbox=box, polygon=None))
+        rest = [region for region in changed if region not in touched]
+        changed = [*rest[:at], *above, table, *below, *rest[at:]]
+    return changed
+
+
+def _plain_tables(words: Sequence[Word]) -> Iterator[list[Line]]:
+    """Yield the printed rows of each table of aligned words."""
+    run: list[Line] = []
+    for row in [*printed_rows(words), None]:
+        is_row = (
+            row is not None
+            and len(chunks_of(row.words)) > 1
+            and not any(_LEADER.search(word.text) for word in row.words)
+        )
+        follows = row is not None and run and row.box[1] - run[-1].box[3] <= _PITCH * _height(row.words)
+        if run and not (is_row and follows):
+            table = aligned([word for line in run for word in line.words])
+            if table is not None and is_plain_table(table):
+                yield run
+            run = []
+        if row is not None and is_row:
+            run.append(row)
+
+
+def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with new ones for the words in pictures and in no region."""
+    boxes = [region.bbox for region in regions]
+    changed = list(regions)
+    for region, within, plain in zip(
+        regions, words_of_regions(layer, boxes), words_of_regions(without_rules(layer), boxes), strict=True
+    ):
+        if region.task is not Task.SKIP or region.label not in PICTURES or not _letters(within.words):
+            continue
+        at = changed.index(region)
+        blocks = [replace(_text(block), polygon=None) for block in _blocks(within.words)]
+        kept = [] if plain.bare_share <= _MOST_BARE else [region]
+        changed[at : at + 1] = [*kept, *blocks]
+    held = {id(word) for within in words_of_regions(layer, boxes) for word in within.words} if boxes else set()
+    for block in _blocks([word for word in layer.words if id(word) not in held]):
+        if _letters(block):
+            text = _text(block)
+            changed.insert(_place(changed, text.bbox), text)
+    return changed
+
+
+def _text(words: Sequence[Word]) -> Region:
+    x1, y1, x2, y2 = _around([word.box for word in words])
+    return Region(0, "text", Task.TEXT, 1.0, (x1 - 1.0, y1 - 1.0, x2 + 1.0, y2 + 1.0))
+
+
+def _letters(words: Sequence[Word]) -> int:
+    return sum(char.isalnum() for word in words for char in word.text)
+
+
+def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
+    """Yield words by block: lines of one start, one below the other."""
+    blocks: list[list[list[Word]]] = []
+    for row in printed_rows(words):
+        for chunk in chunks_of(row.words):
+            box = _around([word.box for word in chunk])
+            for block in blocks:
+                last = _around([word.box for word in block[-1]])
+                near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
+                if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
+                    block.append(chunk)
+                    break
+            else:
+                blocks.append([chunk])
+    for block in blocks:
+        yield [word for line in block for word in line]
+
+
+def _place(regions: Sequence[Region], box: Sequence[float]) -> int:
+    """Return where a new region belongs: after the last above it."""
+    places = [
+        at
+        for at, region in enumerate(regions, start=1)
+        if region.bbox[1] < box[1] and min(region.bbox[2], box[2]) > max(region.bbox[0], box[0])
+    ]
+    return places[-1] if places else sum(region.bbox[3] <= box[1] for region in regions)
+
+
+def _height(words: Sequence[Word]) -> float:
+    return median(word.box[3] - word.box[1] for word in words)
+
+
+def _around(boxes: Sequence[Box]) -> Box:
+    x1, y1, x2, y2 = zip(*boxes, strict=True)
+    return min(x1), min(y1), max(x2), max(y2)
+
+
+def _floats(box: Sequence[float]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = map(float, box)
+    return x1, y1, x2, y2
+
+
+def _area(box: Sequence[float]) -> float:
+    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
+
+
+def _shared(a: Sequence[float], b: Sequence[float]) -> float:
+    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

@@ -1,0 +1,44 @@
+"""Compares the numbers of a text layer with those that came out. Pure."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kopub.texts.text_quality import Doubt, ramp
+
+_NUMBER = re.compile(r"[△▲]?\d+(?:[.,]\d+)*")
+_FIGURES = re.compile(r"[△▲\d]")
+_NAMED = 5
+"""Most numbers that a doubt names."""
+_MANY = 3
+"""Numbers from which the doubt is certain; one is doubted enough to be shown."""
+
+
+@dataclass(slots=True)
+class NumbersAudit:
+    """The numbers that only one of two texts of the same regions has."""
+
+    lost: Counter[str] = field(default_factory=Counter)
+    invented: Counter[str] = field(default_factory=Counter)
+
+    def add(self, printed: str, told: str) -> None:
+        """Compare a region's layer with its text; numbers cut otherwise are equal."""
+        a, b = (unicodedata.normalize("NFKC", text) for text in (printed, told))
+        if Counter(_FIGURES.findall(a)) == Counter(_FIGURES.findall(b)):
+            return
+        own, other = Counter(_NUMBER.findall(a)), Counter(_NUMBER.findall(b))
+        self.lost += own - other
+        self.invented += other - own
+
+    def doubts(self) -> Iterator[Doubt]:
+        """Yield a doubt that names the numbers of each side."""
+        for numbers, says in (
+            (self.lost, "of the text layer of its PDF did not come out"),
+            (self.invented, "came out that the text layer of its PDF does not have"),
+        ):
+            if numbers:
+                named = ", ".join(list(numbers.elements())[:_NAMED])
+                more = f" and {numbers.total() - _NAMED} more" if numbers.total() > _NAMED else ""
+                yield Doubt("layer", 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY), f"numbers {says}: {named}{more}")

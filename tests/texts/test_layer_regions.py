@@ -1,0 +1,80 @@
+"""Regions corrected by a text layer: no letter of it is lost in a picture or outside of all regions."""
+
+from pathlib import Path
+
+import pytest
+
+from kopub.layout.regions import PageLayout, Region, Task
+from kopub.pages.documents.pdf import Pdfs
+from kopub.pages.documents.text_layer import TextLayer
+from kopub.states import State
+from kopub.texts.extracted_text import extract_texts
+from kopub.texts.layer_regions import correct_regions
+from tests.support.sources.pdf_files import sheet, text_pdf, written
+
+ROWS = (("Item", "2023", "2024"), ("Staff", "1,204", "-310"), ("Other", "(12)", "4.5"))
+BANDS = "".join(f"{0.6 + 0.1 * row} g 36 {400 - 20 * row} 300 20 re f\n" for row in range(3)).encode() + b"0 g\n"
+
+
+def cells(x: int = 40, top: int = 406) -> bytes:
+    return written(*((x + 100 * at, top - 20 * row, text.replace("(", r"\(").replace(")", r"\)"))
+                     for row, texts in enumerate(ROWS) for at, text in enumerate(texts)), size=10)  # fmt: skip
+
+
+@pytest.fixture
+def texts(tmp_path: Path):
+    """Return a function that gives (label, text) of a page's corrected regions; boxes are in points from the top."""
+
+    def texts(content: bytes, *regions: tuple[str, Task, tuple[int, int, int, int]]) -> list[tuple[str, str]]:
+        path = tmp_path / "some.pdf"
+        path.write_bytes(text_pdf(sheet(content, box="0 0 420 595")))
+        made = Pdfs().make(path, 0, 144)
+        layer = TextLayer.from_json(made.text_layer or "")
+        found = tuple(
+            Region(at, label, task, 1.0, (2.0 * x1, 2.0 * y1, 2.0 * x2, 2.0 * y2))
+            for at, (label, task, (x1, y1, x2, y2)) in enumerate(regions)
+        )
+        corrected = correct_regions(PageLayout("some_1", State.OK, regions=found), layer).regions
+        taken = extract_texts(layer, corrected).texts
+        assert [region.index for region in corrected] == list(range(len(corrected)))
+        return [(region.label, taken.get(region.index, "")) for region in corrected]
+
+    return texts
+
+
+TABLE = (
+    "<table><tr><td>Item</td><td>2023</td><td>2024</td></tr><tr><td>Staff</td><td>1,204</td><td>-310</td></tr>"
+    "<tr><td>Other</td><td>(12)</td><td>4.5</td></tr></table>"
+)
+
+
+def test_rows_on_filled_bands_that_look_like_pictures_are_one_table(texts):
+    bands = [("image", Task.SKIP, (36, 175 + 20 * row, 336, 195 + 20 * row)) for row in range(3)]
+    assert texts(BANDS + cells(), *bands) == [("table", TABLE)]
+
+
+def test_aligned_columns_are_a_table_and_the_lines_around_them_stay(texts):
+    content = cells() + written((40, 450, "The budget of two years is here"), (40, 340, "It was paid at once"), size=10)
+    lines = [("text", Task.TEXT, (36, 130, 340, 265))]
+    assert texts(content, *lines) == [
+        ("text", "The budget of two years is here"),
+        ("table", TABLE),
+        ("text", "It was paid at once"),
+    ]
+
+
+def test_words_in_a_picture_and_in_no_region_get_regions(texts):
+    curves = b"".join(b"%d 500 m %d 470 200 460 %d 440 c S\n" % (60 + at, 90 + at, 80 + at) for at in range(0, 200, 6))
+    content = curves + written((60, 430, "Name of an axis"), (60, 100, "Alone at the foot"), size=10)
+    assert texts(content, ("image", Task.SKIP, (40, 90, 300, 180))) == [
+        ("image", ""),
+        ("text", "Name of an axis"),
+        ("text", "Alone at the foot"),
+    ]
+
+
+def test_prose_in_two_columns_is_no_table(texts):
+    left = [(40, 400 - 14 * at, f"these are the words of line {at}") for at in range(6)]
+    right = [(220, 400 - 14 * at, f"and others stand beside it {at}") for at in range(6)]
+    columns = [("text", Task.TEXT, (36, 180, 200, 275)), ("text", Task.TEXT, (210, 180, 400, 275))]
+    assert [label for label, _ in texts(written(*left, *right, size=10), *columns)] == ["text", "text"]
