@@ -74,7 +74,7 @@ def convert(path: Path, pdf: Path) -> None:
 def paragraphs(path: Path) -> list[str]:
     """Return the text that a document prints, by paragraph.
 
-    DOC, XLS, PPT, RTF and HTML give none. Headers and footers are left out, because it depends on the pages which of
+    DOC, XLS, PPT and RTF give none. Headers and footers are left out, because it depends on the pages which of
     them are printed. Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
     suffix = path.suffix.lower()
@@ -83,6 +83,8 @@ def paragraphs(path: Path) -> list[str]:
     try:
         if start == _OLE:
             _require_unlocked(path)
+        if suffix in _HTML:
+            return list(web_page.paragraphs(path.read_bytes()))
         if suffix not in _OPEN_XML | _OPEN_DOCUMENT:
             return []
         if start == _OLE:
