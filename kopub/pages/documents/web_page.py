@@ -15,7 +15,7 @@ _HIDDEN = re.compile(r"display:\s*none|visibility:\s*hidden", re.IGNORECASE)
 
 
 def with_references(page: bytes) -> bytes:
-    """Return a page in ASCII, which is the same in every charset that the page may declare."""
+    """Return a page in ASCII, which is the same in every declared charset."""
     return decoded(page).encode("ascii", "xmlcharrefreplace")
 
 
