@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "recipes.lock"
 PACKAGES = ("kopub", "kopub_assets", "resources")
-_DATA = (".jinja", ".css", ".json", ".yaml")
+_DATA = (".bas", ".jinja", ".css", ".json", ".yaml")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pytest
 from pypdfium2 import PdfDocument
 
 from kopub.errors import SourceError, UndecodableImage
-from kopub.pages.documents import conversion, office
+from kopub.pages.documents import conversion, libreoffice, office
 from kopub.pages.documents.conversion import Conversions, ConvertedDocument
 from kopub.pages.documents.text_layer import Failure, TextLayer
 from tests.support.sources.hwp_files import compound
@@ -76,7 +76,7 @@ def test_every_format_comes_out_with_its_text(folder: SourceFolder) -> None:
 def test_without_libreoffice_a_file_is_left_out_with_the_package_to_install(
     folder: SourceFolder, monkeypatch: pytest.MonkeyPatch, name: str, package: str
 ) -> None:
-    monkeypatch.setattr(office, "_program", lambda: None)
+    monkeypatch.setattr(libreoffice, "program", lambda: None)
     folder.put(name, b"x")
     with pytest.raises(SourceError, match=rf"need LibreOffice: apt-get install libreoffice-{package} \(macOS"):
         folder.index()
@@ -281,8 +281,7 @@ def test_macros_do_not_run_and_links_are_not_fetched(tmp_path: Path, conversions
 _SILENT_AT_FIRST = """#!/bin/sh
 echo start >> {folder}/starts
 [ "$(wc -l < {folder}/starts)" -le {silent} ] && exit 0
-for word; do outcome="$last"; last="$word"; done
-mkdir -p "$outcome" && echo pdf > "$outcome/source.pdf"
+echo pdf > "${{KOPUB_PDF#file://}}"
 """
 
 

@@ -1,21 +1,16 @@
 """Office, OpenDocument and HTML files: their text, and their PDF made by LibreOffice."""
 
-import ctypes
-import os
 import posixpath
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from kopub.errors import SourceError, UndecodableImage, first_line, visible
+from kopub.errors import UndecodableImage, first_line, visible
+from kopub.pages.documents import libreoffice, web_page
 from kopub.pages.documents.hwp import LOCKED, require_usable, xml_events, xml_paragraphs
 
 _WRITER = frozenset({".docx", ".odt", ".doc", ".rtf", ".html", ".htm"})
@@ -25,32 +20,12 @@ _IMPRESS = frozenset({".pptx", ".odp", ".ppt"})
 SUFFIXES = _WRITER | _CALC | _IMPRESS
 _OPEN_XML = frozenset({".docx", ".pptx", ".xlsx"})
 _OPEN_DOCUMENT = frozenset({".odt", ".ods", ".odp"})
-_MAC_PROGRAM = Path("/Applications/LibreOffice.app/Contents/MacOS/soffice")
-_VERSION_SECONDS = 120.0
-_STARTS = 2
-"""Attempts to convert one document, if the first ends with neither a PDF nor an error."""
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 _FORMATS = {
     "writer": "DOC, DOCX, ODT, RTF and HTML",
     "calc": "XLS, XLSX and ODS",
     "impress": "PPT, PPTX and ODP",
 }
-_NEVER = 2
-"""LibreOffice's value for links that are never updated."""
-_SETTINGS = (
-    ("Common/Security/Scripting", "MacroSecurityLevel", 3),
-    ("Common/Security/Scripting", "DisableMacrosExecution", "true"),
-    ("Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
-    ("Writer/Content/Update", "Link", _NEVER),
-    ("Calc/Content/Update", "Link", _NEVER),
-    # Nothing listens at this proxy, so a document that requests a web page gets none.
-    ("Inet/Settings", "ooInetProxyType", 1),
-    ("Inet/Settings", "ooInetHTTPProxyName", "127.0.0.1"),
-    ("Inet/Settings", "ooInetHTTPProxyPort", 9),
-    ("Inet/Settings", "ooInetHTTPSProxyName", "127.0.0.1"),
-    ("Inet/Settings", "ooInetHTTPSProxyPort", 9),
-)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -65,7 +40,7 @@ def lacks(suffix: str) -> str | None:
         )
         if suffix in suffixes
     )
-    program = _program()
+    program = libreoffice.program()
     if program is not None:
         folder = program.resolve().parent
         # A distribution may split LibreOffice into packages; other installations keep libraries elsewhere.
@@ -75,99 +50,31 @@ def lacks(suffix: str) -> str | None:
     return f"{formats} need LibreOffice: apt-get install libreoffice-{part} (macOS: brew install --cask libreoffice)"
 
 
-def _program() -> Path | None:
-    found = shutil.which("soffice") or shutil.which("libreoffice")
-    return Path(found) if found else _MAC_PROGRAM if _MAC_PROGRAM.exists() else None
-
-
-@cache
 def converter() -> str:
-    """Return the converter's name and version. Raises `SourceError` if it does not start."""
-    with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
-        try:
-            said = subprocess.run(
-                [str(_program()), f"-env:UserInstallation={Path(home).as_uri()}", "--version"],
-                check=False,
-                capture_output=True,
-                text=True,
-                env={**os.environ, "HOME": home},
-                timeout=_VERSION_SECONDS,
-            ).stdout
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise SourceError(f"LibreOffice does not start ({first_line(error)}): install it again") from None
-    if (version := re.search(r"LibreOffice (\d[\d.]*)", said)) is None:
-        raise SourceError("LibreOffice does not start: `soffice --version` names no version; install it again")
-    return version[0]
+    """Return the converter's name and versions. Raises `SourceError` if it does not start."""
+    return f"{libreoffice.version()}, print {libreoffice.PRINT.number}"
 
 
 def convert(path: Path, pdf: Path) -> None:
     """Convert a document to PDF. Raises `UndecodableImage` if that is impossible.
 
-    LibreOffice gets its own profile beside the PDF, which allows neither macros nor links. The document is copied there
-    under a plain name, so that it cannot include files beside it. On a busy machine LibreOffice may end with neither a
-    PDF nor a message; it is then started once more.
+    The document is copied beside the PDF under a plain name, so that it cannot include files beside it.
     """
-    source = pdf.with_name(f"source{path.suffix.lower()}")
-    shutil.copyfile(path, source)
-    made = pdf.with_name("converted") / "source.pdf"
-    said: list[str] = []
-    for attempt in range(_STARTS):
-        said = _start(source, pdf.with_name(f"profile{attempt}"), made.parent)
-        if said or made.exists():
-            break
-    if not made.exists():
-        reason = visible(said[0].removeprefix("Error: ").replace(str(source), "it"), 200) if said else "it gave no PDF"
-        raise UndecodableImage(f"LibreOffice cannot convert it: {reason}")
-    made.replace(pdf)
-
-
-def _start(source: Path, profile: Path, outcome: Path) -> list[str]:
-    """Convert a document with LibreOffice in a new profile; return its errors."""
-    (profile / "user").mkdir(parents=True)
-    (profile / "user" / "registrymodifications.xcu").write_text(_registry())
-    done = subprocess.run(
-        [
-            *(str(_program()), f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore"),
-            *("--nolockcheck", "--nodefault", "--nofirststartwizard", *_filters(source.suffix)),
-            *("--outdir", str(outcome), str(source)),
-        ],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
-        preexec_fn=_leave_network if sys.platform == "linux" else None,
-    )
-    return [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("Error")]
-
-
-def _filters(suffix: str) -> tuple[str, ...]:
-    """Return the conversion's options; as a web page, HTML would lose its first line."""
+    suffix = path.suffix.lower()
+    source = pdf.with_name(f"source{suffix}")
     if suffix in _HTML:
-        return "--infilter=HTML (StarWriter)", "--convert-to", "pdf:writer_pdf_Export"
-    return "--convert-to", "pdf"
-
-
-def _registry() -> str:
-    items = "".join(
-        f'<item oor:path="/org.openoffice.{"Office." * (not path.startswith("Inet"))}{path}">'
-        f'<prop oor:name="{name}" oor:op="fuse"><value>{value}</value></prop></item>'
-        for path, name, value in _SETTINGS
-    )
-    return f'<?xml version="1.0"?><oor:items xmlns:oor="http://openoffice.org/2001/registry">{items}</oor:items>'
-
-
-def _leave_network() -> None:
-    """Leave the machine's network, if the kernel allows this user to."""
-    unshare = ctypes.CDLL(None).unshare
-    if unshare(_CLONE_NEWNET) != 0:
-        unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
+        source.write_bytes(web_page.with_references(path.read_bytes()))
+        # As a web page, HTML would lose its first line.
+        libreoffice.print_pdf(source, pdf, "HTML (StarWriter)")
+    else:
+        shutil.copyfile(path, source)
+        libreoffice.print_pdf(source, pdf)
 
 
 def paragraphs(path: Path) -> list[str]:
     """Return the text that a document prints, by paragraph.
 
-    DOC, XLS, PPT, RTF and HTML give none. Headers and footers are left out, because it depends on the pages which of
+    DOC, XLS, PPT and RTF give none. Headers and footers are left out, because it depends on the pages which of
     them are printed. Raises a one-line `UndecodableImage` for a file that is locked, damaged or too large.
     """
     suffix = path.suffix.lower()
@@ -176,6 +83,8 @@ def paragraphs(path: Path) -> list[str]:
     try:
         if start == _OLE:
             _require_unlocked(path)
+        if suffix in _HTML:
+            return list(web_page.paragraphs(path.read_bytes()))
         if suffix not in _OPEN_XML | _OPEN_DOCUMENT:
             return []
         if start == _OLE:

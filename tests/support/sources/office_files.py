@@ -56,12 +56,17 @@ def docx(*texts: str, head: str = "", body: str = "") -> bytes:
 
 
 def xlsx(
-    sheets: Sequence[Sequence[str]], hidden: int | None = None, order: Sequence[int] = (), columns: str = ""
+    sheets: Sequence[Sequence[str]],
+    hidden: int | None = None,
+    order: Sequence[int] = (),
+    columns: str = "",
+    formats: Sequence[str] = (),
 ) -> bytes:
     """Return an Excel file whose sheets have a row for each text.
 
     A row has a cell for each part of its text between tabs. The sheet with the index `hidden` is not shown. `order` has
     the sheets' numbers, from 1, as the workbook lists them. `columns` is XML about the columns of every sheet.
+    `formats` are the columns' number formats; a cell that is a number there is stored as one.
     """
     kind = f"{_FORMATS}.spreadsheetml"
     parts, names = {}, []
@@ -69,7 +74,7 @@ def xlsx(
         rows = "".join(
             f'<row r="{at}">'
             + "".join(
-                f'<c r="{_letters(column)}{at}" t="inlineStr"><is><t>{cell}</t></is></c>'
+                _cell(f"{_letters(column)}{at}", cell, column + 1 if column < len(formats) else 0)
                 for column, cell in enumerate(text.split("\t"))
             )
             + "</row>"
@@ -79,10 +84,29 @@ def xlsx(
         parts[f"xl/worksheets/sheet{number}.xml"] = (f"{kind}.worksheet+xml", xml)
         state = ' state="hidden"' if number - 1 == hidden else ""
         names.append(f'<sheet name="S{number}" sheetId="{number}"{state} r:id="r{number}"/>')
+    links = [("worksheet", f"worksheets/sheet{number}.xml") for number in range(1, len(sheets) + 1)]
+    if formats:
+        parts["xl/styles.xml"] = (f"{kind}.styles+xml", _styles(formats))
+        links.append(("styles", "styles.xml"))
     listed = "".join(names[at - 1] for at in order or range(1, len(names) + 1))
     book = f'<workbook xmlns="{_SHEETS}" xmlns:r="{_LINKS}"><sheets>{listed}</sheets></workbook>'
-    links = [("worksheet", f"worksheets/sheet{number}.xml") for number in range(1, len(sheets) + 1)]
     return _open_xml("xl/workbook.xml", {"xl/workbook.xml": (f"{kind}.sheet.main+xml", book), **parts}, links)
+
+
+def _cell(place: str, text: str, style: int) -> str:
+    if style and text.replace(".", "", 1).isdecimal():
+        return f'<c r="{place}" s="{style}"><v>{text}</v></c>'
+    return f'<c r="{place}" t="inlineStr"><is><t>{text}</t></is></c>'
+
+
+def _styles(formats: Sequence[str]) -> str:
+    """Return a cell style for each number format, after the default one."""
+    numbers = "".join(f'<numFmt numFmtId="{at}" formatCode="{code}"/>' for at, code in enumerate(formats, 164))
+    cells = "".join(f'<xf numFmtId="{at}" applyNumberFormat="1"/>' for at, _ in enumerate(formats, 164))
+    return (
+        f'<styleSheet xmlns="{_SHEETS}"><numFmts>{numbers}</numFmts><fonts><font/></fonts><fills><fill/></fills>'
+        f"<borders><border/></borders><cellStyleXfs><xf/></cellStyleXfs><cellXfs><xf/>{cells}</cellXfs></styleSheet>"
+    )
 
 
 def _letters(column: int) -> str:

@@ -1,0 +1,149 @@
+"""LibreOffice, which prints office files to PDF by a macro of its own: `printing.bas`."""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from kopub.errors import SourceError, UndecodableImage, first_line, visible
+from kopub.fingerprints import CodeVersion
+
+PRINT = CodeVersion(
+    "pages.office_print",
+    {
+        1: "tracked changes are accepted, sheets are one page wide with whole cells, HTML is read in its charset",
+    },
+)
+"""A new version converts office files again."""
+
+_MAC_PROGRAM = Path("/Applications/LibreOffice.app/Contents/MacOS/soffice")
+_VERSION_SECONDS = 120.0
+_STARTS = 2
+"""Attempts to convert one document, if the first ends with neither a PDF nor an error."""
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+_NEVER = 2
+"""LibreOffice's value for links that are never updated."""
+_SETTINGS = (
+    ("Office.Common/Security/Scripting", "MacroSecurityLevel", 3),
+    ("Office.Common/Security/Scripting", "DisableMacrosExecution", "true"),
+    ("Office.Common/Security/Scripting", "BlockUntrustedRefererLinks", "true"),
+    ("Office.Writer/Content/Update", "Link", _NEVER),
+    ("Office.Calc/Content/Update", "Link", _NEVER),
+    # Nothing listens at this proxy, so a document that requests a web page gets none.
+    ("Inet/Settings", "ooInetProxyType", 1),
+    ("Inet/Settings", "ooInetHTTPProxyName", "127.0.0.1"),
+    ("Inet/Settings", "ooInetHTTPProxyPort", 9),
+    ("Inet/Settings", "ooInetHTTPSProxyName", "127.0.0.1"),
+    ("Inet/Settings", "ooInetHTTPSProxyPort", 9),
+    # At its first start, LibreOffice would replace the profile's macros by its own.
+    ("Setup/Office", "ooSetupInstCompleted", "true"),
+)
+_XML = '<?xml version="1.0" encoding="UTF-8"?>'
+_LIBRARY = "http://openoffice.org/2000/library"
+_MACRO = "macro:///Standard.Printing.Main"
+
+
+def program() -> Path | None:
+    """Return LibreOffice's program, or None where it is not installed."""
+    found = shutil.which("soffice") or shutil.which("libreoffice")
+    return Path(found) if found else _MAC_PROGRAM if _MAC_PROGRAM.exists() else None
+
+
+@cache
+def version() -> str:
+    """Return LibreOffice's name and version. Raises `SourceError` if it does not start."""
+    with tempfile.TemporaryDirectory(prefix="kopub-office-") as home:
+        try:
+            said = subprocess.run(
+                [str(program()), f"-env:UserInstallation={Path(home).as_uri()}", "--version"],
+                check=False,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "HOME": home},
+                timeout=_VERSION_SECONDS,
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SourceError(f"LibreOffice does not start ({first_line(error)}): install it again") from None
+    if (number := re.search(r"LibreOffice (\d[\d.]*)", said)) is None:
+        raise SourceError("LibreOffice does not start: `soffice --version` names no version; install it again")
+    return number[0]
+
+
+def print_pdf(source: Path, pdf: Path, reader: str = "") -> None:
+    """Print a document to PDF, read by the filter `reader` or the one that fits.
+
+    Raises `UndecodableImage` if that is impossible. LibreOffice gets its own profile beside the PDF, which allows
+    neither a document's macros nor links. On a busy machine it may end with neither a PDF nor a message; it is then
+    started once more.
+    """
+    error = pdf.with_name(f"{pdf.name}.error")
+    for attempt in range(_STARTS):
+        _start(source, pdf, reader, pdf.with_name(f"profile{attempt}"))
+        if pdf.exists() or error.exists():
+            break
+    if not pdf.exists():
+        said = error.read_text(errors="replace").strip() if error.exists() else "it gave no PDF"
+        raise UndecodableImage(f"LibreOffice cannot convert it: {visible(said.replace(source.as_uri(), 'it'), 200)}")
+
+
+def _start(source: Path, pdf: Path, reader: str, profile: Path) -> None:
+    """Run the macro in a new profile."""
+    _write_profile(profile / "user")
+    subprocess.run(
+        [
+            *(str(program()), f"-env:UserInstallation={profile.as_uri()}", "--headless", "--norestore"),
+            *("--nolockcheck", "--nodefault", "--nofirststartwizard", _MACRO),
+        ],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            **{"HOME": str(profile), "XDG_CACHE_HOME": str(profile)},
+            # What the macro asks for.
+            **{"KOPUB_SOURCE": source.as_uri(), "KOPUB_PDF": pdf.as_uri(), "KOPUB_READER": reader},
+        },
+        preexec_fn=_leave_network if sys.platform == "linux" else None,
+    )
+
+
+def _write_profile(user: Path) -> None:
+    """Write the settings and the macro of a new profile."""
+    basic = user / "basic"
+    (basic / "Standard").mkdir(parents=True)
+    items = "".join(
+        f'<item oor:path="/org.openoffice.{path}">'
+        f'<prop oor:name="{name}" oor:op="fuse"><value>{value}</value></prop></item>'
+        for path, name, value in _SETTINGS
+    )
+    settings = f'<oor:items xmlns:oor="http://openoffice.org/2001/registry">{items}</oor:items>'
+    library = f'<library:library xmlns:library="{_LIBRARY}" library:name="Standard"'
+    code = escape(Path(__file__).with_name("printing.bas").read_text())
+    for path, content in (
+        (user / "registrymodifications.xcu", settings),
+        (
+            basic / "script.xlc",
+            f'<library:libraries xmlns:library="{_LIBRARY}">{library} library:link="false"/></library:libraries>',
+        ),
+        (basic / "Standard" / "script.xlb", f'{library}><library:element library:name="Printing"/></library:library>'),
+        (
+            basic / "Standard" / "Printing.xba",
+            '<script:module xmlns:script="http://openoffice.org/2000/script" script:name="Printing" '
+            f'script:language="StarBasic">{code}</script:module>',
+        ),
+    ):
+        path.write_text(_XML + content)
+
+
+def _leave_network() -> None:
+    """Leave the machine's network, if the kernel allows this user to."""
+    unshare = ctypes.CDLL(None).unshare
+    if unshare(_CLONE_NEWNET) != 0:
+        unshare(_CLONE_NEWUSER | _CLONE_NEWNET)

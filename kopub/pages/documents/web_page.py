@@ -1,0 +1,48 @@
+"""The text of an HTML file whose charset may be declared, wrong or missing."""
+
+import codecs
+import re
+from collections.abc import Iterator
+
+_WIDER = {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gb18030", "iso8859-1": "cp1252"}
+"""Charsets that browsers read as a larger one."""
+_UNPRINTED = (
+    *("head", "title", "script", "style", "template", "noscript", "iframe", "object", "svg", "math", "audio", "video"),
+    *("select", "textarea", "button", "datalist"),
+)
+"""Elements whose text is not printed, or depends on the program."""
+_HIDDEN = re.compile(r"display:\s*none|visibility:\s*hidden", re.IGNORECASE)
+
+
+def with_references(page: bytes) -> bytes:
+    """Return a page in ASCII, which is the same in every declared charset."""
+    return decoded(page).encode("ascii", "xmlcharrefreplace")
+
+
+def decoded(page: bytes) -> str:
+    """Return the text of a page.
+
+    A byte order mark decides, then valid UTF-8, since other charsets are hardly ever so by chance, then what the page
+    declares. A page that declares nothing is tried as EUC-KR, before a charset is guessed by its letters.
+    """
+    from bs4.dammit import EncodingDetector, UnicodeDammit
+
+    bare, marked = EncodingDetector.strip_byte_order_mark(page)
+    declared = EncodingDetector.find_declared_encoding(bare, is_html=True)
+    try:
+        name = codecs.lookup(declared or "").name
+        own = _WIDER.get(name, name)
+    except LookupError:
+        own = "euc_kr"
+    tried = [marked] if marked else ["utf-8", own]
+    return UnicodeDammit(bare, tried, is_html=True).unicode_markup or bare.decode("cp1252", "replace")
+
+
+def paragraphs(page: bytes) -> Iterator[str]:
+    """Yield the texts that a page shows, without those in its controls."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(decoded(page), "lxml")
+    for element in soup.find_all([*_UNPRINTED]) + soup.find_all(hidden=True) + soup.find_all(style=_HIDDEN):
+        element.decompose()
+    yield from soup.stripped_strings
