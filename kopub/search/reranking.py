@@ -147,6 +147,8 @@ class Reranking:
 
         Raises `EngineError`, `SourceError` and `StoreError`; what was scored by then is known.
         """
+        from kopub.reranking.pairs import Pair
+
         asked = [
             (each, {page: fingerprint([each.text, key]) for page, key in self._pages.keys(each.pages).items()})
             for each in questions

@@ -19,7 +19,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from kopub.errors import StoreError
-from kopub.release import local
+from kopub.release import dataset
 from kopub.release.base import ASSETS, PAGE_ASSETS, ReleaseInput
 from kopub.release.dataset import write_parquet
 from kopub.release.export import export
@@ -293,7 +293,7 @@ def test_the_folder_loads_when_the_first_run_of_all_is_killed(tmp_path: Path, mo
             raise KeyboardInterrupt
         write_parquet(table, path)
 
-    monkeypatch.setattr(local, "write_parquet", killed)
+    monkeypatch.setattr(dataset, "write_parquet", killed)
     with pytest.raises(KeyboardInterrupt):
         LocalRelease(folder=str(tmp_path / "r")).publish("shard_00", page_tables(0))
     assert load(tmp_path / "r", "pages").num_rows == 3
@@ -331,7 +331,7 @@ def test_sums_are_right_also_after_a_run_that_was_killed(tmp_path: Path, monkeyp
         write_parquet(table, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local, "write_parquet", killed)
+        patch.setattr(dataset, "write_parquet", killed)
         with pytest.raises(KeyboardInterrupt):
             release.publish("shard_01", page_tables(1, pages=4))
     release.finish(about("shard_00", "shard_01"))
@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_release(tmp_path: Path, mo
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(local, "write_parquet", full)
+    monkeypatch.setattr(dataset, "write_parquet", full)
     with pytest.raises(StoreError, match="the disk is full"):
         release.publish("shard_00", page_tables(0, pages=2))
     after = contents(tmp_path / "r")

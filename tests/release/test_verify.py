@@ -18,7 +18,7 @@ import pytest
 from huggingface_hub import DatasetCard, constants
 
 from kopub.files import file_sha256
-from kopub.release import local
+from kopub.release import dataset
 from kopub.release.dataset import write_parquet
 from kopub.release.features import count, count_apart
 from kopub.release.files import SUMMARY
@@ -250,7 +250,7 @@ def test_a_release_that_is_written_meanwhile_is_looked_at_again(folder: Path, mo
             # Gives the verification time to see the mismatch.
             verified.wait(1)
 
-    monkeypatch.setattr(local, "write_parquet", slow)
+    monkeypatch.setattr(dataset, "write_parquet", slow)
     run = Thread(target=LocalRelease(folder=str(folder)).publish, args=("shard_01", page_tables(1, pages=5)))
     run.start()
     assert half.wait(SOON)
@@ -264,7 +264,7 @@ def test_a_shard_that_a_run_was_killed_in_is_still_a_problem(folder: Path, monke
     def killed(table: pa.Table, path: Path, images: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local, "write_parquet", killed)
+    monkeypatch.setattr(dataset, "write_parquet", killed)
     with pytest.raises(KeyboardInterrupt):
         LocalRelease(folder=str(folder)).publish("shard_01", page_tables(1))
     assert list(verify(folder, load=False)) == ["SHA256SUMS and manifest.json do not list the same files and hashes"]

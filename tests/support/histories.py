@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-import kopub.pages.corpus
+import kopub.pages.page_reader
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.errors import DamagedTable, KopubError
 from kopub.pages import page as page_images
@@ -172,7 +172,7 @@ class CorpusHistory:
     def drive_dropped_after(self, opened: int) -> Iterator[None]:
         """Remove the source folder after `opened` opened files, and put it back at the end."""
         left = [opened]
-        open_shard = kopub.pages.corpus.open_shard
+        open_shard = kopub.pages.page_reader.open_shard
         away = self.source.with_name("away")
 
         def dropping(*given: Any) -> Any:
@@ -182,7 +182,7 @@ class CorpusHistory:
             return open_shard(*given)
 
         try:
-            with patch.object(kopub.pages.corpus, "open_shard", dropping):
+            with patch.object(kopub.pages.page_reader, "open_shard", dropping):
                 yield
         finally:
             if away.exists():

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from kopub.cli.main import app
 from kopub.config.settings import load_settings
 from kopub.errors import KopubError, StorageAway
-from kopub.pages import corpus
+from kopub.pages import page_reader
 from kopub.pages.indexing import index
 from kopub.store import ledger
 from kopub.store.rows import LINEAGE, lineage_rows
@@ -170,7 +170,7 @@ def test_a_source_in_a_storage_that_is_away_leaves_the_rest_of_the_chain(
     def fetch(*where: object) -> None:
         raise StorageAway("s3://corpus/data-0.arrow cannot be read, the storage does not answer")
 
-    monkeypatch.setattr(corpus, "open_shard", fetch)
+    monkeypatch.setattr(page_reader, "open_shard", fetch)
     result = kopub("lineage", "a_2")
     assert result.exit_code == 1
     assert "THE SOURCE CANNOT BE READ: s3://corpus/data-0.arrow" in " ".join(result.stdout.split())
