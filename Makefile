@@ -63,7 +63,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing; on Debian: apt-get install python3-venv"; exit 1; }
 	@echo "Installing the locked packages into $(VENV), 2 GB on disk: 1 to 4 minutes"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@deploy/pip.sh $(BIN)/python --constraint requirements.lock --editable . --group dev
+	@deploy/pip.sh $(BIN)/python --constraint requirements.lock --editable '.[eval]' --group dev
 	@touch $@
 
 $(VENV)/.installed_gpu: $(VENV)/.installed

@@ -1,1 +1,1 @@
-"""The collaborators of the assets, a package each, with a small protocol and its engines."""
+"""The Dagster resources: what a run may set of each part of the library."""

@@ -331,7 +331,7 @@ class Adapter:
     `says` is one sentence for a list of benchmarks; `expects` is what a folder must contain, `source` where to get it
     and `licence` on which terms. `load` raises `SourceError` for a folder that is not such a benchmark. `score` gives
     every metric that the sample has by its gold, whatever was read. `whole` scores all samples at once. `headline`
-    lists the metrics, at most two, that gates look at.
+    lists the metrics, at most two, that gates look at. `packages` are modules of the extra `eval` that scores need.
     """
 
     name: str
@@ -345,3 +345,4 @@ class Adapter:
     whole: Callable[[Sequence[tuple[Sample, SampleReading]], Sequence[SampleScore]], list[SampleScore]] = (
         lambda read, scores: []
     )
+    packages: tuple[str, ...] = ()

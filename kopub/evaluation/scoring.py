@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+from kopub.engine import missing_modules
 from kopub.errors import ConfigError, SourceError, did_you_mean
 from kopub.evaluation.benchmark import OWN_PAGES, Adapter, Benchmark, Sample, SampleReading, SampleScore, Tools
 from kopub.evaluation.benchmarks import (
@@ -57,6 +58,12 @@ def adapter(name: str) -> Adapter:
     return ADAPTERS[name]
 
 
+def require_scorers(name: str) -> None:
+    """Raise `ConfigError` for an unknown benchmark, and if a package is missing that scores it."""
+    if missing := missing_modules(*adapter(name).packages):
+        raise ConfigError(f"{name} needs {' and '.join(missing)}: `pip install 'kopub[eval]'`")
+
+
 def load(name: str, folder: Path) -> Benchmark:
     """Return the samples of a benchmark.
 
@@ -98,7 +105,8 @@ class Scorer:
     """
 
     def __init__(self, benchmark: str, cdm: Cdm | None = None, table_seconds: float = 60.0) -> None:
-        """Raise `ConfigError` for an unknown benchmark."""
+        """Raise `ConfigError` for an unknown benchmark or a missing package."""
+        require_scorers(benchmark)
         self._adapter = adapter(benchmark)
         self._tools = Tools(BoundedTeds(table_seconds), cdm)
 

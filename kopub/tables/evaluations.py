@@ -17,7 +17,7 @@ from kopub.corrections.gold import known_answers
 from kopub.errors import KopubError, first_line
 from kopub.evaluation.home import EvaluationRequest, KnownAnswers, prepare
 from kopub.evaluation.reading_scores import HISTORY, ReadingScores, contents, guards, inputs_of, measure, verdict
-from kopub.evaluation.scoring import load
+from kopub.evaluation.scoring import load, require_scorers
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages.corpus import Corpus
 from kopub.pages.page_reader import shard_source
@@ -56,6 +56,8 @@ def prepare_answers(
     asked: EvaluationRequest, home: Path, progress: Callable[[str], None] | None = None
 ) -> KnownAnswers:
     """Load the benchmark and make it a corpus. Raises `ConfigError`, `SourceError`, `StoreError`, one line each."""
+    # Before anything is read, not when it is to be scored.
+    require_scorers(asked.benchmark)
     return prepare(load(asked.benchmark, asked.folder), asked.home(home), asked.limit, progress)
 
 

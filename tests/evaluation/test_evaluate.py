@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,13 @@ def test_what_cannot_be_evaluated_is_one_line(command: Any, arguments: tuple[str
     assert isinstance(done.exception, KopubError)
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_a_missing_package_of_the_scorers_is_named_before_a_page_is_read(command: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "apted", None)
+    error = command("pubtabnet", "/nowhere").exception
+    assert isinstance(error, KopubError)
+    assert str(error) == "pubtabnet needs apted: `pip install 'kopub[eval]'`"
 
 
 def test_a_folder_that_looks_like_markup_is_evaluated(command: Any, answers: Path, tmp_path: Path):

@@ -14,7 +14,7 @@ from kopub.evaluation.benchmark import Fact
 from kopub.evaluation.benchmarks.facts import check
 from kopub.evaluation.layout_boxes import Block, coco_map
 from kopub.evaluation.tables import teds
-from tests.support.installed import imported
+from tests.support.installed import imported, needs
 
 KNOWN = Path(__file__).parent / "known"
 ELSEWHERE = os.environ.get("KOPUB_TEST_EVAL_REFERENCE")
@@ -33,6 +33,7 @@ def expected(name: str) -> Any:
     return read(OMNIDOCBENCH / "expected" / f"{name}.json")
 
 
+@needs("apted")
 def test_pubtabnet_s_teds_bit_for_bit():
     gold, text = read(KNOWN / "pubtabnet/sample_gt.json"), read(KNOWN / "pubtabnet/sample_pred.json")
     wanted = read(KNOWN / "pubtabnet/expected.json")
@@ -42,6 +43,7 @@ def test_pubtabnet_s_teds_bit_for_bit():
         assert teds(gold[name]["html"], text[name], structure=True) == wanted[name]["structure_only"], name
 
 
+@needs("fuzzysearch")
 def test_the_verdict_on_each_fact_of_olmocr_bench():
     folder = KNOWN / "olmocr_bench"
     results = {each["id"]: each["result"] for each in read(folder / "expected.json")}

@@ -16,7 +16,7 @@ from kopub.evaluation.characters import (
 )
 from kopub.evaluation.layout_boxes import Block, coco_map, find
 from kopub.evaluation.tables import BoundedTeds, teds
-from tests.support.installed import imported
+from tests.support.installed import imported, needs
 
 ROWS = "<tr><td>가</td><td>나</td></tr><tr><td>1</td><td>2</td></tr>"
 TABLE = f"<html><body><table>{ROWS}</table></body></html>"
@@ -50,6 +50,7 @@ def test_more_than_the_gold_is_more_than_one_error_a_character():
     assert characters.character_errors("가", "가나다라").rate == 3.0
 
 
+@needs("apted")
 class TestTeds:
     def test_a_bare_table_scores_nothing_and_one_in_a_document_all(self):
         bare = f"<table>{ROWS}</table>"
@@ -142,6 +143,7 @@ class TestFacts:
         assert check(parse(fact, "g"), "大韓民國").holds is False
         assert check(parse({**fact, "check_disallowed_characters": False}, "g"), "大韓民國").holds is True
 
+    @needs("fuzzysearch")
     def test_korean_facts_of_each_kind(self):
         rows = "| 지역 | 인구 |\n|--|--|\n| 서울 | 9,386 |\n| 부산 | 3,279 |"
         page = unicodedata.normalize("NFD", f"# 인구\n\n{rows}\n\n서울이 가장 많다.\n부산이 다음이다.")

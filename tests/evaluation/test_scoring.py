@@ -29,6 +29,7 @@ from kopub.evaluation.cdm import Cdm
 from kopub.evaluation.metrics import ALL, METRICS, changes, means
 from kopub.evaluation.scoring import ADAPTERS, Scorer
 from kopub.states import State
+from tests.support.installed import imported, needs
 from tests.support.readings import reading, region
 
 TABLE = "<table><tr><td>지역</td><td>인구</td></tr><tr><td>서울</td><td>9,386</td></tr></table>"
@@ -81,6 +82,8 @@ def sample(gold: Gold, id: str = "a_1", **other: object) -> Sample:
 
 
 def scored(name: str, read: SampleReading, gold: Gold | None = None) -> dict[str, SampleScore]:
+    for package in ADAPTERS[name].packages:
+        imported(package)
     with Scorer(name, None) as scorer:
         return {score.metric: score for score in scorer.score(sample(gold or GOLD[name]), read)}
 
@@ -159,6 +162,7 @@ class TestTables:
         assert score.notes == ("table 1: 0.829",)
 
 
+@needs("apted", "pylatexenc")
 class TestBlocks:
     def test_regions_in_another_order(self):
         regions = list(RIGHT["omnidocbench"].regions)
@@ -211,6 +215,7 @@ def test_answers_are_looked_for_and_not_asked_for():
     assert near["answer_similarity"].value == pytest.approx((0.8 + 1.0) / 2)
 
 
+@needs("fuzzysearch")
 def test_olmocr_s_mean_is_over_its_files():
     facts = [Fact(str(at), "present", "large", {"type": "present", "text": "가"}) for at in range(3)]
     facts.append(Fact("x", "present", "small", {"type": "present", "text": "없다"}))

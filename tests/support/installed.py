@@ -7,10 +7,12 @@ import pytest
 
 _LOCKED = "pip install -c requirements.lock "
 _INSTALL = {
+    "apted": "-e '.[eval]'",
     "axe_playwright_python": "--group dev",
     "dagster_k8s": "-e '.[k8s]'",
     "dagster_postgres": "-e '.[postgres]'",
     "dagster_ray": "-e '.[ray]'",
+    "fuzzysearch": "-e '.[eval]'",
     "hatchling": "--group dev",
     "kubernetes": "-e '.[k8s]'",
     "kubernetes_validate": "--group dev",
@@ -23,6 +25,7 @@ _INSTALL = {
     "playwright": "--group dev",
     "psycopg2": "-e '.[postgres]'",
     "pycocotools": "-e '.[eval]'",
+    "pylatexenc": "-e '.[eval]'",
     "pynvml": "nvidia-ml-py",
     "pywuffs": "-e '.[fast-png]'",
     "qdrant_client": "-e '.[recipes]'",

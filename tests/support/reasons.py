@@ -24,15 +24,12 @@ _SAYS = frozenset(
 """Calls whose text arguments are reasons."""
 _NAME, _FILES = "reason", "pages"
 """The variable that holds a reason; in `pages` it holds the reason why a command ends, which does not count."""
-_RUN_ENDS = frozenset({"worker_process.py", "indexing.py", "reference.py"})
+_RUN_ENDS = frozenset({"worker_process.py", "indexing.py"})
 """Modules whose messages end a run or precede one, and are in no table."""
 
 
 def reasons() -> dict[str, str]:
-    """Return the source position of every reason, with 7 for interpolated values.
-
-    Raises `FileNotFoundError` if a room was moved, because its reasons would silently be no longer collected.
-    """
+    """Return the source position of every reason, with 7 for interpolated values."""
     files = [path for room in _ROOMS for path in _modules(room) if path.name not in _RUN_ENDS]
     return {
         text: f"{path.relative_to(ROOT)}:{expression.lineno}"
@@ -58,9 +55,10 @@ def doubts() -> dict[str, str]:
 
 
 def _modules(room: str) -> list[Path]:
+    """Return the modules of a room. Raises `FileNotFoundError` if there are none: the room has moved."""
     modules = sorted((ROOT / room).rglob("*.py"))
     if not modules:
-        raise FileNotFoundError(f"{room} has no modules: name the rooms anew in tests/support/reasons.py")
+        raise FileNotFoundError(f"{room} has no modules: name the room in tests/support/reasons.py as it is now called")
     return modules
 
 

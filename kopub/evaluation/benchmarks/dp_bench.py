@@ -120,4 +120,5 @@ ADAPTER = Adapter(
     load,
     score,
     ("nid", "teds"),
+    packages=("apted",),
 )

@@ -198,6 +198,7 @@ OLMOCR = Adapter(
     score,
     ("facts",),
     whole,
+    ("fuzzysearch",),
 )
 KOREAN = replace(
     OLMOCR,

@@ -359,6 +359,7 @@ OMNIDOCBENCH = Adapter(
     score,
     ("page_edit", "teds"),
     whole,
+    ("apted", "pylatexenc"),
 )
 MDPBENCH = replace(
     OMNIDOCBENCH,

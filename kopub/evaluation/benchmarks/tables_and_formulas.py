@@ -240,6 +240,7 @@ PUBTABNET = Adapter(
     load_pubtabnet,
     score_table,
     ("teds", "teds_s"),
+    packages=("apted",),
 )
 
 
