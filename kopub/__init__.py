@@ -1,24 +1,23 @@
 """Reads what KoPub made, from Python: documents, pages, regions, texts, vectors and their lineage.
 
-    import kopub
-
-    corpus = kopub.open("data")              # a home, or a release folder
-    page = corpus.page("report_3")
-    page.image                               # the page as a PIL image
+    corpus = kopub.open("data")                     # a Corpus: of a home, or of a release folder
+    page = corpus.page("report_3")                  # a Page; corpus.documents and corpus.pages have all
+    page.image                                      # as a PIL image
     [(region.label, region.text) for region in page.regions]
-    print(page.markdown)
-
+    page.markdown, page.pictures, page.lineage      # text, a Picture each, and the Steps that made it
     for hit in corpus.search("where is the budget?"):
-        print(hit.page.id, hit.passage)
+        print(hit.page.id, hit.passage)             # an Answer has Hits, best first
+    kopub.read("report.pdf").markdown               # one file as a Document, read at once
 
-    kopub.read("report.pdf").markdown        # one file, read at once
-
-Nothing is read before it is needed. Importing this package loads neither Dagster nor a model library, and Arrow only
-at the first use.
+The `State` of a page or region says how it ended. Errors that you can mend are a `KopubError` of one line. Nothing is
+read before it is needed: importing this package loads neither Dagster nor a model library, and Arrow only at first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from kopub.errors import KopubError
+from kopub.states import State
 
 if TYPE_CHECKING:
     from kopub.api.corpus import Corpus, open
@@ -27,45 +26,26 @@ if TYPE_CHECKING:
     from kopub.api.reading import read
     from kopub.api.rows import Picture, Region, Step
     from kopub.api.search import Answer, Hit
-    from kopub.errors import KopubError
-    from kopub.states import State
 
-__all__ = [
-    "Answer",
-    "Corpus",
-    "Document",
-    "Documents",
-    "Hit",
-    "KopubError",
-    "NoSuchPage",
-    "Page",
-    "Pages",
-    "Picture",
-    "Region",
-    "State",
-    "Step",
-    "open",
-    "read",
-]
+__all__ = ["Corpus", "Document", "Documents", "KopubError", "NoSuchPage", "Page", "Pages", "State", "open", "read"]
+__all__ += ["Answer", "Hit", "Picture", "Region", "Step"]
 
 _MODULES = {
-    "kopub.api.documents": ("Document", "Documents"),
-    "kopub.api.corpus": ("Corpus", "open"),
-    "kopub.api.pages": ("NoSuchPage", "Page", "Pages"),
-    "kopub.api.reading": ("read",),
-    "kopub.api.rows": ("Picture", "Region", "Step"),
-    "kopub.api.search": ("Answer", "Hit"),
-    "kopub.errors": ("KopubError",),
-    "kopub.states": ("State",),
+    "corpus": ("Corpus", "open"),
+    "documents": ("Document", "Documents"),
+    "pages": ("NoSuchPage", "Page", "Pages"),
+    "reading": ("read",),
+    "rows": ("Picture", "Region", "Step"),
+    "search": ("Answer", "Hit"),
 }
-_MODULE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from its module, when it is first used."""
-    if name not in _MODULE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULE[name]), name)
+    """Return a public name from its module in `kopub.api`, when it is first used."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"kopub.api.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

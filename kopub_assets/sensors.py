@@ -1,7 +1,9 @@
 """Nightly upgrades: each stale shard is made again once a night.
 
-The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. All code that depends on Dagster's
-internals is here.
+The store says what is stale, as in `kopub plan`, and Dagster's conditions say when. The conditions look at a tick by
+attributes of its context, most of which Dagster does not declare public. What it does not export at all is imported in
+`running/watched_launcher.py` (answers of a launcher), `running/execution.py` (the tail of a step's output) and
+`kopub/cli/commands/ui.py` (workspace, code server, daemon); `shard_assets.py` takes the plan of a run from its step.
 """
 
 import os

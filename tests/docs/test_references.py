@@ -19,6 +19,10 @@ from tests.docs.markdown import PAGES, anchors, blocks, inline_code, links
 README_WORDS = 1000
 KOPUB: Any = typer.main.get_command(app)
 _PATH = re.compile(r"(?:benchmarks|deploy|docs|kopub_\w+|profiles|resources|samples|tests|tools)/[\w./-]*[\w/]")
+_MODULE = re.compile(r"\w+(?:/\w+)+\.py")
+"""A module, whose path may begin at any folder: `layout/ink.py`."""
+_FOLDERS = ("benchmarks", "docs", "kopub", "kopub_assets", "resources", "tests", "tools")
+_MODULES = [f"/{file.relative_to(ROOT)}" for folder in _FOLDERS for file in (ROOT / folder).rglob("*.py")]
 _TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 _PROGRAMS = sorted(file for name in ("benchmarks", "tools") for file in (ROOT / name).rglob("*.py"))
@@ -81,14 +85,16 @@ def test_commands_and_options_exist(page: Path):
 @each_page
 def test_paths_of_the_project_exist(page: Path):
     named = [path for code in inline_code(page) for path in _PATH.findall(code.partition("#")[0]) if "$" not in code]
-    assert [path for path in named if not any((ROOT / place / path).exists() for place in (".", "resources"))] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
+    modules = [module for code in inline_code(page) for module in _MODULE.findall(code)]
+    assert [module for module in modules if not any(path.endswith(f"/{module}") for path in _MODULES)] == []
 
 
 @pytest.mark.parametrize("path", _PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_benchmark_or_tool_names_what_there_is_and_has_a_help(path: Path):
     text = path.read_text("utf-8")
     named = _PATH.findall(ast.get_docstring(ast.parse(text)) or "")
-    assert [name for name in named if not any((ROOT / place / name).exists() for place in (".", "resources"))] == []
+    assert [name for name in named if not (ROOT / name).exists()] == []
     assert "ArgumentParser(" in text or "__main__" not in text
 
 
