@@ -106,7 +106,7 @@ def stages_of(instance: "dg.DagsterInstance", run_id: str) -> list[RunStage]:
         elif event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION:
             made = event.step_materialization_data.materialization
             stage = stages[made.asset_key.to_user_string()]
-            metadata = {name: value.value for name, value in made.metadata.items()}
+            metadata: dict[str, Any] = {name: value.value for name, value in made.metadata.items()}
             stage.metadata[made.partition or ""] = metadata
             if "published" in metadata:
                 stage.shards[made.partition or ""] = metadata["published"]
