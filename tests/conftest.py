@@ -31,8 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-graph", action="store_true", help="Write tests/assets/graph.json anew.")
 
 
-# After pytest-randomly, which shuffles, and before pytest-xdist, which distributes.
-@pytest.hookimpl(trylast=True)
+# Before pytest-xdist, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name the groups that pytest-xdist gives to one worker each, and put those that wait first.
 

@@ -16,7 +16,7 @@ import kopub.pages.page_reader
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.errors import DamagedTable, KopubError
 from kopub.pages import page as page_images
-from kopub.pages.corpus import Corpus
+from kopub.pages.corpus import Corpus as IndexedCorpus
 from kopub.pages.indexing import index
 from kopub.states import MADE, State
 from kopub.store.append_log import AppendLog
@@ -319,7 +319,7 @@ class CorpusHistory:
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
         """Return the tables of the shards in the current index."""
-        store, shards = self.store, Corpus(home=str(self.home)).manifest.keys
+        store, shards = self.store, IndexedCorpus(home=str(self.home)).manifest.keys
         return {(asset, shard): store.read(asset, shard) for asset in TABLES for shard in shards}
 
 
