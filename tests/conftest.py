@@ -39,14 +39,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The tests of a file share fixtures. A real vLLM takes all cores, so its tests run one after the other.
     """
 
-    def waits(item: pytest.Item) -> bool:
-        return any(item.get_closest_marker(name) for name in ("vllm", "services", "browser"))
+    def patience(item: pytest.Item) -> int:
+        """Return 2 for a real vLLM, 1 for other processes that are waited for, else 0."""
+        waits = any(item.get_closest_marker(name) for name in ("services", "browser"))
+        return 2 if item.get_closest_marker("vllm") else int(waits)
 
     for item in items:
         group = "vllm" if item.get_closest_marker("vllm") else item.path.stem
         item.add_marker(pytest.mark.xdist_group(group))
     # The longest last would keep one worker busy while the others are done.
-    items.sort(key=waits, reverse=True)
+    items.sort(key=patience, reverse=True)
 
 
 def pytest_collection_finish() -> None:
