@@ -34,11 +34,24 @@ class NumbersAudit:
 
     def doubts(self) -> Iterator[Doubt]:
         """Yield a doubt that names the numbers of each side."""
-        for numbers, says in (
-            (self.lost, "of the text layer of its PDF did not come out"),
-            (self.invented, "came out that the text layer of its PDF does not have"),
-        ):
-            if numbers:
-                named = ", ".join(list(numbers.elements())[:_NAMED])
-                more = f" and {numbers.total() - _NAMED} more" if numbers.total() > _NAMED else ""
-                yield Doubt("layer", 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY), f"numbers {says}: {named}{more}")
+        if self.lost:
+            yield Doubt(
+                "layer",
+                _weight(self.lost),
+                f"numbers of the text layer of its PDF did not come out: {_named(self.lost)}",
+            )
+        if self.invented:
+            yield Doubt(
+                "layer",
+                _weight(self.invented),
+                f"numbers came out that the text layer of its PDF does not have: {_named(self.invented)}",
+            )
+
+
+def _weight(numbers: Counter[str]) -> float:
+    return 0.5 + 0.5 * ramp(numbers.total(), 0, _MANY)
+
+
+def _named(numbers: Counter[str]) -> str:
+    named = ", ".join(list(numbers.elements())[:_NAMED])
+    return f"{named}, …" if numbers.total() > _NAMED else named
