@@ -39,7 +39,7 @@ test-all: setup ## All tests: kills, daemons, browsers, servers, real models, ex
 check: setup ## Lint, types, layers, dependencies, locked recipes, and that the definitions load
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub --ignoreexternal
+	PYTHONPATH=$(CURDIR) $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes kopub.api --ignoreexternal
 	$(BIN)/lint-imports
 	$(BIN)/deptry kopub kopub_assets resources
 	$(BIN)/python -m tools.recipes_lock && $(BIN)/python -m tools.settings_doc --check

@@ -24,7 +24,7 @@ class Resource(BaseModel):
     It knows nothing of Dagster, whose Launchpad may set its fields for a run.
     """
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
         extra="forbid",
         arbitrary_types_allowed=True,

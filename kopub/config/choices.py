@@ -4,7 +4,7 @@ Search, PDFs, figures, corpus, upgrades, reading room.
 """
 
 from datetime import datetime, time
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,7 +21,7 @@ from kopub.search.options import FLOOR, Mode
 class Search(BaseModel):
     """The defaults of `kopub search`, of the pages of a browser and of the package."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     mode: Mode = Field(
         default=Mode.AUTO,
@@ -107,7 +107,7 @@ class Documents(Resource):
 class CorpusIndex(BaseModel):
     """The shared index of the corpus, and a node's cache of fetched files."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     url: str = Field(
         default="",
@@ -137,7 +137,7 @@ _HOUR, _DAY = 60, 24 * 60
 class Upgrades(BaseModel):
     """The hours of the night in which stale shards may be started."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     enabled: bool = Field(default=False, description="Whether they are on when first loaded; the UI can switch them.")
     start: time = Field(default=time(2), description="Beginning of the night, HH:MM.")
@@ -212,7 +212,7 @@ class ReadingRoom(BaseModel):
     Dagster's UI links to the first.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     url: str | None = Field(
         default=LOCAL,

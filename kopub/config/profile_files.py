@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -18,7 +18,7 @@ from kopub.folders import PINS, PROFILES
 class Pin(BaseModel):
     """A model at one commit of a Hub repository."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     repo: str = Field(min_length=1, description="Repository of the Hub, `owner/name`.")
     revision: str = Field(pattern=r"^[0-9a-f]{40}$", description="Commit of the repository, 40 hex digits.")
@@ -27,7 +27,7 @@ class Pin(BaseModel):
 class Card(BaseModel):
     """The GPU that a profile is for."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     gpu: str = Field(min_length=1, description="Words of the name that the driver gives it, such as RTX 4090.")
     memory_gb: float = Field(gt=0, allow_inf_nan=False, description="Its memory in GB.")
@@ -37,7 +37,7 @@ class Card(BaseModel):
 class PublishedReader(BaseModel):
     """The facts about a reader before it has read anything here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
     reads: str = Field(min_length=1, description="What one request holds: regions, or whole pages.")
     korean: float = Field(ge=0, le=100, description="Its published score on Korean pages, MDPBench's.")

@@ -105,7 +105,8 @@ class Reranking:
     """
 
     def __init__(self, engine: Reranker, pages: SeenPages) -> None:
-        self.engine, self._pages = engine, pages
+        self.engine: Reranker = engine
+        self._pages = pages
         self._known: dict[str, float] = {}
         self._busy = threading.Lock()
         self._asked = 0

@@ -119,7 +119,7 @@ class Vectors:
     """The vectors of one table over its shards, in corpus order."""
 
     def __init__(self, shards: "Sequence[ShardVectors]") -> None:
-        self.shards = [shard for shard in shards if shard.table.num_rows]
+        self.shards: list[ShardVectors] = [shard for shard in shards if shard.table.num_rows]
 
     def count(self, pages: PageFilter | None = None) -> int:
         """Return the number of searched pages that have a vector, or a figure with one."""
