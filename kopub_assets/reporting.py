@@ -1,4 +1,4 @@
-"""What assets report to Dagster: columns, metadata and the results of checks."""
+"""The report of an asset to Dagster: columns, metadata and the results of checks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

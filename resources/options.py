@@ -18,7 +18,7 @@ class GatesResource(ProfileResource):
 
 
 class PdfResource(ProfileResource):
-    """What the text layer of a PDF page is used for."""
+    """The use of the text layers of PDF pages."""
 
     text_layer: str
 
@@ -34,7 +34,7 @@ class FiguresResource(ProfileResource):
 
 
 class DocumentsResource(ProfileResource):
-    """What is made of whole documents, besides their pages."""
+    """The chunks of whole documents."""
 
     chunks: bool
     chunk_tokens: int

@@ -100,7 +100,7 @@ def _cell(
 
 
 def table_html(cells: Sequence[RuledCell], texts: Sequence[str]) -> str:
-    """Write cells, in the order of `find_cells`, as a `<table>` with spans."""
+    """Write cells, in the order of `ruled_cells`, as a `<table>` with spans."""
     rows: dict[int, list[str]] = {row: [] for row in range(max(cell.row + cell.row_span for cell in cells))}
     for cell, text in zip(cells, texts, strict=True):
         row_span = f' rowspan="{cell.row_span}"' if cell.row_span > 1 else ""

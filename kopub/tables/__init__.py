@@ -1,1 +1,1 @@
-"""How the tables are made, when they are stale, and where they come from."""
+"""The making of the tables, their staleness and their lineage."""

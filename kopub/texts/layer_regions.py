@@ -149,17 +149,16 @@ def _plain_tables(words: Sequence[Word]) -> Iterator[list[Line]]:
 def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     """Return the regions with new ones for the words in pictures and in no region."""
     boxes = [region.bbox for region in regions]
+    held_words = words_of_regions(layer, boxes) if boxes else []
     changed = list(regions)
-    for region, within, plain in zip(
-        regions, words_of_regions(layer, boxes), words_of_regions(without_rules(layer), boxes), strict=True
-    ):
+    for region, within, plain in zip(regions, held_words, words_of_regions(without_rules(layer), boxes), strict=True):
         if region.task is not Task.SKIP or region.label not in PICTURES or not _letters(within.words):
             continue
         at = changed.index(region)
         blocks = [replace(_text(block), polygon=None) for block in _blocks(within.words)]
         kept = [] if plain.bare_share <= _MOST_BARE else [region]
         changed[at : at + 1] = [*kept, *blocks]
-    held = {id(word) for within in words_of_regions(layer, boxes) for word in within.words} if boxes else set()
+    held = {id(word) for within in held_words for word in within.words}
     for block in _blocks([word for word in layer.words if id(word) not in held]):
         if _letters(block):
             text = _text(block)
