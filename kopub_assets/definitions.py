@@ -58,14 +58,11 @@ def definitions_of(settings: Settings, graph: Graph = GRAPH) -> dg.Definitions:
 
     Raises `ConfigError` and `SourceError`, one line each.
     """
-    # A stage uses all cores or the GPU by itself, so a process per step would only add its start-up time.
     everything = dg.define_asset_job(
         "everything", dg.AssetSelection.all(), description="Every table of a shard, and the scores of the corpus."
     )
     resources = {**dagster_resources(settings.resources), "io_manager": NoValues()}
-    common = dg.Definitions(
-        resources=resources, executor=dg.in_process_executor, jobs=[everything], sensors=[failed_runs]
-    )
+    common = dg.Definitions(resources=resources, executor=execution.EXECUTOR, jobs=[everything], sensors=[failed_runs])
     return dg.Definitions.merge(with_upgrades(build_assets(settings, graph), settings, graph), common)
 
 

@@ -11,6 +11,9 @@ from typing import Any, cast
 
 import dagster as dg
 
+# Dagster has no public event for an output whose partitions are not all made.
+from dagster._core.execution.plan.outputs import StepOutputData, StepOutputHandle
+
 from kopub.config.choices import ReadingRoom
 from kopub.config.settings import Resources
 from kopub.engine import Resource
@@ -81,6 +84,8 @@ def dagster_asset(
         },
         config_schema=config_schema(asset.config) if asset.config else None,
         required_resource_keys=asset.resource_keys(),
+        # A step whose shards are not all made reports them itself; see `over_shards`.
+        output_required=False,
     )(materialize)
 
 
@@ -134,14 +139,14 @@ def _backfill_policy(shards_per_run: int | None) -> dg.BackfillPolicy:
 
 def over_shards(
     context: dg.AssetExecutionContext, asset: ShardAsset, config: Any, room: ReadingRoom, ahead: EnginePrefetcher
-) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization]:
+) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult | dg.AssetMaterialization | dg.DagsterEvent]:
     """Make the shards of a run: a single shard, a range or a backfill.
 
     A shard is reported to Dagster as soon as its table is published, and stays recorded if the run is killed later.
     Dagster reports all shards of the run once more at the end of the step.
 
-    A shard that ends in a `KopubError` does not stop the others, unless the storage is away; the step fails at the
-    end, after the finished shards are recorded.
+    A shard that ends in a `KopubError` does not stop the others, unless the storage is away. The step fails at the end,
+    after the finished shards are recorded and handed to the steps after it, which leave out the failed ones.
     """
     if at_terminal() and MACHINE_TAG not in context.run.tags:
         # Dagster's own commands do not record the machine; `kopub run` already has.
@@ -178,15 +183,40 @@ def over_shards(
     # One line covers all of them, because an event costs more than checking a small shard.
     if kept := sum(not made.metadata["computed"] for made in finished.values()):
         context.log.info(f"{asset.name}: nothing to compute in {counted(kept, 'shard')}")
-    if failures:
+    if failures or ahead.left_out(asset):
         yield from results_of(run.problems)
-        for shard, made in finished.items():
-            yield _materialization(context, shard, made)
-        lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
-        raise dg.Failure("\n".join(lines), allow_retries=False)
+        yield from _report_in_part(context, asset, finished, failures, ahead)
+        return
     for shard, made in finished.items():
         context.add_asset_metadata(shown(made.metadata), partition_key=shard)
     yield dg.MaterializeResult(check_results=results_of(run.problems), data_version=_data_version(finished.values()))
+
+
+def _report_in_part(
+    context: dg.AssetExecutionContext,
+    asset: ShardAsset,
+    finished: Mapping[str, PublishedShard],
+    failures: Mapping[str, KopubError],
+    ahead: EnginePrefetcher,
+) -> Iterator[dg.AssetMaterialization | dg.DagsterEvent]:
+    """Report the finished shards and let the steps after this one begin, then raise the `failures`.
+
+    No later step begins if the storage is away, or if the step failed as a whole and not in some of its shards.
+    Dagster's `MaterializeResult` would report every shard of the run as made.
+    """
+    left_out = ahead.left_out(asset)
+    for shard, made in finished.items():
+        yield _materialization(context, shard, made)
+    away = any(isinstance(failure, StorageAway) for failure in failures.values())
+    if finished and not away and failures.keys() <= set(context.partition_keys):
+        ahead.leave_out(asset, left_out | failures.keys())
+        step = context.get_step_execution_context()
+        output = context.assets_def.get_output_name_for_asset_key(context.asset_key)
+        yield dg.DagsterEvent.step_output_event(step, StepOutputData(StepOutputHandle(step.step.key, output)))
+    if failures:
+        lines = [f"{shard}: {reason}" for shard, reason in failures.items()]
+        raise dg.Failure("\n".join(lines), allow_retries=False)
+    context.log.warning(f"{asset.name}: left out, because an earlier step failed: {', '.join(sorted(left_out))}")
 
 
 def _steps_of(context: dg.AssetExecutionContext) -> RunSteps:

@@ -63,6 +63,8 @@ class EnginePrefetcher:
         self._to_come = set(names)
         self._steps = StepsOver()
         self._ahead: dict[str, StepAhead] = {}
+        self._left_out: dict[str, Set[str]] = {}
+        """The shards without which the steps after each step go on."""
         self._preparing = threading.Lock()
 
     @classmethod
@@ -101,8 +103,8 @@ class EnginePrefetcher:
     def during(self, asset: ShardAsset) -> Iterator[None]:
         """Prepare the step of `asset` and the steps after it.
 
-        Engines that no later step needs are released at the end. If the step fails, the steps that wait for it are
-        dropped; an interrupt drops all.
+        Engines that no later step needs are released at the end. If the step fails as a whole, the steps that wait for
+        it are dropped; an interrupt drops all.
         """
         self._make_room(asset)
         self.prepare(asset)
@@ -111,7 +113,8 @@ class EnginePrefetcher:
         try:
             yield
         except Exception:
-            self._drop(self._after(asset.name))
+            if asset.name not in self._left_out:
+                self._drop(self._after(asset.name))
             raise
         except BaseException:
             self._drop({*self._to_come, asset.name})
@@ -131,18 +134,27 @@ class EnginePrefetcher:
         """Return the problems of the shards made ahead of the step of `asset`."""
         return self._ahead[asset.name].run.problems if asset.name in self._ahead else None
 
+    def leave_out(self, asset: ShardAsset, shards: Set[str]) -> None:
+        """Note that the steps after that of `asset` go on without some shards."""
+        self._left_out[asset.name] = shards
+
+    def left_out(self, asset: ShardAsset) -> set[str]:
+        """Return the shards that failed in a step before that of `asset`."""
+        return set().union(*(self._left_out.get(step, ()) for step in self._waits_for[asset.name]))
+
     def outcomes(self, asset: ShardAsset, run: RunContext) -> Generator[Outcome, None, None]:
         """Make the shards of `asset`, or take those made ahead; yield each outcome once known."""
+        left_out = self.left_out(asset)
+        left = dict.fromkeys(shard for shard in run.shards if shard not in left_out)
         if asset.name in self._ahead:
-            left = dict.fromkeys(run.shards)
             with closing(self._ahead[asset.name].outcomes(run)) as made_ahead:
                 for shard, outcome in made_ahead:
                     left.pop(shard, None)
-                    yield shard, outcome
+                    if shard not in left_out:
+                        yield shard, outcome
             if not left:
                 return
-            run = replace(run, shards=tuple(left))
-        yield from watched_shards(asset, run)
+        yield from watched_shards(asset, replace(run, shards=tuple(left)))
 
     def hand_over(self, asset: ShardAsset) -> None:
         """Let the next steps begin, once the engine of `asset` has its last row."""
@@ -183,7 +195,12 @@ class EnginePrefetcher:
             if asset.name not in besides and (given := run_of(asset)) is not None:
                 given = replace(given, inputs_exhausted=partial(self.hand_over, asset))
                 self._ahead[asset.name] = StepAhead(
-                    asset, given, self._steps, *self._steps_before(asset), self._preparing
+                    asset,
+                    given,
+                    self._steps,
+                    *self._steps_before(asset),
+                    self._preparing,
+                    partial(self.left_out, asset),
                 )
 
     def _steps_before(self, asset: ShardAsset) -> tuple[set[str], set[str]]:
@@ -305,13 +322,15 @@ class StepAhead:
         over: Collection[str],
         draining: Collection[str],
         preparing: threading.Lock,
+        left_out: Callable[[], Set[str]],
     ) -> None:
         """Start the thread, which waits for the steps `over` and `draining`.
 
-        It takes up its engine under the lock `preparing`, while no engine is being prepared.
+        It takes up its engine under the lock `preparing`, while no engine is being prepared. It makes no shard of
+        `left_out`, asked once the steps before are over.
         """
         self.asset, self._steps, self._over, self._draining = asset, steps, over, draining
-        self._preparing = preparing
+        self._preparing, self._left_out = preparing, left_out
         self._told: SimpleQueue[Outcome | Callable[[RunContext], None] | BaseException | None] = SimpleQueue()
         self.run = replace(
             run,
@@ -371,7 +390,9 @@ class StepAhead:
             with self._preparing:
                 self._require_going_on()
                 self._began = time.monotonic()
-            with closing(watched_shards(self.asset, self.run)) as outcomes:
+            left_out = self._left_out()
+            run = replace(self.run, shards=tuple(shard for shard in self.run.shards if shard not in left_out))
+            with closing(watched_shards(self.asset, run)) as outcomes:
                 for outcome in outcomes:
                     self._told.put(outcome)
             self._steps.end(self.asset.name)

@@ -9,7 +9,7 @@ import shutil
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,10 @@ from typing import Any, TextIO
 import click
 import dagster as dg
 
-# Dagster has no setting for how a step's output is copied to a terminal; see `copy_to_the_end`.
+# Dagster has no setting for how a step's output is copied to a terminal; see `copy_to_the_end` and `execute_here`.
+from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution import compute_logs
+from dagster._core.execution.execute_in_process import core_execute_in_process
 from dagster_shared.check import CheckError
 
 from kopub.errors import STOPPED, STOPPED_BY_HAND, KopubError, counted, did_you_mean, first_line, visible
@@ -27,6 +29,14 @@ from kopub_assets.running.watched_launcher import MACHINE_TAG
 
 _SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """A run's events are in the instance; its watcher in this process has its own display."""
+
+
+EXECUTOR = dg.in_process_executor.configured(
+    {"step_dependency_config": {"require_upstream_step_success": False}}, name="in_process"
+)
+"""All steps of a run in its process, because a stage uses all cores or the GPU by itself, so that a process per step
+would only add its start-up time. A step begins once those before it have given it something to work on: if a shard
+fails, the others go on."""
 
 
 def chosen(names: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
@@ -71,14 +81,8 @@ def execute(
     run_id = str(uuid.uuid4())
     try:
         with person_waits():
-            result = job.execute_in_process(
-                instance=instance,
-                run_id=run_id,
-                asset_selection=[dg.AssetKey(name) for name in assets],
-                tags={**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()},
-                run_config=_SILENT,
-                raise_on_error=False,
-            )
+            tags = {**range_tags(shards[0], shards[-1]), MACHINE_TAG: platform.node()}
+            result = execute_here(job, instance, assets, tags, _SILENT, run_id)
     except KeyboardInterrupt:
         # Dagster handles an interrupt only once the run has started.
         _record_as_canceled(instance, run_id)
@@ -88,6 +92,24 @@ def execute(
         _record_as_canceled(instance, run_id)
         raise KeyboardInterrupt
     return failures_of(result)
+
+
+def execute_here(
+    job: dg.JobDefinition,
+    instance: dg.DagsterInstance,
+    assets: Iterable[str],
+    tags: Mapping[str, str],
+    run_config: Mapping[str, object],
+    run_id: str | None = None,
+) -> dg.ExecuteInProcessResult:
+    """Run `assets` of a job in this process, by the executor of the job.
+
+    Dagster's `execute_in_process` replaces the executor by its own, which has no settings.
+    """
+    keys = frozenset(dg.AssetKey(name) for name in assets)
+    return core_execute_in_process(
+        run_config, InMemoryJob(job.get_subset(asset_selection=keys)), instance, False, False, tags, run_id, keys
+    )
 
 
 def _record_as_canceled(instance: dg.DagsterInstance, run_id: str) -> None:

@@ -75,5 +75,22 @@ def test_a_backfill_over_all_shards(ui: Ui, home: Path):
     assert [_assets(run) for run in ordered[-2:]] == [{"retrieval_scores"}, {"hf_release"}]
 
 
+@pytest.mark.timeout(600)
+def test_a_bad_shard_costs_a_backfill_only_itself(ui: Ui, home: Path, tmp_path: Path):
+    file = tmp_path / "source" / "corpus" / "data-1.arrow"
+    file.write_bytes(file.read_bytes().replace(b"b_1", b"b_9"))
+    keys = [{"path": [asset]} for asset in ("raw_pages", "layout_regions", "ocr_results", "parsed_texts")]
+    launched = ui.ask(LAUNCH, names=SHARDS, keys=keys)["launchPartitionBackfill"]
+
+    def status() -> str:
+        return ui.ask(STATUS, id=launched["backfillId"])["partitionBackfillOrError"]["status"]
+
+    ui.until(lambda: status().startswith("COMPLETED"))
+    assert status() == "COMPLETED_FAILED"
+    store = ShardStore(url=str(home / "store"))
+    for asset in ("raw_pages", "parsed_texts"):
+        assert sorted(store.published(asset)) == ["shard_00", "shard_02"], asset
+
+
 def _assets(run: dict[str, Any]) -> set[str]:
     return {key["path"][-1] for key in run["assetSelection"]}

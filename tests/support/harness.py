@@ -27,7 +27,7 @@ from kopub.tables.checks import Problems
 from kopub.tables.graph import GRAPH, Graph
 from kopub.tables.shard_loop import make_all
 from kopub_assets.definitions import build_assets, definitions_of
-from kopub_assets.running.execution import range_tags
+from kopub_assets.running.execution import EXECUTOR, execute_here, range_tags
 from resources.profile import dagster_resources
 from tests.doubles.engines import Diary, OneRegionLayout, SlowReader, UnitEmbedder
 from tests.support.cpu_engines import CPU
@@ -112,15 +112,16 @@ class Platform:
         `launchpad` overrides fields of resources. Pass `first=None` to run unpartitioned assets alone.
         """
         overrides = {name: {"config": fields} for name, fields in (launchpad or {}).items()}
-        return dg.materialize(
-            self.assets,
-            selection=dg.AssetSelection.from_coercible(select.split(",")) if select != "*" else None,
-            partition_key=first if last is None else None,
-            tags={**(range_tags(first, last) if first and last else {}), **(tags or {})},
-            resources=dagster_resources(self.resources()),
-            run_config={"resources": overrides, **QUIET},
-            instance=self.instance,
-            raise_on_error=False,
+        definitions = dg.Definitions(self.assets, resources=dagster_resources(self.resources()), executor=EXECUTOR)
+        graph = definitions.resolve_asset_graph()
+        selection = dg.AssetSelection.from_coercible(select.split(",")).resolve(graph) & graph.materializable_asset_keys
+        shards = {} if first is None else {"dagster/partition": first} if last is None else range_tags(first, last)
+        return execute_here(
+            definitions.resolve_implicit_global_asset_job_def(),
+            self.instance,
+            [key.to_user_string() for key in selection],
+            {**shards, **(tags or {})},
+            {"resources": overrides, **QUIET},
         )
 
     def make(self, *assets: str) -> None:
