@@ -2,7 +2,7 @@
 
 import os
 import sys
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import click
 import dagster as dg
@@ -11,6 +11,7 @@ from kopub.config.settings import Settings, load_settings, read_settings
 from kopub.corrections.gold import has_known_answers
 from kopub.errors import KopubError, StoreError, visible
 from kopub.store.faults import require_reachable
+from kopub.tables.evaluations import require_read_well
 from kopub.tables.graph import GRAPH, Graph
 from kopub_assets.running import execution
 from kopub_assets.running.execution import failed_runs
@@ -84,7 +85,14 @@ def build_assets(settings: Settings, graph: Graph) -> list[dg.AssetsDefinition |
     there = {asset.key.path[-1] for asset in scores}
     shards = [
         dagster_asset(
-            asset, declared[name], partitions, settings.shards_per_run, wanted.assets, there, settings.reading_room
+            asset,
+            declared[name],
+            partitions,
+            settings.shards_per_run,
+            wanted.assets,
+            there,
+            settings.reading_room,
+            partial(require_read_well, settings),
         )
         for name, asset in wanted.by_name.items()
     ]

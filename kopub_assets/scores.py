@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -15,7 +16,7 @@ from kopub.errors import ConfigError, KopubError
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.home import KnownAnswers
 from kopub.evaluation.metrics import ALL as EVERY
-from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, significant_drops
+from kopub.evaluation.reading_scores import HISTORY, ReadingScores, headline, keep_baseline, significant_drops
 from kopub.evaluation.scoring import VERSION as READING_VERSION
 from kopub.pages.corpus import Corpus, queries_source
 from kopub.pages.manifest import shard_source
@@ -261,19 +262,21 @@ def benchmark_scores(settings: Settings) -> dg.AssetsDefinition:
 def _evaluate(settings: Settings, log: Callable[[str], None]) -> dict[str, Evaluation]:
     """Evaluate this profile on the benchmarks of `gates.benchmarks`.
 
-    Each has its own home. A nightly upgrade is made after this asset, but not if a headline metric dropped
-    significantly and by more than its margin, unless `gates.override` gives the reason: then later runs are compared
-    with this one.
+    Each has its own home, and is compared with the last accepted reading that guarded this corpus, whichever profile
+    read it. The layout and the texts are made after this asset, but not if a headline metric dropped significantly and
+    by more than its margin, unless `gates.override` gives the reason: then later runs are compared with this one.
     """
     found = {}
     for asked in guards_of(settings):
         if asked.benchmark == CORRECTIONS.name:
             write_checked_pages(settings.corpus, settings.store, asked.folder)
         prepare_answers(asked, settings.home)
-        moved = settings_in(settings, asked)
-        before = HISTORY.latest(moved.store)
+        moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
+        before = HISTORY.latest(baseline)
         with watched_by(NOBODY):
-            evaluated = found[asked.benchmark] = evaluate(moved)
+            evaluated = evaluate(moved)
+        scores, compared = keep_baseline(baseline, moved.store, bool(settings.gates.override))
+        found[asked.benchmark] = replace(evaluated, scores=scores, compared=compared)
         if before is None or before.inputs != evaluated.run.inputs:
             watcher().computed(BENCHMARKS, asked.benchmark)
         log(f"{asked.benchmark} of {asked.folder}: {found[asked.benchmark].compared}")

@@ -49,13 +49,14 @@ A key is overridden, the last one counting, by
 
 1. the file of the profile that is extended, and the profile's own,
 2. the environment, `KOPUB_<SECTION>__<KEY>=VALUE` (`KOPUB_RECOGNITION__SERVER__REPLICAS=2`); lists and mappings are
-   written in JSON,
+   written in YAML, as `[a, b]` and `{key: value}`,
 3. `kopub plan --set SECTION.KEY=VALUE`, to see what a change would cost,
 4. the Launchpad of the Dagster UI, for one run; not commands, folders, repositories, and what a model
    server serves.
 
-An unknown key, a missing one and an impossible value are errors of one line. A relative folder lies below the
-checkout, wherever a command starts; where KoPub is installed without one, below the current folder.
+An unknown key, a missing one and an impossible value are errors of one line. A relative folder in a
+profile lies beside its file. One in the environment lies below the checkout, wherever a command starts; where KoPub is
+installed without one, below the current folder.
 """
 
 

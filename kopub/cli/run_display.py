@@ -43,6 +43,8 @@ class RunDisplay(Watcher):
         self._is_over = False
         self.closed: tuple[str, ...] = ()
         """The gates that the corpus does not pass, as far as the run has judged them."""
+        self.unjudged: tuple[str, ...] = ()
+        """What no gate can judge, because too little of it was counted."""
         self._live = (
             Live(get_renderable=self._shown, console=out, refresh_per_second=_REFRESH) if out.is_terminal else None
         )
@@ -79,8 +81,8 @@ class RunDisplay(Watcher):
             stage.planned.setdefault(shard, 0)
             stage.published.add(shard)
 
-    def judged(self, closed: Sequence[str]) -> None:
-        self.closed = tuple(closed)
+    def judged(self, closed: Sequence[str], unjudged: Sequence[str]) -> None:
+        self.closed, self.unjudged = tuple(closed), tuple(unjudged)
 
     @property
     def made_anything(self) -> bool:
@@ -173,7 +175,8 @@ class RunEnd:
     """The corpus at the end of a run.
 
     `states` counts each page once, by its worst state over the tables. `lost` has the reasons for the first pages that
-    are lost or read in part. `closed` are the gates that the release does not pass.
+    are lost or read in part. `closed` are the gates that the release does not pass, and `unjudged` says what none can
+    judge.
     """
 
     states: Mapping[str, int]
@@ -185,6 +188,7 @@ class RunEnd:
     reading: Sequence[ScoreChange]
     finding: Sequence[ScoreChange]
     closed: Sequence[str]
+    unjudged: Sequence[str]
     is_overridden: bool
     """True if somebody gave a reason to continue with worse scores."""
     looks: Sequence[str]
@@ -193,7 +197,7 @@ class RunEnd:
     """A line for each script of pages that the profile does not expect."""
 
     @classmethod
-    def of(cls, settings: "Settings", scan: "Survey", closed: Sequence[str]) -> "RunEnd":
+    def of(cls, settings: "Settings", scan: "Survey", closed: Sequence[str], unjudged: Sequence[str]) -> "RunEnd":
         """Return the facts from the tables of the indexed corpus.
 
         `scan` has the standing of the tables. Raises `StoreError`.
@@ -224,6 +228,7 @@ class RunEnd:
             reading=reading,
             finding=finding,
             closed=closed,
+            unjudged=unjudged,
             is_overridden=bool(settings.gates.override.strip()),
             scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
             looks=[
@@ -284,6 +289,7 @@ class RunEnd:
         if self._is_worse:
             yield "worse than the run before: kopub diff shows the pages that changed", ""
         yield from ((visible(f"gate closed: {line}"), _BAD) for line in self.closed)
+        yield from ((visible(f"not judged: {line}"), "yellow") for line in self.unjudged)
         yield from ((line, "") for line in self.looks)
         todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished else []
         yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kopub.config.profile_files import find_profile
@@ -69,8 +70,8 @@ def overrides_of(
 def put(override: Override, values: dict[str, Any], model: Any) -> None:
     """Set the value of an override in `values`, which are of type `model`.
 
-    If the type demands a list or a mapping, the text is parsed as JSON. All other types accept texts themselves. Raises
-    `ConfigError`.
+    If the type demands a list or a mapping, the text is parsed as YAML, which includes JSON. All other types accept
+    texts themselves. Raises `ConfigError`.
     """
     annotation, _ = annotation_at(model, override.path)
     value = _value(override, annotation)
@@ -105,9 +106,14 @@ def _value(override: Override, annotation: Any) -> Any:
     if not any(_is_container(option) for option in types):
         return override.text
     try:
-        return json.loads(override.text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{override.source}: {override.text!r} is not JSON ({error})") from None
+        value = yaml.safe_load(override.text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        value = override.text
+    if isinstance(value, str) and str not in types:
+        raise ConfigError(
+            f"{override.source}: {override.text!r} is neither a list, as [a, b], nor a mapping, as {{key: value}}"
+        )
+    return value
 
 
 def _is_container(option: Any) -> bool:

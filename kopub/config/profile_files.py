@@ -1,6 +1,7 @@
 """Profiles and model pins as written in their files."""
 
 import os
+import re
 from collections.abc import Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -67,6 +68,9 @@ _READERS = PROFILES / "readers"
 _OF_THE_CARD = ("server", "in_flight", "processes", "threads", "line_height")
 """Keys of `recognition` that another reader takes over; from `server`, all except these:"""
 _OF_THE_MODEL = ("model", "revision", "env", "extra_flags", "mm_processor", "max_image_tokens", "speculative")
+
+_FOLDERS = (("store", "url"), ("corpus", "url"), ("release", "folder"), ("release", "made_in"), ("gates", "benchmarks"))
+"""The sections and keys of a profile that name folders."""
 
 Pins = dict[str, Pin]
 _PINS = TypeAdapter(Pins)
@@ -169,12 +173,36 @@ def _read_profile(path: Path, extended_by: tuple[Path, ...]) -> dict[Any, Any]:
         raise ConfigError(f"{path.name} is empty: it must have the sections layout, recognition and embedding")
     if not isinstance(content, dict):
         raise ConfigError(f"{path.name} has no sections: it is a {_KINDS.get(type(content), 'value')}, not a mapping")
+    _place_beside(path, content)
     if EXTENDS not in content:
         return content
     name, chain = content.pop(EXTENDS), (*extended_by, path.resolve())
     if not isinstance(name, str):
         raise ConfigError(f"{path.name}: {EXTENDS} is {name!r}, and must be the name of a profile, as h200")
     return _on_top(content, _find(name, f"{path.name}: {EXTENDS}: ", path.parent, chain))
+
+
+def _place_beside(path: Path, content: dict[Any, Any]) -> None:
+    """Make the relative folders of a profile absolute: they lie beside its file."""
+    for section, key in _FOLDERS:
+        values = content.get(section)
+        if isinstance(values, dict) and isinstance(values.get(key), str | dict):
+            given = values[key]
+            values[key] = (
+                _beside(path, given)
+                if isinstance(given, str)
+                else {name: _beside(path, folder) for name, folder in given.items()}
+            )
+
+
+def _beside(path: Path, folder: Any) -> Any:
+    """Return a relative folder as one beside `path`; anything else is checked later."""
+    if not isinstance(folder, str):
+        return folder
+    place = re.sub("^(file|local)://", "", folder)
+    if not place.strip() or place.startswith("~") or ":" in place:
+        return folder
+    return os.path.abspath(path.parent / place)
 
 
 def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -174,6 +174,10 @@ class EvaluationRequest:
         """Return the store of a profile's tables, which may not exist yet."""
         return ShardStore(url=str(self.place(home, profile) / "store"))
 
+    def baseline(self, home: Path) -> ShardStore:
+        """Return the store of the runs that guarded the corpus, whichever profile read them."""
+        return ShardStore(url=str(self.home(home) / "baseline"))
+
     @property
     def command(self) -> str:
         """The command that evaluates it, as a user types it."""

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub.errors import SourceError, quoted
+from kopub.errors import SourceError, counted, quoted
 from kopub.evaluation.benchmark import MISSING, Benchmark, FactList, PageText, Sample, SampleReading, SampleScore
 from kopub.evaluation.benchmarks.texts import CORRECTIONS
 from kopub.evaluation.cdm import Cdm
@@ -264,6 +264,8 @@ def headline_changes(scores: pa.Table) -> list[ScoreChange]:
             row["metric"] if row["metric"] == row["benchmark"] else f"{row['benchmark']} {row['metric']}",
             row,
             row["better"] == "lower",
+            METRICS[row["metric"]].margin,
+            counted(row["samples"], "sample"),
         )
         for row in headline(scores)
     ]
@@ -370,6 +372,29 @@ def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[Eval
     if CORRECTIONS.name in folders:
         folders[CORRECTIONS.name] = home / CHECKED_PAGES
     return [EvaluationRequest(name, folder, samples or None) for name, folder in folders.items()]
+
+
+def keep_baseline(baseline: ShardStore, store: ShardStore, accept: bool) -> tuple[pa.Table, str]:
+    """Compare the run of a profile's `store` with the last accepted run that guarded the corpus.
+
+    Return the scores, and what they were compared with. The run is kept as the newest in `baseline`, and is accepted
+    if nothing dropped or with `accept`. So a corpus that moves to another profile is compared with the reading of the
+    one before. Raises `StoreError`.
+    """
+    run = HISTORY.latest(store)
+    assert run is not None, "a profile that was evaluated has a run"
+    with baseline.exclusive(OCR_SCORES.name, WHOLE):
+        if not HISTORY.is_scored(baseline, run.inputs):
+            HISTORY.publish(baseline, run, HISTORY.measured(store), accept)
+        elif accept:
+            HISTORY.accept(baseline, run.inputs)
+        return baseline.read(OCR_SCORES.name, WHOLE), baseline.metadata(OCR_SCORES.name, WHOLE)["compared"]
+
+
+def same_run(store: ShardStore, baseline: ShardStore) -> bool:
+    """Return whether the newest run that guarded the corpus is that of a profile's `store`."""
+    runs = HISTORY.latest(store), HISTORY.latest(baseline)
+    return runs[0] is not None and runs[1] is not None and runs[0].inputs == runs[1].inputs
 
 
 def verdict(store: ShardStore) -> ProfileVerdict | None:

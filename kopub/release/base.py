@@ -146,7 +146,7 @@ class ReleaseDescription:
     table of retrieval scores of the released vectors, if measured, and `retrieval_problems` are sentences on problems
     with them. `self_tests` has a sentence on each engine's results for the samples, and `engine_problems` those of
     engines that failed. `reading` are tables of scores of pages with known answers, and `reading_problems` the
-    sentences on problems with these.
+    sentences on problems with these. `unjudged` are sentences on scores of too little to prove a fall.
     """
 
     title: str
@@ -164,6 +164,7 @@ class ReleaseDescription:
     engine_problems: Sequence[str] = ()
     reading: Sequence[pa.Table] = ()
     reading_problems: Sequence[str] = ()
+    unjudged: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,22 +29,25 @@ from dataclasses import dataclass
 from kopub.errors import counted, visible
 from kopub.release.base import ReleaseDescription
 from kopub.release.files import Inventory, licences, unloadable_lines
+from kopub.release.gates import FEW
 from kopub.states import LOST
 
-FEW = 3
-"""The fewest pages for which a share counts: one page of a trial corpus does not make a bad corpus."""
 _LINE = 400
 """Most characters of a line; licences come from the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """The problems of a release, one line each, and the reasons to overlook them."""
+    """The problems of a release, one line each, and the reasons to overlook them.
+
+    `unjudged` says what no gate can judge, because too little of it was counted.
+    """
 
     quality: list[str]
     licences: list[str]
     override: str
     license_override: str
+    unjudged: list[str]
 
     @property
     def closed(self) -> list[str]:
@@ -82,15 +85,17 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
     regions = sum(part.summary["regions"]["to_read"] for part in pages)
     lost_regions = sum(part.summary["regions"]["lost"] for part in pages)
     doubtful = sum(part.summary["doubtful"] for part in pages)
-    quality = [
-        f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})"
+    exceeded = [
+        (count, f"{count} of {of} {what}, more than gates.{gate} ({getattr(gates, gate):.1%})")
         for count, of, what, gate in (
             (lost, rows, "pages failed or are quarantined", "max_lost_share"),
             (lost_regions, regions, "regions could not be read", "max_lost_regions_share"),
             (doubtful, rows, "pages have a doubtful text", "max_doubtful_share"),
         )
-        if count >= FEW and count > getattr(gates, gate) * of
+        if count > getattr(gates, gate) * of
     ]
+    quality = [line for count, line in exceeded if count >= FEW]
+    few = [f"{line}: fewer than {FEW} close no gate" for count, line in exceeded if count < FEW]
     if rows and lost == rows:
         quality = [f"not one of {rows} pages was made whole"]
     engines, retrieval, reading = about.engine_problems, about.retrieval_problems, about.reading_problems
@@ -100,6 +105,7 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
         licences=[visible(line, _LINE) for line in refusals(licences(inventory, about.license), about.publish_under)],
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),
+        unjudged=[visible(line, _LINE) for line in (*few, *about.unjudged)],
     )
 
 

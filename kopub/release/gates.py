@@ -5,6 +5,9 @@ from pydantic import Field, field_validator
 from kopub.engine import ProfileOnly, Resource
 from kopub.folders import placed
 
+FEW = 3
+"""The fewest pages for which a share counts: one page of a trial corpus does not make a bad corpus."""
+
 
 class Gates(Resource):
     """Limits of the blocking checks; raise one in the Launchpad for an unusual run.
@@ -31,21 +34,23 @@ class Gates(Resource):
         le=1,
         # Each question has one page that answers it, so a lost share costs as much recall; 0.01 is less than 600
         # questions can tell from chance (a standard error of 0.015).
-        description="Share of pages that failed or are quarantined, over the release, above which it is not pushed.",
+        description="Share of pages that failed or are quarantined, over the release, above which it is not pushed; "
+        f"fewer than {FEW} such pages close no gate.",
     )
     max_lost_regions_share: float = Field(
         default=0.01,
         ge=0,
         le=1,
         description="Share of the regions that were to be read and could not be, over the release, above which it is "
-        "not pushed.",
+        f"not pushed; fewer than {FEW} close no gate.",
     )
     max_doubtful_share: float = Field(
         default=0.1,
         ge=0,
         le=1,
         # Scanned tables, forms and drawings are doubted even if read correctly, so a normal corpus has some.
-        description="Share of pages whose text is doubtful, over the release, above which it is not pushed.",
+        description="Share of pages whose text is doubtful, over the release, above which it is not pushed; fewer than "
+        f"{FEW} such pages close no gate.",
     )
     self_test_override: str = Field(
         default="",
@@ -54,8 +59,9 @@ class Gates(Resource):
     )
     benchmarks: ProfileOnly[dict[str, str]] = Field(
         default={},
-        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: an "
-        "upgrade that reads them worse is not made at night, and its readings are not pushed.",
+        description="Benchmarks with known answers that guard the corpus, each with the folder of its data: a profile "
+        "that reads them worse than the last accepted one, whatever its name, makes no layouts or readings, and is not "
+        "pushed. Fewer than six documents cannot prove a fall.",
     )
     benchmark_samples: int = Field(
         default=200,
@@ -82,8 +88,5 @@ class Gates(Resource):
     @field_validator("benchmarks")
     @classmethod
     def _place(cls, folders: dict[str, str]) -> dict[str, str]:
-        """Return the folders as absolute paths.
-
-        A relative folder lies below the checkout, like all folders of a profile.
-        """
+        """Return the folders as absolute paths; in a profile they are already."""
         return {benchmark: str(placed(folder)) for benchmark, folder in folders.items()}

@@ -3,16 +3,16 @@
 It pushes only if a run or a person requests it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from kopub.engine import Engine
-from kopub.errors import ClosedGate, StoreError
+from kopub.errors import ClosedGate, StoreError, counted
 from kopub.evaluation.reading_scores import HISTORY as READING_HISTORY
-from kopub.evaluation.reading_scores import guards, verdict
+from kopub.evaluation.reading_scores import guards, same_run, verdict
 from kopub.evaluation.reading_scores import significant_drops as significant_reading_drops
 from kopub.pages.corpus import Corpus
 from kopub.release.base import RELEASE, ReleaseDescription
@@ -22,7 +22,7 @@ from kopub.release.gates import Gates
 from kopub.release.hub import HubPush, HubTarget, LocalFile, local_files, release_digest
 from kopub.release.local import LocalRelease
 from kopub.search.metrics import HISTORY, SCORES, significant_drops
-from kopub.search.scores import ALL, Contents
+from kopub.search.scores import ALL, FEWEST, Contents
 from kopub.store import run_records
 from kopub.store.corpus_tables import OCR_SCORES, TABLES
 from kopub.store.table_source import FooterCache
@@ -127,7 +127,8 @@ def describe(
     reported as missing.
     """
     scores, problems = _retrieval(store, made_from)
-    reading, reading_problems = reading_scores(corpus, store, gates, profile, made_from)
+    questions = max(scores["queries"].to_pylist(), default=0) if scores is not None else 0
+    reading, reading_problems, unjudged = reading_scores(corpus, store, gates, profile, made_from)
     tests = _self_tests(corpus, store, engines)
     return ReleaseDescription(
         title=release.title,
@@ -144,6 +145,7 @@ def describe(
         engine_problems=[f"the self-test of {test.section} {test}" for test in tests if not test.passed],
         reading=reading,
         reading_problems=reading_problems,
+        unjudged=[*(_too_few("retrieval", questions, "question") if questions else ()), *unjudged],
     )
 
 
@@ -184,14 +186,16 @@ _READERS = (TABLES.readings.name, TABLES.texts.name)
 
 def reading_scores(
     corpus: Corpus, store: ShardStore, gates: Gates, profile: str, released: Contents
-) -> tuple[list[pa.Table], list[str]]:
+) -> tuple[list[pa.Table], list[str], list[str]]:
     """Return the reading scores of the corpus and of its benchmarks, with the problems.
 
     The corpus is scored by its own known answers; the benchmarks are those that guard it. `released` has the contents
-    from which the release was made. Scores of other readings are left out and reported as missing.
+    from which the release was made. Scores of other readings are left out and reported as missing. The third part says
+    which scores are of too few documents to prove a fall.
     """
     found: list[pa.Table] = []
     problems: list[str] = []
+    unjudged: list[str] = []
     if store.has(OCR_SCORES.name, ALL):
         if unmeasured := READING_HISTORY.unmeasured(store, released):
             problems.append(
@@ -201,15 +205,29 @@ def reading_scores(
         else:
             found.append(store.read(OCR_SCORES.name, ALL))
             problems += significant_reading_drops(found[-1])
+            unjudged += _too_few_documents("reading", store)
     for asked in guards(gates.benchmarks, gates.benchmark_samples, Path(corpus.home)):
-        guard = asked.store(Path(corpus.home), profile)
-        said = verdict(guard)
+        guard, baseline = asked.store(Path(corpus.home), profile), asked.baseline(Path(corpus.home))
+        said = verdict(baseline) if same_run(guard, baseline) else None
         if said is None or _other_reader(store, released, guard):
             problems.append(f"the benchmark {asked.benchmark} was not read by what made this release: {asked.command}")
             continue
         found.append(said.scores)
         problems += said.closed
-    return found, problems
+        unjudged += _too_few_documents(f"the benchmark {asked.benchmark}", baseline)
+    return found, problems, unjudged
+
+
+def _too_few_documents(what: str, store: ShardStore) -> Iterator[str]:
+    run = READING_HISTORY.latest(store)
+    if run is not None and run.table.num_rows:
+        yield from _too_few(what, len(run.table["document"].unique()), "document")
+
+
+def _too_few(what: str, count: int, one: str) -> Iterator[str]:
+    """Yield a sentence if so few were measured that no fall can be proved."""
+    if count < FEWEST:
+        yield f"{what}: {counted(count, one)}, fewer than the {FEWEST} that prove a fall: this gate cannot close"
 
 
 def _other_reader(store: ShardStore, shards: Iterable[str], guard: ShardStore) -> bool:

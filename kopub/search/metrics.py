@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kopub.errors import ConfigError
+from kopub.errors import ConfigError, counted
 from kopub.search.options import NOTHING, ModeScores
 from kopub.search.ranking import NO_PAGE
 from kopub.search.scores import FEWEST, History, ScoreChange, interval, stored_scores
@@ -161,7 +161,9 @@ def headline(table: pa.Table) -> dict[str, dict[str, float]]:
 def headline_changes(table: pa.Table) -> list[ScoreChange]:
     """Return each retriever's change of the main score over all queries since the last run."""
     return [
-        ScoreChange.of(f"{row['retriever']} nDCG@10", row, False) for row in _of_all(table) if row["metric"] == MAIN
+        ScoreChange.of(f"{row['retriever']} nDCG@10", row, False, _FLOOR, counted(row["queries"], "question"))
+        for row in _of_all(table)
+        if row["metric"] == MAIN
     ]
 
 

@@ -217,8 +217,9 @@ def pages_by_state(states: Mapping[str, int], unfinished: int, doubtful: int) ->
 class ScoreChange:
     """A score now and before, and the verdict on its change.
 
-    The previous score and the verdict are None if there is no run to compare with. `worse` is a significant drop, and
-    `same` a change that may be due to chance. Unless they are the same, both scores are over what both runs measured.
+    The previous score and the verdict are None if there is no run to compare with. `worse` is a significant drop,
+    `same` a change that may be due to chance, and `not significant with 3 questions` a fall that would matter but may
+    be due to chance. Unless they are the same, both scores are over what both runs measured.
     """
 
     name: str
@@ -227,21 +228,26 @@ class ScoreChange:
     verdict: str | None
 
     @classmethod
-    def of(cls, name: str, row: Mapping[str, Any], lower_is_better: bool) -> Self:
-        """Return the change stated by a row of a table of scores."""
+    def of(cls, name: str, row: Mapping[str, Any], lower_is_better: bool, margin: float, measured: str) -> Self:
+        """Return the change stated by a row of a table of scores.
+
+        `margin` is the least fall that matters, and `measured` counts what the row was measured on.
+        """
         low, high = row["change_low"], row["change_high"]
         if row["previous"] is None or low is None or high is None:
             return cls(name, row["value"], None, None)
-        better = high < 0 if lower_is_better else low > 0
-        if not (row["dropped"] or better):
-            return cls(name, row["value"], row["previous"], "same")
-        now = row["previous"] + row["change"]
-        return cls(name, now, row["previous"], "worse" if row["dropped"] else "better")
+        now, better = row["previous"] + row["change"], high < 0 if lower_is_better else low > 0
+        if row["dropped"] or better:
+            return cls(name, now, row["previous"], "worse" if row["dropped"] else "better")
+        if (row["change"] if lower_is_better else -row["change"]) >= margin:
+            return cls(name, now, row["previous"], f"not significant with {measured}")
+        return cls(name, row["value"], row["previous"], "same")
 
     def __str__(self) -> str:
         if self.verdict in (None, "same"):
             return f"{self.name} {self.now:.3f}{' (same)' if self.verdict else ''}"
-        return f"{self.name} {self.before:.3f} to {self.now:.3f} ({self.verdict})"
+        verdict = f" ({self.verdict})" if self.verdict in ("worse", "better") else f", {self.verdict}"
+        return f"{self.name} {self.before:.3f} to {self.now:.3f}{verdict}"
 
 
 def change_lines(reading: Sequence[ScoreChange], finding: Sequence[ScoreChange]) -> Iterator[str]:

@@ -134,6 +134,10 @@ class EnginePrefetcher:
         """Return the problems of the shards made ahead of the step of `asset`."""
         return self._ahead[asset.name].run.problems if asset.name in self._ahead else None
 
+    def has_rows_to_make(self, asset: ShardAsset) -> bool:
+        """Return whether the engine of `asset` had rows to make when the run began."""
+        return any(asset.name == wanted.name for wanted in self._wanted)
+
     def leave_out(self, asset: ShardAsset, shards: Set[str]) -> None:
         """Note that the steps after that of `asset` go on without some shards."""
         self._left_out[asset.name] = shards

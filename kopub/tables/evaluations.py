@@ -14,9 +14,18 @@ import pyarrow as pa
 
 from kopub.config.settings import Settings
 from kopub.corrections.gold import known_answers
-from kopub.errors import KopubError, first_line
+from kopub.errors import ClosedGate, KopubError, first_line
 from kopub.evaluation.home import EvaluationRequest, KnownAnswers, prepare
-from kopub.evaluation.reading_scores import HISTORY, ReadingScores, contents, guards, inputs_of, measure, verdict
+from kopub.evaluation.reading_scores import (
+    HISTORY,
+    ReadingScores,
+    contents,
+    guards,
+    inputs_of,
+    measure,
+    same_run,
+    verdict,
+)
 from kopub.evaluation.scoring import load, require_scorers
 from kopub.layout.ground_truth import GroundTruthLayout
 from kopub.pages.corpus import Corpus
@@ -197,9 +206,9 @@ def guards_of(settings: Settings) -> list[EvaluationRequest]:
 def _standing(settings: Settings, asked: EvaluationRequest) -> GuardStanding:
     if not asked.is_indexed(settings.home):
         return GuardStanding(asked, False, (), ())
-    moved = settings_in(settings, asked)
-    found = verdict(moved.store)
-    if found is None or not _is_scored(moved):
+    moved, baseline = settings_in(settings, asked), asked.baseline(settings.home)
+    found = verdict(baseline)
+    if found is None or not _is_scored(moved) or not same_run(moved.store, baseline):
         return GuardStanding(asked, False, (), ())
     plans = survey(moved.resources, FooterCache(moved.store), _READING).plans()
     closed = () if settings.gates.override.strip() else found.closed
@@ -211,6 +220,16 @@ def _is_scored(moved: Settings) -> bool:
     store, corpus = moved.store, moved.corpus
     measured = contents(store, corpus.manifest.keys, store.has)
     return HISTORY.is_scored(store, inputs_of(known_answers(corpus, store), measured, moved.gates.cdm))
+
+
+def require_read_well(settings: Settings) -> None:
+    """Raise `ClosedGate` if this profile reads a benchmark worse than the one before did."""
+    closed = [line for guard in standings_of_guards(settings) if guard.is_current for line in guard.closed]
+    if closed:
+        raise ClosedGate(
+            f"gate closed, so nothing was made: {'; '.join(closed)}; take the change of the profile back, or give "
+            "gates.override a reason to make it all the same"
+        )
 
 
 def may_upgrade(standings: Sequence[GuardStanding]) -> bool:

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +22,7 @@ from kopub.pages.index_writer import LEFT_OUT
 from kopub.pages.page_reader import origins
 from kopub.release.base import ReleaseDescription, ReleasedFile, ReleaseInput, page_images
 from kopub.release.files import CONFIGS, INCOMPLETE, Inventory, list_parts
-from kopub.release.fitness import fitness
+from kopub.release.fitness import Fitness, fitness
 from kopub.release.hub import HubPush
 from kopub.release.local import LocalRelease
 from kopub.release.publishing import describe, publish
@@ -208,10 +208,7 @@ class HfRelease(ShardAsset):
         fit = fitness(inventory, about)
         for made in finished.values():
             made.metadata["keeps_it_off_the_hub"] = "; ".join(fit.closed) or "nothing"
-        # Without a repository nothing is published, so gates about a licence do not apply.
-        self._conclude(
-            run, finished, inventory, about, fit.closed if self.resources["hub"].repo else fit.closed_by_quality
-        )
+        self._conclude(run, finished, inventory, about, fit)
         if self.engine.url is not None:
             published = publish_to(self.engine.url, self.engine.root, run.log)
             for made in finished.values():
@@ -231,9 +228,11 @@ class HfRelease(ShardAsset):
         finished: Mapping[str, PublishedShard],
         inventory: Inventory,
         about: ReleaseDescription,
-        closed: Sequence[str],
+        fit: Fitness,
     ) -> None:
         """Report the state of the corpus at the end of a run, with a check."""
+        # Without a repository nothing is published, so gates about a licence do not apply.
+        closed = fit.closed if self.resources["hub"].repo else fit.closed_by_quality
         states: Counter[str] = Counter()
         for part in inventory["pages"]:
             states.update(part.summary["ended"])
@@ -243,13 +242,14 @@ class HfRelease(ShardAsset):
         finding = [] if about.scores is None else finding_changes(about.scores)
         worse = any(change.verdict == "worse" for change in (*reading, *finding))
         lines = [pages, *change_lines(reading, finding), *(f"gate closed: {line}" for line in closed)]
+        lines += [f"not judged: {line}" for line in fit.unjudged]
         for line in (*lines, *self._advice(states, doubtful, worse)):
             run.log(line)
         for made in finished.values():
             made.metadata["pages_of_the_corpus"] = pages
         lost = any(states[state] for state in INCOMPLETE)
         run.problems.conclude(WHOLE.name, not (lost or worse or closed), "; ".join(lines))
-        watcher().judged(closed)
+        watcher().judged(closed, fit.unjudged)
 
     def _advice(self, states: Mapping[str, int], doubtful: int, worse: bool) -> Iterator[str]:
         """Yield a line of advice for each kind of loss in the corpus."""

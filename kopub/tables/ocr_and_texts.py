@@ -25,7 +25,7 @@ from kopub.recognition.content import main_script
 from kopub.recognition.known_texts import KnownText, PageToRead, agree, known_texts, read_unknown
 from kopub.recognition.regions import KINDS, PageReading, RegionText, TextOrigin, region_texts, retry_counts
 from kopub.states import State
-from kopub.store.corpus_tables import TABLES, Table
+from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, RetryPartial, RowTable
 from kopub.tables.checks import Check
 from kopub.tables.metadata import first_markdown, first_text
@@ -81,6 +81,7 @@ class OcrResults(EngineTable):
         "ocr_results", {1: "the first release", 2: "a title keeps the number sign that it begins with (`#1 과제`)"}
     )
     parents = (RawPages, LayoutRegions)
+    after: ClassVar[tuple[str, ...]] = (BENCHMARKS,)
     engine_section: ClassVar[str | None] = "recognition"
     engine: Recognizer
     needs: ClassVar[tuple[str, ...]] = ("pdf", "layout")

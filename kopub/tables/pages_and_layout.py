@@ -27,7 +27,7 @@ from kopub.pages.page import Page, PageBatch
 from kopub.pages.page_reader import PageReader
 from kopub.parallel import bounded_map, ordered_map
 from kopub.states import State
-from kopub.store.corpus_tables import TABLES, Table
+from kopub.store.corpus_tables import BENCHMARKS, TABLES, Table
 from kopub.tables.asset import EngineTable, Metadata, RowTable
 from kopub.tables.checks import Check, without_regions
 from kopub.tables.metadata import first_page
@@ -173,6 +173,7 @@ class LayoutRegions(EngineTable):
         },
     )
     parents = (RawPages,)
+    after: ClassVar[tuple[str, ...]] = (BENCHMARKS,)
     engine_section: ClassVar[str | None] = "layout"
     engine: LayoutDetector
     needs: ClassVar[tuple[str, ...]] = ("gates", "pdf")

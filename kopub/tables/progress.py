@@ -24,8 +24,8 @@ class Watcher(Protocol):
     def published(self, asset: str, shard: str) -> None:
         """Note that a shard's table is in place."""
 
-    def judged(self, closed: Sequence[str]) -> None:
-        """Note that the release is in place, and which gates are closed."""
+    def judged(self, closed: Sequence[str], unjudged: Sequence[str]) -> None:
+        """Note that the release is in place, which gates are closed, and what none can judge."""
 
     def warned(self, asset: str, message: str) -> None:
         """Note a message that a person should see while the run goes on."""

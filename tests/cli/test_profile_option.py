@@ -11,6 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from kopub.cli.main import app
+from kopub.config.environment import locate
 from kopub.config.settings import PROFILES, load_settings, read_settings
 from kopub.engine import require_installed
 from kopub.errors import EngineError, HubError
@@ -61,6 +62,22 @@ def test_a_profile_is_taken_for_one_command_alone(kopub, tmp_path: Path):
     (tmp_path / "mine.yaml").write_text((PROFILES / "cpu.yaml").read_text())
     shown = kopub("doctor", "--quick", "--json", "--profile", str(tmp_path / "mine.yaml"))
     assert json.loads(shown.output)["profile"] == "mine"
+
+
+def test_folders_in_a_profile_lie_beside_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "profiles").mkdir()
+    below = tmp_path / "profiles" / "mine.yaml"
+    below.write_text(
+        "extends: cpu\ngates: {benchmarks: {texts: my_pages}}\nstore: {url: tables}\nrelease: {folder: ../out}\n"
+    )
+    (tmp_path / "other.yaml").write_text("extends: profiles/mine.yaml\n")
+    monkeypatch.chdir(tmp_path)
+    for profile in ("profiles/mine.yaml", str(below), "other.yaml"):
+        environ = {"KOPUB_HOME": str(tmp_path / "home"), "KOPUB_PROFILE": profile}
+        settings = read_settings(environ)
+        assert settings.gates.benchmarks == {"texts": str(tmp_path / "profiles" / "my_pages")}
+        assert settings.store.url == locate(environ).store_url == str(tmp_path / "profiles" / "tables")
+        assert settings.release.folder == str(tmp_path / "out")
 
 
 def test_the_commands_to_type_next_name_the_profile_that_was_chosen(kopub, tmp_path: Path):

@@ -260,7 +260,7 @@ def test_a_profile_with_a_mistake_takes_no_reader(
         ),
         ("KOPUB_EMBEDDING__DIM__X", "1", "profile mine: embedding.dim is {'x': 1}, and must be a whole number"),
         ("KOPUB_EMBEDDING", "512", "profile mine: embedding is 512, and must be a mapping, as {engine: NAME}"),
-        ("KOPUB_EMBEDDING", "x", "KOPUB_EMBEDDING: 'x' is not JSON"),
+        ("KOPUB_EMBEDDING", "x", "KOPUB_EMBEDDING: 'x' is neither a list, as [a, b]"),
         ("KOPUB_SHARDS_PER_RUN", "many", "profile mine: shards_per_run is 'many', and must be a whole number"),
         ("KOPUB_HOME", "", "KOPUB_HOME is empty: name a folder, or unset it"),
         ("KOPUB_HOME", " ", "KOPUB_HOME is empty: name a folder, or unset it"),
@@ -327,10 +327,12 @@ def test_a_store_that_no_package_opens(url: str, line: str, load: Load, monkeypa
 def test_a_relative_store_is_the_same_folder_wherever_a_command_starts(
     url: str, load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     settings = load(CPU + f"store: {{url: '{url}'}}\nrelease: {{folder: mine}}\n")
-    assert settings.store.url == str(ROOT / "relative")
-    assert settings.release.folder == str(ROOT / "mine")
+    assert settings.store.url == str(tmp_path / "relative"), "beside the profile"
+    assert settings.release.folder == str(tmp_path / "mine")
+    assert load(CPU, KOPUB_STORE__URL=url).store.url == str(ROOT / "relative"), "below the checkout"
 
 
 @pytest.mark.parametrize("url", ["memory://", "memory://x", "/tmp/x", "simplecache::memory://x", "~/x"])

@@ -504,6 +504,15 @@ def test_the_gates_are_shown_without_a_repository(hub: WritableHub, corpus: Rele
     ]
 
 
+def test_the_gates_are_shown_although_the_hub_does_not_answer(hub: WritableHub, corpus: ReleasedCorpus):
+    hub.faults.append(Fault("GET", "/", times=99, status=403))
+    shown = kopub(corpus.home, "publish", "--dry-run")
+    assert (shown.returncode, shown.stdout.splitlines()[-1][:13]) == (1, "the gates are")
+    assert shown.stderr.startswith(f"Error: {REPO}: ")
+    told = kopub(corpus.home, "publish", "--dry-run", "--json")
+    assert (told.returncode, json.loads(told.stdout)["difference"]) == (1, None)
+
+
 def test_the_command_is_one_line_when_it_cannot(hub: WritableHub, corpus: ReleasedCorpus):
     nobody = kopub(corpus.home, "publish", KOPUB_HUB__REPO="")
     assert (nobody.returncode, nobody.stdout) == (1, "")

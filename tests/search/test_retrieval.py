@@ -221,6 +221,8 @@ def test_what_moved_is_told_over_the_queries_of_both_runs():
     assert str(headline_changes(worse)[0]) == "text nDCG@10 0.375 to 0.000 (worse)"
     same = compare(_run([False] * 40 + [True] * 160), _run([False] * 40))
     assert str(headline_changes(same)[0]) == "text nDCG@10 0.800 (same)"
+    few = compare(_run([True, False, False]), _run([True] * 3))
+    assert str(headline_changes(few)[0]) == "text nDCG@10 1.000 to 0.333, not significant with 3 questions"
 
 
 def test_a_retriever_that_is_new_is_not_compared():

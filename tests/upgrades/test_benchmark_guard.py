@@ -1,6 +1,7 @@
 """A night upgrades the corpus only if its benchmark is read as well as before."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from kopub.cli.commands.plan import evaluation_lines, plan_values
+from kopub.config.settings import Settings
 from kopub.corrections.log import Action, Correction, CorrectionLog
 from kopub.evaluation.benchmark import SamplePicture
 from kopub.release.gates import Gates
 from kopub.release.publishing import reading_scores
 from kopub.store.corpus_tables import BENCHMARKS
-from kopub.tables.evaluations import guards_of, prepare_answers
+from kopub.tables.evaluations import guards_of, prepare_answers, standings_of_guards
+from kopub_assets.scores import benchmark_scores
 from tests.support.benchmarks import TEXT, guarded, reader, write_pages
 from tests.support.dagster.nights import Nights
-from tests.support.harness import Platform, Prepared
+from tests.support.harness import Platform, Prepared, failure
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +171,9 @@ def test_the_card_has_the_scores_and_a_drop_keeps_a_release_off_the_hub(platform
     card = (platform.home / "release" / "README.md").read_text()
     assert "| texts | cer | lower | 8 | 0 | 0.0000 |" in card
     upgrade(platform, wrong=5)
-    result = platform.run("*", "shard_00")
+    platform.run(BENCHMARKS, first=None)
+    platform.make("ocr_results", "parsed_texts", "corpus_text_embeddings")
+    result = platform.run("hf_release", "shard_00")
     (event,) = result.asset_materializations_for_node("hf_release")
     assert "texts is read worse" in str(event.metadata["keeps_it_off_the_hub"].value)
     _, problems = scores(platform)
@@ -184,6 +189,49 @@ def test_a_release_that_another_reader_made_was_not_measured(platform: Platform)
         "the benchmark texts was not read by what made this release: "
         f"kopub evaluate texts {platform.home / 'answers'} --limit 200"
     ]
+
+
+def test_a_run_judges_the_reader_before_it_makes_what_it_would_make_worse(platform: Platform):
+    before = platform.store.metadata("ocr_results", "shard_00")
+    upgrade(platform, wrong=5)
+    result = platform.run("*", "shard_00")
+    assert failure(result).startswith("gate closed, so nothing was made: texts is read worse: cer went from 0.0000")
+    assert platform.store.metadata("ocr_results", "shard_00") == before
+    guarded_with(platform, override="the new model is a tenth of the cost")
+    assert platform.run("*", "shard_00").success
+    assert platform.store.metadata("ocr_results", "shard_00") != before
+
+
+def named(platform: Platform, profile: str) -> Settings:
+    """Return the settings of the platform under another profile's name."""
+    return replace(platform.settings, profile_name=profile)
+
+
+def evaluated(settings: Settings) -> dg.ExecuteInProcessResult:
+    return dg.materialize([benchmark_scores(settings)], instance=dg.DagsterInstance.ephemeral())
+
+
+def test_another_profile_is_compared_with_the_reading_of_the_one_before(platform: Platform):
+    """The baseline belongs to the corpus and the benchmark, whatever the profile's file is called."""
+    upgrade(platform, wrong=5)
+    (check,) = evaluated(named(platform, "rtx4090")).get_asset_check_evaluations()
+    assert not check.passed
+    (guard,) = standings_of_guards(named(platform, "rtx4090"))
+    assert "texts is read worse: cer went from 0.0000 by +0." in guard.closed[0]
+    upgrade(platform)
+    (check,) = evaluated(named(platform, "cpu")).get_asset_check_evaluations()
+    assert check.passed
+    upgrade(platform, wrong=5)
+    assert not evaluated(named(platform, "mine")).get_asset_check_evaluations()[0].passed
+
+
+def test_a_benchmark_too_small_to_prove_a_fall_says_so(platform: Platform):
+    platform.engines["recognition"] = reader(platform, write_pages(platform.home / "few", 2))
+    platform.engines["gates"] = Gates(benchmarks={"texts": str(platform.home / "few")})
+    result = platform.run("*", "shard_00")
+    logged = {record.user_message for record in platform.instance.all_logs(result.run_id)}
+    (line,) = [line for line in logged if line.startswith("not judged: the benchmark")]
+    assert line.endswith("benchmark texts: 2 documents, fewer than the 6 that prove a fall: this gate cannot close")
 
 
 def test_the_check_says_what_got_worse(platform: Platform):

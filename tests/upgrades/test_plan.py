@@ -280,7 +280,7 @@ def test_another_table_prompt_reads_the_tables_again_and_nothing_else(tmp_path: 
         ("cpu", "glm_ocr.revision", "0" * 40, "--set glm_ocr.revision: no engine of this profile uses the pin glm_ocr"),
         ("h200", "glm_ocr.branch", "main", "--set glm_ocr.branch: glm_ocr has no key 'branch'; it has repo, revision"),
         ("h200", "recognition.prompts.tabel", "x", "profile h200: recognition.prompts: 'tabel' is not"),
-        ("h200", "recognition.scripts", "[1", "--set recognition.scripts: '[1' is not JSON"),
+        ("h200", "recognition.scripts", "[1", "--set recognition.scripts: '[1' is neither a list, as [a, b]"),
         ("h200", "recognition.model.name", "x", "--set recognition.model.name: 'model' is a value and has no keys"),
     ],
 )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kopub.cli.console import print_json, say, table_console, tell
 from kopub.cli.options import open_settings, require_indexed, require_named
-from kopub.errors import ConfigError, visible
+from kopub.errors import ConfigError, HubError, visible
 
 if TYPE_CHECKING:
     from kopub.release.fitness import Fitness
@@ -38,12 +38,17 @@ def publish(
     about = HfRelease(settings.resources).replace_release(_say, _say)
     if dry_run:
         files = whole(about, settings.release, settings.store)
-        lines = list(settings.hub.difference(files, _say).lines()) if settings.hub.repo else None
-        fit = fitness_of(about, settings.release)
+        fit, lines, unreachable = fitness_of(about, settings.release), None, None
+        try:
+            lines = list(settings.hub.difference(files, _say).lines()) if settings.hub.repo else None
+        except HubError as error:
+            unreachable = error  # the gates are those of this machine, so they are shown all the same
         if as_json:
             print_json({"repo": settings.hub.repo or None, "difference": lines, "closed": fit.closed, **asdict(fit)})
         else:
-            _show(fit, lines)
+            _show(fit, lines, bool(settings.hub.repo))
+        if unreachable is not None:
+            raise unreachable
         if fit.closed:
             raise typer.Exit(1)
         return
@@ -54,11 +59,11 @@ def publish(
     tell(f"{pushed.url}{tagged}")
 
 
-def _show(fit: "Fitness", difference: list[str] | None) -> None:
+def _show(fit: "Fitness", difference: list[str] | None, has_repo: bool) -> None:
     out = table_console()
     for line in difference or ():
         say(out, line)
-    if difference is None:
+    if not has_repo:
         say(out, "no repository: set hub.repo in the profile to compare with one, and to publish")
     gates = (
         ("gates.override", fit.quality, fit.override),
@@ -70,6 +75,8 @@ def _show(fit: "Fitness", difference: list[str] | None) -> None:
                 say(out, f"overlooked, {gate} says {reason!r}: {problem}", "yellow")
             else:
                 say(out, f"closed: {problem}", "red")
+    for line in fit.unjudged:
+        say(out, f"not judged: {line}", "yellow")
     keys = [key for key, problems, reason in gates if problems and not reason]
     opened = f"the gates are closed; a reason in {' and '.join(keys)} opens them"
     say(out, opened if fit.closed else "the gates are open", "red" if fit.closed else "green")

@@ -127,7 +127,7 @@ def run_assets(settings: "Settings", wanted: Sequence[str], shards: str, out: Co
             raise SystemExit(STOPPED_BY_HAND) from None
     for line in join_failures(failures):
         say(out, line, "red")
-    end = RunEnd.of(settings, survey(settings.resources, footers), display.closed)
+    end = RunEnd.of(settings, survey(settings.resources, footers), display.closed, display.unjudged)
     if display.made_anything:
         _say_from_layers(settings, assets, out)
     end.tell(out, anew=display.made_anything or bool(failures))
