@@ -26,6 +26,10 @@ FINAL = (State.OK, State.PARTIAL, State.BLANK, State.QUARANTINED)
 """States that a later materialization leaves as they are while the inputs are the same."""
 
 
+TRIES_AGAIN = "the next run tries again"
+"""The words in the reason of a region that was lost to a limit of time: its page is read again without a request."""
+
+
 def count_states(states: Iterable[str]) -> dict[str, int]:
     """Return how many rows ended in each state.
 

@@ -139,6 +139,28 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
             )
 
 
+def first_looks(manifest: "Manifest") -> list[dict[str, Any]]:
+    """Return the sources of which only the first pages are made, with the command for the rest."""
+    return [
+        {
+            "source": source.name,
+            "pages_left": source.left,
+            "command": with_profile(f"{COMMAND} {shlex.quote(manifest.location_of(source))}"),
+        }
+        for source in manifest.sources
+        if source.left
+    ]
+
+
+def first_look_lines(manifest: "Manifest") -> list[str]:
+    """Return a line for each of `first_looks`."""
+    return [
+        f"unfinished: {counted(look['pages_left'], 'page')} of {look['source']} left by --max-pages; "
+        f"{look['command']} makes them"
+        for look in first_looks(manifest)
+    ]
+
+
 def newer_lines(tables: int) -> Iterator[str]:
     """Yield a line on the tables that a newer release of KoPub made, if any."""
     if tables:

@@ -1,6 +1,5 @@
 """The display of `kopub run`: a live table, or occasional lines."""
 
-import shlex
 import threading
 import time
 from collections import Counter
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kopub.cli.console import duration, plain_reason, say
-from kopub.cli.options import corpus_check, with_profile
+from kopub.cli.options import corpus_check, first_look_lines, with_profile
 from kopub.cli.score_lines import score_changes, scripts_not_read
 from kopub.errors import counted, visible
 from kopub.search.scores import ScoreChange, change_lines, pages_by_state
@@ -220,7 +219,7 @@ class RunEnd:
         reading, finding = score_changes(settings, is_of_corpus)
         return cls(
             states=states,
-            unfinished=settings.corpus.manifest.rows - states.total(),
+            unfinished=manifest.rows + manifest.left - states.total(),
             doubtful=len(corpus.pages.doubtful),
             lost=[visible(f"{page.id} is {page.state}: {plain_reason(page.id, page.reason)}") for page in first],
             left_out=len(place.read(LEFT_OUT).splitlines()) if place.has(LEFT_OUT) else 0,
@@ -231,12 +230,7 @@ class RunEnd:
             unjudged=unjudged,
             is_overridden=bool(settings.gates.override.strip()),
             scripts=[each.line for each in scripts_not_read(settings, is_of_corpus, on_objects=True)],
-            looks=[
-                f"a first look: {counted(each.left, 'page')} left; "
-                f"{with_profile(f'kopub run {shlex.quote(manifest.location_of(each))}')} makes them"
-                for each in manifest.sources
-                if each.left
-            ],
+            looks=first_look_lines(manifest),
         )
 
     @property
@@ -265,7 +259,10 @@ class RunEnd:
             gates = [f"{counted(len(self.closed), 'gate')} closed"] if self.closed else []
             more = "".join(f"; {each}" for each in (*worse, *gates))
             see = "; see kopub status" if self.status else ""
-            return say(out, f"nothing to compute; {self.pages}{more}{see}", _BAD if self.status else "")
+            say(out, f"nothing to compute; {self.pages}{more}{see}", _BAD if self.status else "")
+            for line in self.looks:
+                say(out, line, "yellow")
+            return
         say(out, self.pages, _BAD if self.status else "green")
         for line, style in self._lines():
             say(out, line, style)
@@ -290,8 +287,8 @@ class RunEnd:
             yield "worse than the run before: kopub diff shows the pages that changed", ""
         yield from ((visible(f"gate closed: {line}"), _BAD) for line in self.closed)
         yield from ((visible(f"not judged: {line}"), "yellow") for line in self.unjudged)
-        yield from ((line, "") for line in self.looks)
-        todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished else []
+        yield from ((line, "yellow") for line in self.looks)
+        todo = [f"{with_profile('kopub run')} for the unfinished pages"] if self.unfinished and not self.looks else []
         yield f"next: {', '.join([*todo, 'kopub browse', 'kopub search QUESTION', 'kopub status'])}", ""
 
 

@@ -1,5 +1,6 @@
 """Computes the memory of a card that the parts of a profile take."""
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -122,8 +123,8 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
     return [*max(choices, key=lambda some: sum(ask.of(total) for ask in some)), *engines]
 
 
-def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
-    """Return in words how much of its card each part of a profile takes.
+def memory_sums(engines: Mapping[str, Engine], card: Card) -> tuple[str, bool]:
+    """Return in words how much of its card each part of a profile takes, and whether the card has it.
 
     It is that of the fullest card, and empty if no part takes any.
     """
@@ -134,10 +135,11 @@ def memory_sums(engines: Mapping[str, Engine], card: Card) -> str:
 
     by_gpu = _by_gpu(ask for ask in memory_demands(engines, 1) if ask.server or ask.bytes)
     if not by_gpu:
-        return ""
+        return "", True
     asks = max(by_gpu.values(), key=most_of)
     parts = "; ".join(f"{times} x {who}" if times > 1 else who for who, times in Counter(map(str, asks)).items())
-    return f"at most {most_of(asks) / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}"
+    most = most_of(asks)
+    return f"at most {most / 1e9:.1f} of {card.memory_gb:g} GB at once, by arithmetic: {parts}", most <= total
 
 
 def _by_gpu(asks: Iterable[MemoryDemand]) -> dict[int, list[MemoryDemand]]:
@@ -163,6 +165,29 @@ def require_fit(engines: Mapping[str, Engine], card: Card) -> None:
             )
 
 
+def require_cache(engines: Mapping[str, Engine]) -> None:
+    """Raise `ConfigError` for a server whose fixed cache does not hold one longest request.
+
+    vLLM would refuse to start.
+    """
+    for section, engine in engines.items():
+        server, model = managed_server(engine), engine.memory if isinstance(engine, ServedEngine) else None
+        if server is None or model is None or not server.kv_cache_memory:
+            continue
+        need, given = _cache_of_one(server, model), _bytes(server.kv_cache_memory)
+        if 0 < given < need:
+            raise ConfigError(
+                f"{section}.server.kv_cache_memory is {server.kv_cache_memory}, and one request of max_model_len "
+                f"({server.max_model_len} tokens) takes {math.ceil(need / 2**20)}M: raise it, or lower max_model_len"
+            )
+
+
+def _cache_of_one(server: VLLMServer, model: ModelMemory) -> int:
+    """Return the bytes that the cache of one longest request takes on a GPU."""
+    a_token = model.cached_token / (2 if (server.kv_cache_dtype or "").startswith("fp8") else 1)
+    return int(a_token * server.max_model_len / server.tensor_parallel)
+
+
 def _of_server(sections: str, server: VLLMServer, model: ModelMemory | None, count: int) -> Iterator[MemoryDemand]:
     share = server.gpu_memory_utilization or _SHARE
     gpus = list(range(count)) if server.gpus == ALL_GPUS else server.gpus
@@ -180,9 +205,8 @@ def _parts(server: VLLMServer, model: ModelMemory) -> ServerMemory:
     files = list(server.folder.glob("*.safetensors")) if server.folder.is_dir() else []
     weights = sum(file.stat().st_size for file in files) or model.weights
     kept = _KEPT.get(server.quantization or "", 1.0)
-    a_token = model.cached_token / (2 if (server.kv_cache_dtype or "").startswith("fp8") else 1)
     fixed = server.kv_cache_memory
-    cache = _bytes(fixed) if fixed else int(a_token * server.max_model_len / server.tensor_parallel)
+    cache = _bytes(fixed) if fixed else _cache_of_one(server, model)
     activations = server.max_num_batched_tokens * model.step_token + model.picture
     return ServerMemory(int(weights * kept / server.tensor_parallel), cache, activations, bool(fixed))
 

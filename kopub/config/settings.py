@@ -123,11 +123,13 @@ class Settings:
                 card=card,
             )
             made._check_figures()
-            if card is not None:
-                # This module imports the servers, whose clients a profile without a card never loads.
-                from kopub.config.memory import require_fit
+            if card is not None or any(engine.needs_server for engine in made.engines.values()):
+                # This module imports the servers, whose clients a profile without them never loads.
+                from kopub.config.memory import require_cache, require_fit
 
-                require_fit(made.engines, card)
+                require_cache(made.engines)
+                if card is not None:
+                    require_fit(made.engines, card)
             require_apart(made.release, home, made.store.url)
         return made
 

@@ -58,8 +58,13 @@ def examine(
     yield checks.check_open_files(checks.open_file_limit(), _requests(engines))
     for section, engine in engines.items():
         yield from _engine(section, engine)
-    if settings.card is not None and (sums := memory_sums(engines, settings.card)):
-        yield ok(f"memory of {settings.card.gpu}", sums)
+    if settings.card is not None:
+        sums, fits = memory_sums(engines, settings.card)
+        check = f"memory of {settings.card.gpu}"
+        if not fits:
+            yield problem(check, sums, "lower gpu_memory_utilization, kv_cache_memory or layout.batch_size")
+        elif sums:
+            yield ok(check, sums)
     if checks.need_gpus(engines):
         seen = probe()
         yield checks.check_gpus(seen)

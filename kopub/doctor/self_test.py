@@ -15,7 +15,7 @@ from kopub.diff.compare import match
 from kopub.doctor.checks import Finding, Level, is_well, ok, problem, warning
 from kopub.embedding.base import Embedder, Embedding
 from kopub.engine import Engine
-from kopub.errors import EngineError
+from kopub.errors import EngineError, counted
 from kopub.evaluation.characters import character_errors
 from kopub.folders import SAMPLES
 from kopub.layout.base import LayoutDetector
@@ -26,7 +26,7 @@ from kopub.pages.manifest import NAME, Manifest
 from kopub.pages.page import Page
 from kopub.recognition.base import Recognizer
 from kopub.recognition.known_texts import PageToRead, known_texts, read_unknown
-from kopub.states import MADE, State
+from kopub.states import MADE, TRIES_AGAIN, State
 from kopub.store.run_records import SelfTest, keep
 from kopub.texts.markdown import page_text
 
@@ -154,24 +154,32 @@ def _test_recognition(
     engine: Recognizer, samples: Samples, layouts: dict[str, PageLayout], step: Step, judged: Judgement
 ) -> None:
     texts: dict[str, str] = {}
-    lost: list[str] = []
+    lost: dict[str, str] = {}
     reread = {Task(task) for task in engine.reread}
     laid_out = ((page, _regions(layouts, page.page_id)) for page in samples.pages)
     pages = (PageToRead(page, regions, known_texts(regions, reread)) for page, regions in laid_out)
     for done in read_unknown(engine.read, pages):
         texts[done.page_id] = page_text(done.regions)
         if done.state is not State.OK:
-            lost.append(f"{done.page_id} {done.state}: {done.reason}")
+            lost[done.page_id] = f"{done.page_id} {done.state}: {done.reason}"
         step("recognition", len(texts), len(samples.pages))
-    rate = character_error_rate(texts, {page.page_id: samples.texts[page.page_id] for page in samples.pages})
+    if lost:
+        do = "see the reason; a run would report each such page"
+        reason = next(iter(lost.values()))
+        judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({reason})", do))
+    # What a limit of time cut off says nothing about the weights.
+    late = {page_id for page_id, reason in lost.items() if TRIES_AGAIN in reason}
+    whole = {page.page_id: samples.texts[page.page_id] for page in samples.pages if page.page_id not in late}
+    if not whole:
+        do = "try again when the machine has less to do, or give its limit of time more seconds"
+        judged.findings.append(problem("recognition", "every page took too long", do))
+        return
+    rate = character_error_rate(texts, whole)
     judged.figures["CER"] = rate
-    says = f"character error rate {rate:.3f} of all characters on {len(samples.pages)} pages"
+    says = f"character error rate {rate:.3f} of all characters on {counted(len(whole), 'page')}"
     if rate >= CER:
         says = f"it reads rubbish: {says}"
     judged.findings.append(_grade("recognition", says, rate < CER_DOUBTFUL, rate < CER, _WEIGHTS))
-    if lost:
-        do = "see the reason; a run would report each such page"
-        judged.findings.append(warning("recognition", f"{len(lost)} pages were not read whole ({lost[0]})", do))
 
 
 def _test_embedding(engine: Embedder, samples: Samples, step: Step, judged: Judgement) -> None:

@@ -189,6 +189,11 @@ class Manifest(_FileEntry):
         """Number of pages in the whole corpus."""
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def left(self) -> int:
+        """The number of pages that first looks left for later."""
+        return sum(source.left for source in self.sources)
+
     def shard(self, key: str) -> Shard:
         """Return the shard of a partition key. Raises `SourceError`."""
         try:

@@ -146,7 +146,8 @@ class ReleaseDescription:
     table of retrieval scores of the released vectors, if measured, and `retrieval_problems` are sentences on problems
     with them. `self_tests` has a sentence on each engine's results for the samples, and `engine_problems` those of
     engines that failed. `reading` are tables of scores of pages with known answers, and `reading_problems` the
-    sentences on problems with these. `unjudged` are sentences on scores of too little to prove a fall.
+    sentences on problems with these. `unjudged` are sentences on scores of too little to prove a fall. `left`
+    counts the pages that first looks at the sources left for later.
     """
 
     title: str
@@ -165,6 +166,7 @@ class ReleaseDescription:
     reading: Sequence[pa.Table] = ()
     reading_problems: Sequence[str] = ()
     unjudged: Sequence[str] = ()
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

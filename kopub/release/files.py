@@ -96,11 +96,13 @@ class ManifestEntry:
 class ReleaseManifest:
     """The manifest of a release.
 
-    `shards` are all shards of the corpus, released or not; `files` are the released files by path.
+    `shards` are all shards of the corpus, released or not; `files` are the released files by path. `left` counts the
+    pages of the corpus that are in no shard yet.
     """
 
     shards: Sequence[str]
     files: Mapping[str, ManifestEntry]
+    left: int = 0
 
     @property
     def missing(self) -> list[str]:
@@ -147,20 +149,20 @@ def differences(root: Path, tables: Mapping[str, str]) -> Iterator[str]:
             yield f"{root / paths[0]}{more}: {says}; {then}"
 
 
-def manifest_of(inventory: "Inventory", shards: Sequence[str], hashes: Mapping[str, str]) -> ReleaseManifest:
+def manifest_of(inventory: "Inventory", shards: Sequence[str], left: int, hashes: Mapping[str, str]) -> ReleaseManifest:
     """Return the manifest of a release that holds the parts of `inventory`.
 
-    `hashes` are those of the parts by path.
+    `hashes` are those of the parts by path, and `left` counts the pages of the corpus that are in no shard yet.
     """
     parts = (part for of_config in inventory.values() for part in of_config)
-    return ReleaseManifest(
-        shards, {part.path: ManifestEntry(hashes[part.path], part.rows, part.bytes) for part in parts}
-    )
+    files = {part.path: ManifestEntry(hashes[part.path], part.rows, part.bytes) for part in parts}
+    return ReleaseManifest(shards, files, left)
 
 
 def render_manifest(manifest: ReleaseManifest) -> str:
     files = {path: asdict(file) for path, file in manifest.files.items()}
-    return json.dumps({"shards": list(manifest.shards), "files": files}, indent=1) + "\n"
+    left = {"pages_left": manifest.left} if manifest.left else {}
+    return json.dumps({"shards": list(manifest.shards), **left, "files": files}, indent=1) + "\n"
 
 
 def parse_manifest(text: str | bytes) -> ReleaseManifest:
@@ -172,6 +174,7 @@ def parse_manifest(text: str | bytes) -> ReleaseManifest:
         content = json.loads(text)
         files = {path: ManifestEntry(**file) for path, file in content["files"].items()}
         shards = [shard for shard in content["shards"] if _SHARD.fullmatch(shard)]
+        left = int(content.get("pages_left", 0))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"{MANIFEST} is not that of a release ({type(error).__name__})") from None
     if strange := next((path for path in files if not _PLACE.fullmatch(path)), None):
@@ -180,7 +183,7 @@ def parse_manifest(text: str | bytes) -> ReleaseManifest:
         )
     if not shards or len(shards) != len(content["shards"]):
         raise StoreError(f"{MANIFEST} is not that of a release: its list of shards is empty, or names what is none")
-    return ReleaseManifest(shards, {path: file for path, file in files.items() if DATA_PATH.fullmatch(path)})
+    return ReleaseManifest(shards, {path: file for path, file in files.items() if DATA_PATH.fullmatch(path)}, left)
 
 
 _FEATURES = b"huggingface"

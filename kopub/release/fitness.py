@@ -40,7 +40,8 @@ _LINE = 400
 class Fitness:
     """The problems of a release, one line each, and the reasons to overlook them.
 
-    `unjudged` says what no gate can judge, because too little of it was counted.
+    `unfinished` says how many pages first looks left for later. `unjudged` says what no gate can judge, because too
+    little of it was counted.
     """
 
     quality: list[str]
@@ -48,6 +49,7 @@ class Fitness:
     override: str
     license_override: str
     unjudged: list[str]
+    unfinished: list[str]
 
     @property
     def closed(self) -> list[str]:
@@ -57,6 +59,11 @@ class Fitness:
         """
         return [
             *self.closed_by_quality,
+            *(
+                f"{problem}; give gates.override a reason to publish it all the same"
+                for problem in self.unfinished
+                if not self.override
+            ),
             *(
                 f"{problem}; give gates.license_override a reason to publish it all the same"
                 for problem in self.licences
@@ -106,6 +113,12 @@ def fitness(inventory: Inventory, about: ReleaseDescription) -> Fitness:
         override=gates.override.strip(),
         license_override=gates.license_override.strip(),
         unjudged=[visible(line, _LINE) for line in (*few, *about.unjudged)],
+        unfinished=[
+            f"unfinished: {counted(about.left, 'page')} of the corpus left by --max-pages; "
+            "`kopub run SOURCE` makes them"
+        ]
+        if about.left
+        else [],
     )
 
 

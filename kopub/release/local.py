@@ -143,7 +143,7 @@ class LocalRelease(Engine):
         inventory = list_parts(self.root)
         paths = [part.path for parts in inventory.values() for part in parts]
         hashes = {path: known.get(path) or file_sha256(self.root / path) for path in paths}
-        manifest = manifest_of(inventory, about.shards, hashes)
+        manifest = manifest_of(inventory, about.shards, about.left, hashes)
         texts = [
             self._write_text(MANIFEST, render_manifest(manifest)),
             self._write_text(ATTRIBUTION, render_attribution(inventory, about)),

@@ -135,6 +135,7 @@ def describe(
         source=corpus.manifest.name,
         profile=profile,
         shards=corpus.manifest.keys,
+        left=corpus.manifest.left,
         limits=list(dict.fromkeys(limit for engine in engines.values() for limit in engine.limits)),
         license=release.license,
         publish_under=release.publish_under,

@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kopub.errors import HubError, StoreError, visible
+from kopub.errors import HubError, StoreError, counted, visible
 from kopub.files import file_sha256, is_url
 from kopub.release import features
 from kopub.release.base import VECTORS
@@ -78,11 +78,18 @@ def verify(
     yield f"{visible(str(folder), _SHOWN)} is being written by a run: verify it when that is done"
 
 
-def unproved(folder: Path) -> list[str]:
-    """Return a line that names the texts without a checksum, if there are any.
+def notes_on(folder: Path) -> list[str]:
+    """Return lines on a release that are no problems: pages still to be made, texts without a checksum.
 
     Checksums of an older version list only data files.
     """
+    with suppress(OSError, StoreError):
+        if left := parse_manifest((folder / MANIFEST).read_bytes()).left:
+            return [f"unfinished: {counted(left, 'page')} of the corpus left by --max-pages", *_unproved(folder)]
+    return _unproved(folder)
+
+
+def _unproved(folder: Path) -> list[str]:
     sums = _sums(folder) if (folder / CHECKSUMS).is_file() else {}
     left_out = [name for name in _HASHED if name not in sums]
     if len(left_out) < len(_HASHED) or not sums:

@@ -20,7 +20,7 @@ from kopub.store.table_source import SOURCE
 from kopub.tables.checks import ACCOUNTED, NOTHING_LOST, Check, Problems
 from kopub.tables.metadata import GpuWatch
 from kopub.tables.provenance import Provenance, StoredProvenance, footer_of, newer_code
-from kopub.tables.rows import RowResult, RowSpec, ShardResult, Work, unfinished
+from kopub.tables.rows import RowResult, RowSpec, ShardResult, Work, tried_again, unfinished
 
 Metadata = dict[str, Any]
 _UNMEASURED = 0.002
@@ -302,7 +302,8 @@ class RowTable(ShardAsset):
             return None
         table = stored[0].replace_schema_metadata(None)
         retried = {State.FAILED, *([State.PARTIAL] if retries_partial(run) else [])}
-        if retried & set(table["state"].to_pylist()) or not stamp.metadata(table).items() <= stored[1].items():
+        again = retried & set(table["state"].to_pylist()) or tried_again(table, self.table.key, self.parts)
+        if again or not stamp.metadata(table).items() <= stored[1].items():
             return None
         # Rows read from the corpus itself must be shown to be unchanged; a parent's table carries its own provenance.
         if not self.reads and self.unfinished(list(self.rows(shard)), table):
@@ -321,7 +322,7 @@ class RowTable(ShardAsset):
 
     def unfinished(self, specs: Sequence[RowSpec], *known: pa.Table, retry_partial: bool = False) -> list[RowSpec]:
         """Return the rows of `specs` finished in no `known` table; `failed` is not finished."""
-        return unfinished(specs, known, self.table.key, retry_partial)
+        return unfinished(specs, known, self.table.key, retry_partial, self.parts)
 
     @cached_property
     def moved_rows(self) -> MovedRows:

@@ -14,7 +14,7 @@ from kopub.corrections.corrected import CorrectedTables
 from kopub.errors import StoreError
 from kopub.fingerprints import fingerprint
 from kopub.pages.upright import PageTransform
-from kopub.states import FINAL, LOST, MADE, State, count_states
+from kopub.states import FINAL, LOST, MADE, TRIES_AGAIN, State, count_states
 from kopub.store.corpus_tables import Table
 from kopub.store.table_store import ShardStore
 
@@ -114,16 +114,35 @@ def keys(rows: pa.Table, id_column: str) -> Iterator[Key]:
 
 
 def unfinished(
-    specs: Sequence[RowSpec], known: Sequence[pa.Table], id_column: str, retry_partial: bool = False
+    specs: Sequence[RowSpec],
+    known: Sequence[pa.Table],
+    id_column: str,
+    retry_partial: bool = False,
+    parts: str = "",
 ) -> list[RowSpec]:
-    """Return the rows of `specs` finished in no `known` table; `failed` is not finished."""
+    """Return the rows of `specs` finished in no `known` table.
+
+    A `failed` row is not finished, nor is a `partial` one that lost any of its `parts` to a limit of time.
+    """
     final = [state for state in FINAL if not (retry_partial and state is State.PARTIAL)]
     finished: set[Key] = set()
     for table in known:
         # A filter copies what it keeps, so only the keys are selected, not the vectors and pictures.
         states = table.select([id_column, "fingerprint", "state"])
-        finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column))
+        finished |= set(keys(states.filter(pc.field("state").isin(final)), id_column)) - tried_again(
+            table, id_column, parts
+        )
     return [spec for spec in specs if spec.key not in finished]
+
+
+def tried_again(table: pa.Table, id_column: str, parts: str) -> set[Key]:
+    """Return the `partial` rows that lost any of their `parts` to a limit of time."""
+    if not parts:
+        return set()
+    partial = table.filter(pc.field("state") == State.PARTIAL)
+    losses = ([part["reason"] or "" for part in row] for row in partial[parts].to_pylist())
+    lost = [any(TRIES_AGAIN in reason for reason in reasons) for reasons in losses]
+    return set(keys(partial.filter(pa.array(lost, pa.bool_())), id_column))
 
 
 def assemble(specs: Sequence[RowSpec], known: pa.Table, id_column: str, parts: str = "") -> pa.Table:

@@ -9,6 +9,7 @@ import pytest
 from kopub.config.memory import demands_at_once, memory_demands, memory_sums
 from kopub.config.profile_files import find_profile, known_profiles, known_readers
 from kopub.config.settings import Settings, read_settings
+from kopub.doctor.checks import Level
 from kopub.doctor.environment import examine, managed_servers
 from kopub.errors import ConfigError
 from kopub.recognition.vlm.deepseek_ocr import DeepSeekOcrRecognizer
@@ -45,7 +46,7 @@ def test_a_reader_takes_less_than_its_card_has_or_is_refused(name: str) -> None:
     assert sum(ask.of(total) for ask in demands_at_once(asks, total)) < total
     for ask in asks:
         assert not ask.server or ask.server.cache_is_fixed
-    assert f"of {settings.card.memory_gb:g} GB at once" in memory_sums(settings.engines, settings.card)
+    assert f"of {settings.card.memory_gb:g} GB at once" in memory_sums(settings.engines, settings.card)[0]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,24 @@ def test_a_reader_of_whole_pages_shares_its_server_with_the_layout() -> None:
 def test_only_what_was_measured_is_called_so() -> None:
     measured = {name for name in NAMES if name not in TOO_LARGE and (card := load(name).card) and card.measured}
     assert measured == {"h100", "h100+glm_ocr", "h200", "h200+glm_ocr", "h200+deepseek_pages"}
+
+
+def test_a_fixed_cache_smaller_than_one_longest_request_is_refused() -> None:
+    line = (
+        r"recognition\.server\.kv_cache_memory is 128M, and one request of max_model_len \(16384 tokens\) takes 1024M"
+    )
+    with pytest.raises(ConfigError, match=line):
+        load("rtx4090", **{"recognition.server.kv_cache_memory": "128M"})
+
+
+def test_sums_that_exceed_the_card_are_a_problem_and_never_ok() -> None:
+    shares = {f"{section}.server.gpu_memory_utilization": "0.6" for section in ("recognition", "embedding")}
+    settings = load("h200", **shares)
+    assert settings.card is not None
+    sums, fits = memory_sums(settings.engines, settings.card)
+    assert not fits
+    (finding,) = [each for each in examine(settings, lambda: {"problem": "no GPU"}) if each.says == sums]
+    assert finding.level is Level.PROBLEM
 
 
 def test_a_cache_that_the_share_leaves_no_room_for_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class SlowReader(Recognizer):
     """
 
     code_version: ClassVar[CodeVersion] = CodeVersion("recognition.slow_reader", {1: "a double"})
-    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "took", "die_on", "lose", "says"})
+    speed_only: ClassVar[frozenset[str]] = frozenset({"diary", "seconds", "took", "die_on", "lose", "says", "why"})
 
     diary: str
     says: dict[str, str] = Field(default={})
@@ -82,6 +82,7 @@ class SlowReader(Recognizer):
     took: float = 0.0
     die_on: str = ""
     lose: str = ""
+    why: str = "asked to fail"
     prompt: str = "read"
 
     def read(self, pages: Iterable[tuple[Page, Sequence[Region]]]) -> Iterator[PageReading]:
@@ -97,8 +98,8 @@ class SlowReader(Recognizer):
             if page.page_id != self.lose:
                 yield PageReading(page.page_id, State.OK, None, texts)
                 continue
-            lost = RegionText(texts[-1].index, texts[-1].native_label, "", State.FAILED, "asked to fail", "error")
-            reason = f"1 of {len(texts)} regions could not be read; region {lost.index}: asked to fail"
+            lost = RegionText(texts[-1].index, texts[-1].native_label, "", State.FAILED, self.why, "error")
+            reason = f"1 of {len(texts)} regions could not be read; region {lost.index}: {self.why}"
             yield PageReading(page.page_id, State.PARTIAL, reason, (*texts[:-1], lost))
 
 

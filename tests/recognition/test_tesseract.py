@@ -1,6 +1,7 @@
 """Reading with Tesseract: words of two languages, tables by cells, and regions that fail."""
 
 import io
+import time
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from kopub.pages.page import Page
 from kopub.recognition.regions import PageReading
 from kopub.recognition.tesseract import reader
 from kopub.recognition.tesseract.reader import find_cells, find_rows
-from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of
+from kopub.recognition.tesseract.recognizer import TesseractRecognizer, data_files, install, scripts_of, tessdata_folder
 from kopub.recognition.tesseract.words import (
     OcrWord,
     english_is_better,
@@ -200,6 +201,17 @@ def test_a_page_that_takes_too_long_fails_and_the_next_is_read() -> None:
         (reading,) = TesseractRecognizer(threads=1, page_seconds=seconds).read([(sheet.page(), [box])])
         assert reading.state is state
         assert ("recognition.page_seconds" in (reading.reason or "")) is (state is State.FAILED)
+
+
+@needs_data
+def test_the_limit_of_a_page_counts_the_time_of_the_processor_and_not_of_a_busy_machine() -> None:
+    sheet = Sheet()
+    sheet.text(100, 100, "Still here", 40)
+    slow = reader.Reader(tessdata_folder())
+    slow.limit(1.0)
+    time.sleep(1.1)
+    assert slow.block(np.asarray(sheet.image)[90:160, 90:500]).text == "Still here"
+    slow.close()
 
 
 @needs_data

@@ -23,7 +23,7 @@ from kopub.release.dataset import write_parquet
 from kopub.release.features import count, count_apart
 from kopub.release.files import SUMMARY
 from kopub.release.local import LocalRelease
-from kopub.release.verify import unproved, verify
+from kopub.release.verify import notes_on, verify
 from tests.doubles.hubs.writable_hub import WritableHub
 from tests.support.processes import commands
 from tests.support.released import ReleasedCorpus, about, page_tables, release_of
@@ -319,11 +319,11 @@ def test_the_system_s_own_program_proves_a_release_too(folder: Path):
 
 
 def test_a_release_of_an_older_version_is_sound_with_a_word_about_its_card(folder: Path):
-    assert unproved(folder) == []
+    assert notes_on(folder) == []
     sums = folder / "SHA256SUMS"
     sums.write_text("".join(line for line in sums.read_text().splitlines(True) if "  data/" in line))
     assert list(verify(folder)) == []
-    assert unproved(folder) == [
+    assert notes_on(folder) == [
         "SHA256SUMS is of an older version and has no hash of README.md, ATTRIBUTION.md, manifest.json: "
         "release again to add them"
     ]

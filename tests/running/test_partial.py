@@ -8,7 +8,7 @@ import pytest
 
 from kopub.embedding.hashed import HashedEmbedder
 from kopub.search.searcher import Searcher
-from kopub.states import State
+from kopub.states import TRIES_AGAIN, State
 from kopub.tables.asset import RETRY_PARTIAL_TAG
 from tests.doubles.engines import OneRegionLayout, SlowReader
 from tests.doubles.witness_engines import WitnessReader
@@ -67,6 +67,16 @@ def test_a_partial_page_is_read_again_only_when_that_is_asked_for(platform: Plat
     for asset in READ:
         assert set(platform.states(asset).values()) == {State.OK}, asset
     assert platform.rows("parsed_texts")["a_2"]["text"] == "read a_2\n\nread a_2"
+
+
+def test_a_region_lost_to_a_limit_of_time_is_tried_again_without_being_asked_for(platform: Platform):
+    platform.engines["recognition"] = reader(platform, lose="a_2", why=f"too slow: {TRIES_AGAIN}")
+    assert platform.run(TEXTS).success
+    assert platform.states("parsed_texts")["a_2"] == State.PARTIAL
+    platform.engines["recognition"] = reader(platform)
+    assert platform.run(TEXTS).success
+    assert sorted(platform.diary("recognition").pages) == ["a_1", "a_2", "a_2", "a_3"]
+    assert set(platform.states("parsed_texts").values()) == {State.OK}
 
 
 def test_another_try_that_loses_the_region_again_leaves_the_page_as_it_was(platform: Platform):

@@ -143,6 +143,11 @@ def test_stopping_during_the_start_leaves_nothing(fields: dict[str, Any], tmp_pa
         ("RuntimeError: Cannot find any model weights with `/models/x`", "cannot be found"),
         ("vllm: error: unrecognized arguments: --no-such-flag", "does not know a flag"),
         ("ValueError: Model architectures ['X'] are not supported for now.", "another version"),
+        (
+            "ValueError: To serve at least one request with the models's max seq len (16384), (1.00 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (0.12 GiB).",
+            "raise kv_cache_memory",
+        ),
         ("OSError: [Errno 28] No space left on device", "disk is full"),
     ],
 )

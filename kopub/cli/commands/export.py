@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kopub.cli.console import tell
-from kopub.cli.options import open_settings, require_indexed, require_named
+from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
 from kopub.errors import ConfigError, counted
 from kopub.files import is_url
 from kopub.folders import store_url
@@ -61,6 +61,7 @@ def export(
         with _made(folder, EXPORTED_DOCUMENTS) as out:
             documents = _documents(settings, out, formats, images, MarkdownOptions(page_marks, notes))
         _say(_shown(folder), documents)
+        _say_unfinished(settings)
         return
     from kopub.corrections.corrected import CorrectedTables
     from kopub.pages.documents.folder import EXPORTED_TABLES
@@ -77,6 +78,12 @@ def export(
         done = export_tables(CorrectedTables(settings.store), keys, out, figures, images)
     vectors = ", ".join(f"{count} {name}" for name, count in done.vectors.items())
     tell(f"{_shown(folder)}: {counted(done.pages, 'page')}, {counted(done.crops, 'picture')}; vectors: {vectors}")
+    _say_unfinished(settings)
+
+
+def _say_unfinished(settings: "Settings") -> None:
+    for line in first_look_lines(settings.corpus.manifest):
+        tell(line, err=True)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub.cli.console import count, duration, print_json, print_table, right, say, table_console
-from kopub.cli.options import COMMAND, corpus_check, newer_lines, with_profile
+from kopub.cli.options import COMMAND, corpus_check, first_look_lines, newer_lines, with_profile
 from kopub.errors import ConfigError, counted, visible
 from kopub.states import State
 from kopub.tables.progress import Forecast, Stage
@@ -89,6 +89,7 @@ def plan_values(settings: "Settings") -> dict[str, Any]:
         "evaluations": [_evaluation(guard) for guard in standings_of_guards(settings)],
         "assets": assets,
         "off": dict(scan.off),
+        "first_looks": first_look_lines(settings.corpus.manifest),
         "files_differ": list(changed_files(settings.corpus.manifest)),
         **{
             name: sum(asset[name] for asset in assets)
@@ -142,7 +143,8 @@ def _show(shown: dict[str, Any], out: Console, command: str) -> None:
             say(out, f"{asset['asset']}: {line} ({counted(shards, 'shard')})")
     for line in evaluation_lines(shown["evaluations"]):
         say(out, line, "yellow")
-    for line in (*newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"])), *shown["files_differ"]):
+    newer = newer_lines(sum(len(asset["shards"]["newer"]) for asset in shown["assets"]))
+    for line in (*newer, *shown["first_looks"], *shown["files_differ"]):
         say(out, line, "yellow")
     missing = sum(len(asset["shards"]["missing"]) for asset in shown["assets"])
     stale = any(asset["shards"]["stale"] for asset in shown["assets"])

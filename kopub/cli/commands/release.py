@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from kopub.cli.console import print_json, say, table_console, tell
-from kopub.cli.options import open_settings, require_indexed, require_named
+from kopub.cli.options import first_look_lines, open_settings, require_indexed, require_named
 from kopub.errors import ConfigError, HubError, visible
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def publish(
     settings = open_settings()
     require_indexed(settings, [RELEASED_FILES.name])
     about = HfRelease(settings.resources).replace_release(_say, _say)
+    for line in first_look_lines(settings.corpus.manifest):
+        _say(line)
     if dry_run:
         files = whole(about, settings.release, settings.store)
         fit, lines, unreachable = fitness_of(about, settings.release), None, None
@@ -161,7 +163,7 @@ def verify(
     """Check every file, hash, count, column and join of RELEASE, and that every row loads; print a line per problem."""
     from kopub.files import is_url
     from kopub.release.features import count_apart
-    from kopub.release.verify import fetch_release, unproved
+    from kopub.release.verify import fetch_release, notes_on
     from kopub.release.verify import verify as problems_of
 
     require_named(release)
@@ -175,7 +177,7 @@ def verify(
             found.append(problem)
             if not as_json:
                 say(out, problem, "red")
-        notes = unproved(folder)
+        notes = notes_on(folder)
     if as_json:
         print_json({"release": name, "sound": not found, "problems": found, "notes": notes})
     else:

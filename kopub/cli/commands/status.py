@@ -11,7 +11,15 @@ from rich.table import Column
 from rich.text import Text
 
 from kopub.cli.console import count, plain_reason, print_json, print_table, right, say, table_console
-from kopub.cli.options import COMMAND, corpus_check, newer_lines, open_settings, with_profile
+from kopub.cli.options import (
+    COMMAND,
+    corpus_check,
+    first_look_lines,
+    first_looks,
+    newer_lines,
+    open_settings,
+    with_profile,
+)
 from kopub.errors import counted, visible
 from kopub.states import FINAL, LOST, State, count_states
 
@@ -45,7 +53,7 @@ def status_values(settings: "Settings") -> dict[str, Any]:
 
     found = _StatusValues.of(settings)
     store = settings.store
-    todo = _counts_to_do(found.assets)
+    todo, looks = _counts_to_do(found.assets), first_looks(settings.corpus.manifest)
     return {
         "profile": settings.profile_name,
         "corpus": settings.corpus.manifest.location,
@@ -58,13 +66,14 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "lost": _pages_in(store, found.assets, LOST),
         "partial": _pages_in(store, found.assets, (State.PARTIAL,)),
         "unfinished": list(map(asdict, found.unfinished)),
+        "first_looks": looks,
         "scripts_not_read": list(map(asdict, scripts_not_read(settings, found.is_of_corpus))),
         "retrieval": retrieval_values(settings, found.is_of_corpus),
         "reading": reading_values(settings, found.is_of_corpus),
         "last_run": found.last
         and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
         "to_do": todo,
-        "next": with_profile(COMMAND) if any(todo.values()) else None,
+        "next": with_profile(COMMAND) if any(todo.values()) else next((each["command"] for each in looks), None),
     }
 
 
@@ -108,6 +117,7 @@ def show_status(settings: "Settings", out: Console) -> None:
     store, assets, last = settings.store, found.assets, found.last
     _show_table(settings, assets, out)
     for line in (
+        *first_look_lines(settings.corpus.manifest),
         *found.files_differ,
         *_of_another_corpus(settings, assets),
         *newer_lines(sum(each.newer for each in assets)),
@@ -133,7 +143,7 @@ def show_status(settings: "Settings", out: Console) -> None:
             say(out, line, indent=9)
         for line in dropped:
             say(out, line, "red")
-    for line in (*_last_run(last), *_to_do(assets, found.files_differ)):
+    for line in (*_last_run(last), *_to_do(settings, assets, found.files_differ)):
         say(out, line, indent=9)
     say(out, f"corpus   {settings.corpus.manifest.location}", indent=9)
     say(out, f"tables   {store.url}/<asset>/<shard>.parquet", indent=9)
@@ -260,7 +270,7 @@ def _of_another_corpus(settings: "Settings", assets: Sequence[_AssetStatus]) -> 
         )
 
 
-def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
+def _to_do(settings: "Settings", assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Iterator[str]:
     """Yield the next commands, or that there is nothing to do."""
     counts = _counts_to_do(assets)
     are = {how: f"{counted(counts[how], 'table')} {'is' if counts[how] == 1 else 'are'} {how}" for how in _HOW}
@@ -271,6 +281,8 @@ def _to_do(assets: Sequence[_AssetStatus], files_differ: Sequence[str]) -> Itera
         yield f"next     {with_profile(COMMAND)}  ({', '.join(todo)})"
     elif files_differ:
         yield f"next     {with_profile('kopub index SOURCE')}  (its files have changed since they were indexed)"
+    elif looks := first_looks(settings.corpus.manifest):
+        yield f"next     {looks[0]['command']}  (the rest of its pages)"
     else:
         yield f"next     {_nothing(assets)}, and another run would compute nothing"
 

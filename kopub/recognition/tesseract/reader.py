@@ -33,6 +33,7 @@ from kopub.recognition.tesseract.words import (
     uncertain_runs,
     unsure_words,
 )
+from kopub.states import TRIES_AGAIN
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,8 +75,11 @@ class Reader:
         self._deadline = math.inf
 
     def limit(self, seconds: float) -> None:
-        """Limit all further reading to `seconds` in total; beyond it raises `RuntimeError`."""
-        self._deadline = time.monotonic() + seconds
+        """Limit all further reading to `seconds` of this thread's processor time in total.
+
+        Beyond it raises `RuntimeError`. On a busy machine a page takes many times as long by the clock.
+        """
+        self._deadline = time.thread_time() + seconds
 
     def close(self) -> None:
         """Free the engines."""
@@ -138,6 +142,20 @@ class Reader:
                 words[start:end] = english
         return words
 
+    def _recognize(self, engine: Any) -> None:
+        """Let an engine read the row that it was given, within the limit.
+
+        Tesseract's own limit is by the clock, so a row that it cuts off is read again while processor time is left.
+        """
+        while True:
+            left, started = self._deadline - time.thread_time(), time.monotonic()
+            # A limit of 0 milliseconds would mean no limit.
+            engine.Recognize(0 if math.isinf(left) else max(1, round(1000 * left)))
+            if time.thread_time() > self._deadline:
+                raise RuntimeError(f"Tesseract took too long for this page (recognition.page_seconds): {TRIES_AGAIN}")
+            if time.monotonic() - started < left:
+                return
+
     def _words(self, engine: Any, gray: "NDArray[np.uint8]", row: InkBox) -> list[OcrWord]:
         """Return the words of one row of a block, in pixels of the block."""
         import cv2
@@ -148,11 +166,7 @@ class Reader:
         image = cv2.copyMakeBorder(pixels, *border, cv2.BORDER_CONSTANT, value=[paper_level(pixels)])
         height, width = image.shape
         engine.SetImageBytes(image.tobytes(), width, height, 1, width)
-        left = self._deadline - time.monotonic()
-        # A limit of 0 milliseconds would mean no limit.
-        engine.Recognize(0 if math.isinf(left) else max(1, round(1000 * left)))
-        if time.monotonic() > self._deadline:
-            raise RuntimeError("Tesseract took too long for this page (recognition.page_seconds)")
+        self._recognize(engine)
         found = engine.GetIterator()
         if found is None:
             return []

@@ -88,8 +88,8 @@ class TesseractRecognizer(Recognizer):
     page_seconds: float = Field(
         default=120.0,
         gt=0,
-        description="Seconds that the reading of a page may take; its other regions fail, and the next run reads it "
-        "again. A page of text takes 1 to 6.",
+        description="Seconds of processor time that the reading of a page may take; its other regions fail, and the "
+        "next run reads it again. A page of text takes 1 to 6.",
     )
 
     @field_validator("languages")

@@ -179,6 +179,11 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         "the port is taken; free it, or leave `port` at 0 for any free one",
     ),
     (
+        r"larger than the available KV cache memory",
+        "the KV cache does not hold one longest request; raise kv_cache_memory (or gpu_memory_utilization, where that "
+        "is not set), or lower max_model_len",
+    ),
+    (
         _MEMORY,
         "the GPU's memory does not suffice; stop what else runs there, or lower max_model_len, max_num_seqs or "
         "max_num_batched_tokens, or change gpu_memory_utilization",
