@@ -176,9 +176,17 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
+_ADDRESS = re.compile(r"( object)? (at )?0x[0-9a-f]{6,}(?=>)")
+"""The address in Python's text for an object, which differs in every process."""
+
+
 def first_line(error: BaseException | str) -> str:
-    """Return the first line of an error's message, or its type where it has none."""
-    return str(error).strip().partition("\n")[0] or ("" if isinstance(error, str) else type(error).__name__)
+    """Return the first line of an error's message, or its type where it has none.
+
+    Addresses of objects are left out, because equal errors must have equal reasons.
+    """
+    line = _ADDRESS.sub("", str(error).strip().partition("\n")[0])
+    return line or ("" if isinstance(error, str) else type(error).__name__)
 
 
 def without_paths(text: str) -> str:

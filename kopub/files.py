@@ -91,9 +91,24 @@ def cannot_write(path: Path | str, error: OSError) -> str:
 
     `path` may be a URL.
     """
+    if error.errno == errno.ENOSPC and _lacks_inodes(path):
+        return (
+            f"the disk has room but takes no more files (df -i): {path} was not written; what is finished is kept, "
+            "remove some files and run again"
+        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full: {path} was not written; what is finished is kept, free some space and run again"
     return f"{path} was not written ({error.strerror or error}); check the folder or the credentials and run again"
+
+
+def _lacks_inodes(path: Path | str) -> bool:
+    """Return whether the disk of a path has free bytes but no free inode."""
+    for folder in Path(path).parents:
+        with suppress(OSError):
+            disk = os.statvfs(folder)
+            # Some file systems have no fixed number of inodes, and report none.
+            return bool(disk.f_files) and not disk.f_favail and disk.f_bavail > 0
+    return False
 
 
 def is_url(text: str) -> bool:

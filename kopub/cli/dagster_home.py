@@ -48,7 +48,8 @@ def prepare_home(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+            number = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(number, os.strerror(number))
         if _SETTINGS.exists() and not any(folder.iterdir()):
             shutil.copy(_SETTINGS, folder / _SETTINGS.name)
     except FileExistsError:

@@ -303,8 +303,9 @@ def _fill_in_pin(section: str, values: dict[str, Any], engine: type[Engine], pin
         raise ConfigError(
             f"{section}.model is {name!r}, which {PINS.name} does not pin{guess}; it pins {', '.join(pins)}"
         )
-    target.setdefault(key, pins[name].repo)
-    target.setdefault("revision", pins[name].revision)
+    # The commit of a pin is none of another repository.
+    if target.setdefault(key, pins[name].repo) == pins[name].repo:
+        target.setdefault("revision", pins[name].revision)
 
 
 def _fill_in_reuse(section: str, values: dict[str, Any], engine: type[Engine], home: Path) -> None:

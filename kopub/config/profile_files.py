@@ -209,9 +209,11 @@ def _on_top(content: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[Any, A
     """Return `below` with the keys of `content` in place of its own.
 
     Nested mappings are merged in the same way. A mapping with another `engine` replaces the old one entirely, since the
-    keys of one engine mean nothing to another.
+    keys of one engine mean nothing to another; one with another model or repository inherits no `revision`.
     """
     together = dict(below)
+    if any(key in content and content[key] != below.get(key) for key in ("model", "repo")):
+        together.pop("revision", None)
     for key, value in content.items():
         there = below.get(key)
         if isinstance(value, dict) and isinstance(there, dict):

@@ -10,7 +10,7 @@ from pathlib import Path
 from kopub.errors import BusyTable, SourceError, StoreError, counted
 from kopub.files import cannot_write, is_url
 from kopub.pages.index_writer import IndexWriter
-from kopub.pages.manifest import NAME, Manifest, PageSource
+from kopub.pages.manifest import BEGUN, NAME, Manifest, PageSource
 from kopub.pages.places import CorpusPlace, place_of
 from kopub.pages.source_files import find_files
 
@@ -58,11 +58,31 @@ def index(
         before = _before(place)
         if before is None and place.has(NAME):
             tell(f"the index at {place} cannot be read and is replaced by that of {source}: --add adds other sources")
-        result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
+        with _begun(source, place):
+            result = IndexWriter(place, before, tell).write(source, files, dpi, others is Others.REPLACE, max_pages)
     written = result.named(source)
     if written is not None and before is not None and result.shards != before.shards:
         _index_copies(result, written, place, tell)
     return Manifest.load(place)
+
+
+@contextmanager
+def _begun(source: str, place: CorpusPlace) -> Iterator[None]:
+    """Note the source of a home's first index until it is finished, or its source proves unusable.
+
+    A full disk or a kill would otherwise leave a home that seems to hold the samples.
+    """
+    if place.remote or place.has(NAME):
+        yield
+        return
+    named = os.path.abspath(source) if os.path.exists(source) else source
+    place.write(BEGUN, named.encode(errors="replace"))
+    try:
+        yield
+    except SourceError:
+        place.remove(BEGUN)
+        raise
+    place.remove(BEGUN)
 
 
 def other_sources(source: str, where: Path | CorpusPlace) -> str:

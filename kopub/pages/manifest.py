@@ -6,6 +6,7 @@ heavy; a manifest shared on object storage takes one request.
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,6 +24,8 @@ from kopub.folders import SAMPLES
 from kopub.pages.places import CorpusPlace, place_of
 
 NAME = "shards.json"
+BEGUN = "indexing.txt"
+"""The file that names the source of a home whose first index is not finished."""
 GOLD = "gold.parquet"
 """The file of known answers beside the manifest, if the corpus has any."""
 VERSION = 2
@@ -132,10 +135,16 @@ class Manifest(_FileEntry):
     def load(cls, where: Path | CorpusPlace) -> Self:
         """Return the manifest of a home, or of a corpus's place.
 
-        It is the samples' manifest if nothing was indexed on this machine. Raises `SourceError`, and `StoreError` if a
-        storage does not answer.
+        It is the samples' manifest if nothing was indexed on this machine. Raises `SourceError`, also if the first
+        indexing did not end, and `StoreError` if a storage does not answer.
         """
         place = place_of(where)
+        if not place.remote and not place.has(NAME) and place.has(BEGUN):
+            source = place.read(BEGUN).decode(errors="replace")
+            raise SourceError(
+                f"{place} has no index yet, because that of {source} was not finished: `kopub index "
+                f"{shlex.quote(source)}` goes on"
+            )
         return cls._read(place if place.remote or (place.folder / NAME).exists() else CorpusPlace(SAMPLES))
 
     @classmethod

@@ -1,6 +1,7 @@
 """A source's files and their rows: pages, questions, documents and left-out files."""
 
 import itertools
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,17 @@ _OF = re.compile(r"(.*-)(\d+)(-of-)(\d+)(\D*)")
 _OF_DATASETS = frozenset({"dataset_dict.json", "dataset_info.json", "state.json"})
 """Files that `datasets` writes beside its data, and that can be left out without loss."""
 _OF_HOME = frozenset(
-    [manifest.NAME, manifest.GOLD, "queries.parquet", "left_out.txt", "rendered", "store", "sources", "evaluations"]
+    [
+        manifest.NAME,
+        manifest.GOLD,
+        manifest.BEGUN,
+        "queries.parquet",
+        "left_out.txt",
+        "rendered",
+        "store",
+        "sources",
+        "evaluations",
+    ]
 )
 """Names that the platform writes into a home, which are not part of a source in the same folder."""
 _READ_FROM = {
@@ -82,6 +93,8 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
     folder = ObjectPath.listed(source, place.fetched) if is_url(source) else Path(source)
     require_utf8(place.relative(source))
     if folder.is_dir():
+        if isinstance(folder, Path) and not os.access(folder, os.R_OK | os.X_OK):
+            raise SourceError(f"{source} cannot be read: you lack the permission to open this folder")
         return _in_folder(folder, isinstance(folder, Path) and folder.resolve() == place.folder.resolve())
     if folder.is_file():
         found = find_documents(folder)
@@ -92,14 +105,21 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
         if not _holds_pages(folder):
             raise SourceError(f"{source} is no .arrow or .parquet file of pages, and no PDF, image, HWP or office file")
         return SourceFiles(source, [folder])
-    if _HUB_ID.fullmatch(source) and isinstance(folder, Path) and not folder.parent.is_dir():
+    if isinstance(folder, Path):
+        require_source(source)
         corpus = download(source, progress)
         return SourceFiles(source, corpus.files, [], [], corpus.questions, corpus.annotations, source, corpus.revision)
-    raise SourceError(
-        f"{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
-        if isinstance(folder, Path)
-        else f"there is nothing at {source}: correct the URL"
-    )
+    raise SourceError(f"there is nothing at {source}: correct the URL")
+
+
+def require_source(source: str) -> None:
+    """Raise `SourceError` for what is neither a folder, a file, a URL nor the id of a Hub dataset."""
+    path = Path(source)
+    is_hub_id = _HUB_ID.fullmatch(source) and not path.parent.is_dir()
+    if not (is_url(source) or path.is_dir() or path.is_file() or is_hub_id):
+        raise SourceError(
+            f"{source} is neither a folder, an .arrow or .parquet file, a document nor the id of a Hub dataset"
+        )
 
 
 def format_of(path: SourcePath) -> Literal["arrow", "parquet"] | None:

@@ -1,6 +1,7 @@
 """Storage faults: transient ones are retried, others become one-line errors."""
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -104,6 +105,8 @@ def _line(path: str, doing: str, error: Exception) -> str:
             f"{path} was not written, the storage has no room for it ({_reason(error)}); what is finished is kept: "
             "make room or raise the quota, and run again"
         )
+    if isinstance(error, PermissionError) and os.path.isabs(path):
+        return f"{path} cannot be {doing} ({_reason(error)}): correct its permissions and run again"
     if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
         return f"{path} cannot be {doing} with these credentials ({_reason(error)}): correct them and run again"
     if is_transient(error):

@@ -198,11 +198,12 @@ class Objects:
         self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
-        """Return a folder's entries as the storage describes them; none if it is missing."""
+        """Return a folder's entries as the storage describes them; none if it is missing. Raises `StoreError`."""
         if not self.local:
             return self._below(folder, "/")
         try:
-            return self.fs.ls(folder, detail=True)
+            with translate_errors(folder, "read"):
+                return self.fs.ls(folder, detail=True)
         except FileNotFoundError:
             return []
 

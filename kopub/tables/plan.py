@@ -16,7 +16,7 @@ from kopub.layout.regions import READ_TASKS
 from kopub.pages.corpus import Corpus
 from kopub.store import ledger
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, TABLES
-from kopub.store.table_source import SOURCE, FooterCache, Source
+from kopub.store.table_source import SOURCE, Entry, FooterCache, Source
 from kopub.store.table_store import JOURNAL, ShardStore
 from kopub.store.versions import FOLDER as VERSIONS
 from kopub.tables.asset import RowTable, ShardAsset
@@ -84,13 +84,23 @@ class AssetPlan:
     why: Mapping[str, int]
 
 
-def survey(resources: Resources, footers: FooterCache, graph: Graph = GRAPH) -> "Survey":
+def survey(
+    resources: Resources, footers: FooterCache, graph: Graph = GRAPH, unreadable: dict[str, str] | None = None
+) -> "Survey":
     """Return the standing of all shards of the corpus.
 
-    `resources` are keyed by the names that assets use. Raises `StoreError`.
+    `resources` are keyed by the names that assets use. Raises `StoreError` for tables that cannot be read, unless
+    `unreadable` is given: it gets the reason by asset, whose tables then count as missing.
     """
     assets = graph.on(resources).declared(resources)
-    tables = {name: footers.tables(name) for name in assets}
+    tables: dict[str, dict[str, Entry]] = {}
+    for name in assets:
+        try:
+            tables[name] = footers.tables(name)
+        except StoreError as error:
+            if unreadable is None:
+                raise
+            tables[name], unreadable[name] = {}, str(error)
     store: ShardStore = resources["store"]
     standings = find_standings(assets, tables, resources["corpus"].manifest.keys, store.allow_downgrade)
     return Survey(store, assets, tables, standings, graph.off(resources))

@@ -142,6 +142,9 @@ def join_failures(failures: Sequence[str]) -> list[str]:
 def failed_runs(context: dg.RunFailureSensorContext) -> None:
     """Log one line for a failed run: shards, reason, and what to do."""
     run = context.dagster_run
+    if gone := _gone_shards([*context.get_step_failure_events(), context.failure_event]):
+        are = "is" if len(gone) == 1 else "are"
+        return context.log.error(f"run {run.run_id[:8]}: {_listed(gone)} {are} no longer in the corpus: nothing to do")
     found = join_failures(list(_failures([*context.get_step_failure_events(), context.failure_event])))
     reason = first_line(found[0] if found else context.failure_event.message or "no reason is known")
     more = f" (and {counted(len(found) - 1, 'other failure')})" if len(found) > 1 else ""
@@ -152,6 +155,13 @@ def failed_runs(context: dg.RunFailureSensorContext) -> None:
     else:
         then = "fix that, then choose Re-execute from failure, or kopub run"
     context.log.error(f"run {run.run_id[:8]} of {shards} failed: {reason}{more}; finished pages are kept: {then}")
+
+
+def _gone_shards(events: Iterable[dg.DagsterEvent]) -> list[str]:
+    """Return the shards that a run asked for and that the corpus has no more."""
+    errors = (error for event in events for error in _chain(getattr(event.event_specific_data, "error", None)))
+    named = (re.search(r"Nonexistent partition keys:\s*\[(.*?)\]", message) for _, message in errors)
+    return sorted({key for found in named if found for key in re.findall(r"'([^']*)'", found[1])})
 
 
 def _failures(events: Sequence[dg.DagsterEvent]) -> Iterator[str]:

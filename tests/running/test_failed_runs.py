@@ -35,6 +35,29 @@ def test_a_failed_run_is_a_line_with_its_reason_and_what_to_do(
     assert line.endswith(then)
 
 
+@dg.asset
+def raw_pages(context: dg.AssetExecutionContext) -> None:
+    """Fail as a step whose partition was removed after its run was queued."""
+    dg.StaticPartitionsDefinition(["shard_00"]).get_partition_keys_in_range(
+        dg.PartitionKeyRange("shard_07", "shard_08")
+    )
+
+
+def test_a_run_of_a_shard_that_is_gone_says_so(capfd: pytest.CaptureFixture[str]):
+    instance = dg.DagsterInstance.ephemeral()
+    result = dg.materialize([raw_pages], instance=instance, raise_on_error=False)
+    context = dg.build_run_status_sensor_context(
+        sensor_name="failed_runs",
+        dagster_instance=instance,
+        dagster_run=result.dagster_run,
+        dagster_event=result.get_run_failure_event(),
+    ).for_run_failure()
+    capfd.readouterr()
+    failed_runs(context)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith(f"run {result.run_id[:8]}: shard_07, shard_08 are no longer in the corpus: nothing to do")
+
+
 def test_the_platform_has_the_sensor(tmp_path: Path):
     definitions = Platform.of(tmp_path, [pages("a_1")]).definitions
     assert definitions.get_sensor_def("failed_runs").default_status is dg.DefaultSensorStatus.RUNNING

@@ -119,6 +119,7 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     Raises `ConfigError`.
     """
     from kopub.pages.indexing import Others, other_sources
+    from kopub.pages.source_files import require_source
 
     if add and replace:
         raise ConfigError("--add and --replace cannot be combined: choose one")
@@ -127,6 +128,7 @@ def _chosen(source: str, corpus: CorpusPlace, add: bool, replace: bool) -> "Othe
     others = other_sources(source, corpus)
     if not (others and _at_terminal()):
         return Others.REFUSE
+    require_source(source)
     tell(f"The corpus has {others}.")
     answer = typer.prompt(f"[a]dd {source} to it, [r]eplace it, or [s]top?", default="a")
     chosen = {"a": Others.ADD, "r": Others.REPLACE}.get(answer.strip().lower()[:1])

@@ -1,7 +1,7 @@
 """`kopub status`: what was made, what is stale, and what to do next."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,8 +68,9 @@ def status_values(settings: "Settings") -> dict[str, Any]:
         "unfinished": list(map(asdict, found.unfinished)),
         "first_looks": looks,
         "scripts_not_read": list(map(asdict, scripts_not_read(settings, found.is_of_corpus))),
-        "retrieval": retrieval_values(settings, found.is_of_corpus),
-        "reading": reading_values(settings, found.is_of_corpus),
+        "unreadable": dict(found.unreadable),
+        "retrieval": None if found.unreadable else retrieval_values(settings, found.is_of_corpus),
+        "reading": None if found.unreadable else reading_values(settings, found.is_of_corpus),
         "last_run": found.last
         and {"run_id": found.last.run_id, "ended": found.last.ended.isoformat(), "rows": dict(found.last.rows)},
         "to_do": todo,
@@ -89,6 +90,8 @@ class _StatusValues:
     """The differences between the release folder and what was released."""
     files_differ: Sequence[str]
     """The differences between the files of the corpus and the indexed ones."""
+    unreadable: Mapping[str, str]
+    """The reasons why the tables of assets cannot be read; they count as missing."""
 
     @classmethod
     def of(cls, settings: "Settings") -> "_StatusValues":
@@ -97,7 +100,8 @@ class _StatusValues:
         from kopub.store.table_source import FooterCache
         from kopub.tables.plan import survey
 
-        scan = survey(settings.resources, FooterCache(settings.store))
+        unreadable: dict[str, str] = {}
+        scan = survey(settings.resources, FooterCache(settings.store), unreadable=unreadable)
         is_of_corpus = corpus_check(settings.corpus.manifest, settings.store).look(scan.tables)
         assets = [_AssetStatus.of(settings, scan, asset, is_of_corpus) for asset in scan.standings]
         unfinished = list(_unfinished(settings, scan, is_of_corpus))
@@ -106,7 +110,7 @@ class _StatusValues:
             worked_on[each.asset].add(each.shard)
         last, differs = ledger.last_run(settings.store, worked_on), list(_release_differs(settings, assets))
         files_differ = list(changed_files(settings.corpus.manifest))
-        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ)
+        return cls(assets, unfinished, last, is_of_corpus, differs, files_differ, unreadable)
 
 
 def show_status(settings: "Settings", out: Console) -> None:
@@ -135,10 +139,11 @@ def show_status(settings: "Settings", out: Console) -> None:
     for each in found.unfinished:
         counts = f"{each.finished:,} of {each.rows:,} rows"
         say(out, f"{each.asset} of {each.shard}: {counts} are finished and kept for the next run")
-    for lines, dropped in (
-        reading_lines(settings, found.is_of_corpus),
-        retrieval_lines(settings, found.is_of_corpus),
-    ):
+    for asset, reason in found.unreadable.items():
+        say(out, f"{asset} cannot be read, and counts as missing: {visible(reason)}", "red")
+    # Scores are of all tables, so none are shown without some of them.
+    for scores in (reading_lines, retrieval_lines) if not found.unreadable else ():
+        lines, dropped = scores(settings, found.is_of_corpus)
         for line in lines:
             say(out, line, indent=9)
         for line in dropped:
