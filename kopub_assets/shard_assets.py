@@ -205,7 +205,7 @@ def _report_in_part(
     failures: Mapping[str, KopubError],
     ahead: EnginePrefetcher,
 ) -> Iterator[dg.AssetMaterialization | dg.DagsterEvent]:
-    """Report the finished shards and let the steps after this one begin, then raise the `failures`.
+    """Report the finished shards, let the next steps begin, and raise the `failures`.
 
     No later step begins if the storage is away, or if the step failed as a whole and not in some of its shards.
     Dagster's `MaterializeResult` would report every shard of the run as made.

@@ -140,7 +140,7 @@ def require_indexed(settings: "Settings", assets: Sequence[str]) -> None:
 
 
 def first_looks(manifest: "Manifest") -> list[dict[str, Any]]:
-    """Return the sources of which only the first pages are made, with the command for the rest."""
+    """Return the sources cut by `--max-pages`, with the commands for the rest."""
     return [
         {
             "source": source.name,

@@ -124,7 +124,7 @@ def demands_at_once(asks: Sequence[MemoryDemand], total: int) -> list[MemoryDema
 
 
 def memory_sums(engines: Mapping[str, Engine], card: Card) -> tuple[str, bool]:
-    """Return in words how much of its card each part of a profile takes, and whether the card has it.
+    """Return what each part of a profile takes of its card, and whether it fits.
 
     It is that of the fullest card, and empty if no part takes any.
     """

@@ -68,7 +68,7 @@ def index(
 
 @contextmanager
 def _begun(source: str, place: CorpusPlace) -> Iterator[None]:
-    """Note the source of a home's first index until it is finished, or its source proves unusable.
+    """Note the source of a home's first index until it is finished.
 
     A full disk or a kill would otherwise leave a home that seems to hold the samples.
     """

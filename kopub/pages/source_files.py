@@ -113,7 +113,7 @@ def find_files(source: str, place: CorpusPlace, progress: Callable[[str], None])
 
 
 def require_source(source: str) -> None:
-    """Raise `SourceError` for what is neither a folder, a file, a URL nor the id of a Hub dataset."""
+    """Raise `SourceError` for what is no folder, file, URL or Hub dataset."""
     path = Path(source)
     is_hub_id = _HUB_ID.fullmatch(source) and not path.parent.is_dir()
     if not (is_url(source) or path.is_dir() or path.is_file() or is_hub_id):

@@ -79,7 +79,7 @@ def verify(
 
 
 def notes_on(folder: Path) -> list[str]:
-    """Return lines on a release that are no problems: pages still to be made, texts without a checksum.
+    """Return what is worth knowing about a release: unfinished pages, texts without a checksum.
 
     Checksums of an older version list only data files.
     """

@@ -198,7 +198,10 @@ class Objects:
         self.fs.rm(folder, recursive=True)
 
     def listed(self, folder: str) -> list[dict[str, Any]]:
-        """Return a folder's entries as the storage describes them; none if it is missing. Raises `StoreError`."""
+        """Return a folder's entries as the storage describes them; none if it is missing.
+
+        Raises `StoreError`.
+        """
         if not self.local:
             return self._below(folder, "/")
         try:

@@ -25,7 +25,7 @@ class Watcher(Protocol):
         """Note that a shard's table is in place."""
 
     def judged(self, closed: Sequence[str], unjudged: Sequence[str]) -> None:
-        """Note that the release is in place, which gates are closed, and what none can judge."""
+        """Note which gates a release in place does not pass, and what none can judge."""
 
     def warned(self, asset: str, message: str) -> None:
         """Note a message that a person should see while the run goes on."""
