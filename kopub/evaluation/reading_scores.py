@@ -377,9 +377,9 @@ def guards(benchmarks: Mapping[str, str], samples: int, home: Path) -> list[Eval
 def keep_baseline(baseline: ShardStore, store: ShardStore, accept: bool) -> tuple[pa.Table, str]:
     """Compare a profile's run with the last accepted run that guarded the corpus.
 
-    The run is that of the profile's `store`. Return the scores, and what they were compared with. The run is kept as the newest in `baseline`, and is accepted
-    if nothing dropped or with `accept`. So a corpus that moves to another profile is compared with the reading of the
-    one before. Raises `StoreError`.
+    The run is the newest of the profile's `store`. Return the scores, and what they were compared with. The run is kept
+    in `baseline`, and is accepted if nothing dropped or with `accept`. So a corpus that moves to another profile is
+    compared with the reading of the one before. Raises `StoreError`.
     """
     run = HISTORY.latest(store)
     assert run is not None, "a profile that was evaluated has a run"
