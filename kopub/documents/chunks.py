@@ -15,7 +15,7 @@ from kopub.documents.tables import (
     titles_above,
     without_first_row,
 )
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse, inert_latex
 
 MAX_TOKENS = 512
 """The chunk size commonly used for embedding models and for models that answer from chunks."""
@@ -216,9 +216,9 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
 
     def marked(said: str, start: int, end: int) -> str:
         if block.kind is BlockKind.ITEM and start == 0:
-            said = f"- {said}"
+            said = f"{block.sign} {said}"
         elif block.kind is BlockKind.FORMULA:
-            said = f"$$\n{said}\n$$"
+            said = f"$$\n{inert_latex(said)}\n$$"
             if block.number is not None and end == len(text):
                 said = f"{said} {block.number.text}"
         return defuse(said)

@@ -59,7 +59,7 @@ class BlockKind(StrEnum):
     TITLE = "title"
     TEXT = "text"
     ITEM = "item"
-    """An entry of a list; its text lacks the bullet."""
+    """An entry of a list; its text lacks the sign."""
     CODE = "code"
     """Code; its text lacks the fences."""
     TABLE = "table"
@@ -95,14 +95,15 @@ class BlockPart:
 class DocumentBlock:
     """A title, paragraph, table or picture, from one region or several.
 
-    `level` is that of a title, 1 for the uppermost, `language` that of code, `number` that of a formula. `mark` of a
-    footnote is unique in the document and identifies it where the text refers to it; the first `printed_mark`
-    characters of the note are the mark as printed.
+    `level` is that of a title or list entry, 1 for the uppermost, `sign` the bullet or number of an entry as printed,
+    `language` that of code, `number` that of a formula. `mark` of a footnote is unique in the document and identifies
+    it where the text refers to it; the first `printed_mark` characters of the note are the mark as printed.
     """
 
     kind: BlockKind
     parts: tuple[BlockPart, ...]
     level: int = 0
+    sign: str = ""
     language: str = ""
     number: BlockPart | None = None
     picture: DocumentPicture | None = None

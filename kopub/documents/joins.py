@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
-from kopub.documents.tables import TableGrid, grid_of, is_table, tables_and_text
+from kopub.documents.outline import NUMBER_SIGN
+from kopub.documents.tables import TableGrid, grid_of
 from kopub.recognition.content import content_parts
 from kopub.recognition.regions import RegionRecord
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.search.words import korean_analyser
 
-ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
+ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")
 """The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
 NUMBERED = re.compile(r"\s*(?:\(?(?:\d{1,3}|[가나다라마바사아자차카타파하A-Za-z])[.)]|[①-⑳ⓐ-ⓩ㉮-㉻])\s*(?=\S)")
 """The number of a list entry: 1. 가. 1) (1) ①."""
@@ -160,7 +162,7 @@ def _unwrap(text: str) -> list[str]:
 def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
     """Group lines into paragraphs.
 
-    A list entry is a paragraph, and so are the lines up to the end of a sentence or a gap.
+    A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
     """
     found: list[Paragraph] = []
     loose: list[str] = []
@@ -176,6 +178,8 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
             end()
             found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
         elif line:
+            if NUMBER_SIGN.match(line):
+                end()
             loose.append(line)
         if not line or ENDED.search(line):
             end()

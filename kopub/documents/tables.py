@@ -10,15 +10,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
-from kopub.recognition.vlm.client.tables import clean_tables, join_tables
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 
 if TYPE_CHECKING:
     import pandas as pd
     from bs4 import Tag
 
 
-_TABLE = re.compile(r"(<table>.*?</table>)", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _ROWSPAN = re.compile(r'<t[dh] rowspan="(\d+)"')
 _CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
@@ -62,19 +60,6 @@ class TableGrid:
         """The number of rows at the top that have headings alone."""
         rows = map(self.row, range(self.rows))
         return len([*takewhile(lambda cells: bool(cells) and all(cell.heading for cell in cells), rows)])
-
-
-def tables_and_text(content: str) -> list[str]:
-    """Return the tables of a region and the text between them, in order.
-
-    No cell spans more rows than its table has.
-    """
-    pieces = (piece.strip() for piece in _TABLE.split(clean_tables(content)))
-    return [join_tables([piece]) if is_table(piece) else piece for piece in pieces if piece]
-
-
-def is_table(piece: str) -> bool:
-    return piece.startswith("<table>") and piece.endswith("</table>")
 
 
 @dataclass(frozen=True, slots=True)
