@@ -78,8 +78,9 @@ class BlockPart:
     """The part that one region contributes to a block.
 
     `joint` stands between the previous part and this one. `refers` lists the notes that the text refers to: (start
-    and end of the printed reference, mark of the note). `repeated` says that the first row of a table repeats the
-    heading of the previous part on a new page. `note` is what a model wrote about its picture or table.
+    and end of the printed reference, mark of the note). `repeated` is the number of rows with which a part of a
+    table repeats the heading of the previous part on a new page. `note` is what a model wrote about its picture or
+    table.
     """
 
     page: int
@@ -87,7 +88,7 @@ class BlockPart:
     text: str
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()
-    repeated: bool = False
+    repeated: int = 0
     note: FigureNote | None = None
 
 

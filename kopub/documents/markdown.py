@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
-from kopub.documents.tables import caption_of, rows_of, without_first_row
+from kopub.documents.tables import caption_of, rows_of, without_rows
 from kopub.errors import visible
 from kopub.figures.figure import FigureNote
 from kopub.recognition.content import fence_code
@@ -234,6 +234,6 @@ def _table(block: DocumentBlock, marks: _PageMarks) -> str:
     html = f"<table>{caption_of(block.parts[0].text)}"
     for part in block.parts:
         html += "".join(f"\n{mark}" for mark in marks.within(part.page))
-        table = without_first_row(part.text) if part.repeated else part.text
+        table = without_rows(part.text, part.repeated)
         html += rows_of(table).replace("<tr>", "\n<tr>")
     return f"{html}\n</table>"

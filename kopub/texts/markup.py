@@ -1,6 +1,7 @@
 """Text as markdown that a renderer shows as it was read.
 
-It does nothing else: no link, picture or tag is made of it. A sign is escaped only where a GFM renderer would take it for markup.
+It does nothing else: no link, picture or tag is made of it. A sign is escaped only where a GFM renderer would take it
+for markup.
 """
 
 import html

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -304,7 +305,10 @@ def test_chunks_and_tables_are_files_of_a_document_and_go_with_it(tmp_path: Path
     (listed,) = map(json.loads, (out / "보고서.tables.jsonl").read_text("utf-8").splitlines())
     assert (listed["columns"], listed["n_rows"]) == (["이름", "값"], 1)
     csv, parquet = (out / file for file in listed["files"])
-    assert csv.read_text("utf-8") == '이름,값\n가,"1,000"\n'
+    assert csv.read_text("utf-8-sig") == '이름,값\n가,"1,000"\n'
+    assert csv.read_bytes().startswith(b"\xef\xbb\xbf")
+    book = openpyxl.load_workbook(out / listed["workbook"])
+    assert [[cell.value for cell in row] for row in book[listed["sheet"]]] == [["이름", "값"], ["가", 1000]]
     assert pq.read_table(parquet).to_pylist() == [{"이름": "가", "값": "1,000"}]
     write_documents(
         DocumentTables(s=[PageRow("a_1", "보고서.pdf", 1, [Printed("text", "본문.")])]), ["s"], out, ["tables"]

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from threading import Event
 from typing import ClassVar, cast
 from urllib.parse import quote, unquote
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -824,3 +826,13 @@ def test_who_does_not_choose_searches_what_has_been_made(tmp_path: Path):
     assert [value for value, _ in choices[:6]] == ["", "fusion", "bm25", "vectors", "text", "image"]
     assert "<mark>" in visitor.get("/search", params={"q": "화면"}).text
     assert "no image vectors yet" in visitor.get("/search", params={"q": "화면", "mode": "vectors"}).text
+
+
+def test_the_tables_of_a_page_and_of_a_document_are_downloaded(troubled: Platform):
+    room = browser(troubled)
+    book = openpyxl.load_workbook(io.BytesIO(room.get("/xlsx?id=a_1").content))
+    assert [cell.value for cell in book.worksheets[0][1]][-1] == "둘"
+    with zipfile.ZipFile(io.BytesIO(room.get("/csv?of=a_1").content)) as archive:
+        assert archive.read("1.csv").startswith(b"\xef\xbb\xbf")
+    none = room.get("/xlsx?id=a_3")
+    assert (none.status_code, none.text) == (404, "There are no tables in it.")
