@@ -13,7 +13,7 @@ from kopub.api.sources.source import Place
 from kopub.errors import KopubError, counted, did_you_mean
 from kopub.recognition.content import main_script
 from kopub.states import State, count_states
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 from kopub.texts.text_quality import DOUBTFUL
 
 if TYPE_CHECKING:

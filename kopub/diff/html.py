@@ -11,6 +11,7 @@ from rapidfuzz.distance import Levenshtein, Prefix
 from kopub.diff.compare import PageDiff, RegionChange, ShardDiff
 from kopub.errors import visible
 from kopub.recognition.regions import RegionRecord
+from kopub.texts.markup import printable_value
 
 _TEMPLATE = Path(__file__).with_name("page.html.jinja")
 _STYLE = Path(__file__).with_name("style.css")
@@ -68,7 +69,9 @@ def rendered(template: Path, **values: Any) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=printable_value
+    )
     environment.filters |= {"shown": partial(visible, most=_NAME), "line": partial(visible, most=_LINE)}
     style = Markup(_STYLE.read_text("utf-8"))
     return environment.from_string(template.read_text("utf-8")).render(style=style, **values)

@@ -10,12 +10,13 @@ from kopub.documents.tables import (
     RegionPlace,
     TableRow,
     caption_of,
+    captions_of,
     places_of,
     table_rows,
     titles_above,
-    without_first_row,
+    without_rows,
 )
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse, inert_latex
 
 MAX_TOKENS = 512
 """The chunk size commonly used for embedding models and for models that answer from chunks."""
@@ -199,12 +200,15 @@ _LEFT_OUT = frozenset({BlockKind.FURNITURE, BlockKind.PICTURE, BlockKind.LOST})
 
 
 def _pieces(blocks: Sequence[DocumentBlock], packer: _Packer) -> Iterator[_Piece]:
-    """Yield the blocks of body text as pieces, in their order."""
-    for block, headings in zip(blocks, titles_above(blocks), strict=True):
-        if block.kind in _LEFT_OUT or not block.text.strip():
+    """Yield the blocks of body text as pieces, in their order, captions with their tables."""
+    captions = {of: at for of, at in captions_of(blocks).items() if blocks[of].kind is BlockKind.TABLE}
+    for at, (block, headings) in enumerate(zip(blocks, titles_above(blocks), strict=True)):
+        if block.kind in _LEFT_OUT or not block.text.strip() or at in captions.values():
             continue
-        cut = _table_pieces if block.kind is BlockKind.TABLE else _text_pieces
-        yield from cut(block, headings, packer)
+        if block.kind is BlockKind.TABLE:
+            yield from _table_pieces(block, headings, packer, blocks[captions[at]] if at in captions else None)
+        else:
+            yield from _text_pieces(block, headings, packer)
 
 
 def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
@@ -216,9 +220,9 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
 
     def marked(said: str, start: int, end: int) -> str:
         if block.kind is BlockKind.ITEM and start == 0:
-            said = f"- {said}"
+            said = f"{block.sign} {said}"
         elif block.kind is BlockKind.FORMULA:
-            said = f"$$\n{said}\n$$"
+            said = f"$$\n{inert_latex(said)}\n$$"
             if block.number is not None and end == len(text):
                 said = f"{said} {block.number.text}"
         return defuse(said)
@@ -235,21 +239,20 @@ def _text_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packe
             yield _Piece(block.kind, marked(whole, start, end), headings, parts)
 
 
-def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Packer) -> Iterator[_Piece]:
+def _table_pieces(
+    block: DocumentBlock, headings: tuple[str, ...], packer: _Packer, caption: DocumentBlock | None
+) -> Iterator[_Piece]:
     """Yield a table as one piece, or cut between rows.
 
     No cell spans a cut; each piece has the caption and the heading rows.
     """
-    rows = [
-        (row, part)
-        for part in block.parts
-        for row in table_rows(without_first_row(part.text) if part.repeated else part.text)
-    ]
+    rows = [(row, part) for part in block.parts for row in table_rows(without_rows(part.text, part.repeated))]
     heads = [*takewhile(lambda each: each[0].is_heading or each[0].is_spanned, rows)]
     if len(heads) in (0, len(rows)):
         # If no row or every row is marked as a heading, the first one is taken as it, with the rows that it spans.
         heads = [*rows[:1], *takewhile(lambda each: each[0].is_spanned, rows[1:])]
-    begin = f"<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
+    named = f"{caption.text}\n" if caption else ""
+    begin = f"{named}<table>{caption_of(block.parts[0].text)}{_lines(heads)}"
     # Rows that a cell spans stay together.
     groups: list[list[tuple[TableRow, BlockPart]]] = []
     for row, part in rows[len(heads) :]:
@@ -264,11 +267,13 @@ def _table_pieces(block: DocumentBlock, headings: tuple[str, ...], packer: _Pack
             # The first piece is also of the part with the heading, which may be all that stands on its page.
             parts = {id(part): part for _, part in (held if pieces else [*heads, *held])}
             text = defuse(begin + _lines(held) + _END)
-            pieces.append(_Piece(block.kind, text, headings, (*parts.values(),), len(defuse(begin)) if pieces else 0))
+            places = (*(caption.parts if caption and not pieces else ()), *parts.values())
+            pieces.append(_Piece(block.kind, text, headings, places, len(defuse(begin)) if pieces else 0))
             held = []
         held += group
     if not pieces:
-        pieces = [_Piece(block.kind, defuse(begin + _END), headings, block.parts)]
+        places = (*(caption.parts if caption else ()), *block.parts)
+        pieces = [_Piece(block.kind, defuse(begin + _END), headings, places)]
     stands_alone = len(pieces) > 1
     yield from (replace(piece, stands_alone=stands_alone) for piece in pieces)
 

@@ -1,6 +1,7 @@
 """Documents as DoclingDocuments, which docling, LangChain, LlamaIndex and Haystack read."""
 
 import json
+import re
 from collections.abc import Sequence
 from mimetypes import guess_type
 from pathlib import Path, PurePosixPath
@@ -8,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
 from kopub.documents.headings import is_named
-from kopub.documents.tables import TableGrid, captions_of, grid_of, is_table, tables_and_text
+from kopub.documents.tables import TableGrid, captions_of, grid_of
 from kopub.figures.figure import FigureNote
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.states import LOST
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse, inert_latex
 
 if TYPE_CHECKING:
-    from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ProvenanceItem, TableData
+    from docling_core.types.doc import DoclingDocument, FloatingItem, ListGroup, ListItem, ProvenanceItem, TableData
 
 
 # docling-core exports its types from this package without listing them.
@@ -41,9 +43,10 @@ def document_json(document: Document, blocks: Sequence[DocumentBlock]) -> str:
 
     Every item has the page and box of its region, in pixels from the upper left corner of the upright page; an item
     that spans pages has the places of all its parts. A table is one item per page. A model's note on a picture or
-    table is in its `meta`. A link in a text leads to the web, or its bracket is escaped. Running heads, feet and page
-    numbers are in the layer `furniture`, and the layer `notes` says what could not be read. The hash of the origin is
-    that of the pages' images.
+    table is in its `meta`. A list entry in another is in its list; its sign is its `marker`. A link in a text leads to
+    the web, or its bracket is escaped; so is the sign before a picture. Running heads, feet and page numbers are in the
+    layer `furniture`, and the layer `notes` says what could not be read. The hash of the origin is that of the pages'
+    images.
     """
     made = _Builder(document).build(blocks)
     return json.dumps(made.export_to_dict(), ensure_ascii=False, indent=1) + "\n"
@@ -70,7 +73,8 @@ class _Builder:
                 mimetype = guess_type(page.image.path)[0] or "image/png"
                 image = ImageRef(mimetype=mimetype, dpi=_DPI, size=size, uri=Path(page.image.path))
             self._made.add_page(page.number, size, image)
-        self._list: ListGroup | None = None
+        self._lists: list[tuple[int, ListGroup, ListItem]] = []
+        """The list of each level that the next entry may belong to, and its last entry."""
         self._is_titled = False
 
     def build(self, blocks: Sequence[DocumentBlock]) -> "DoclingDocument":
@@ -79,8 +83,8 @@ class _Builder:
         first = next((block for block in blocks if block.kind is BlockKind.TITLE), None)
         self._is_titled = first is not None and is_named(blocks, first)
         for at, block in enumerate(blocks):
-            if block.kind is not BlockKind.ITEM:
-                self._list = None
+            if block.kind not in (BlockKind.ITEM, BlockKind.FURNITURE):
+                self._lists.clear()
             if at in linked:
                 continue
             floating = self._add(block)
@@ -103,12 +107,11 @@ class _Builder:
             case BlockKind.TITLE:
                 item = made.add_heading(text, level=max(1, block.level - self._is_titled), prov=prov[0])
             case BlockKind.ITEM:
-                self._list = self._list or made.add_list_group()
-                item = made.add_list_item(text, prov=prov[0], parent=self._list)
+                item = self._entry(block, prov[0])
             case BlockKind.CODE:
                 item = made.add_code(text, prov=prov[0])
             case BlockKind.FORMULA:
-                item = made.add_formula(text, prov=prov[0])
+                item = made.add_formula(inert_latex(block.text), prov=prov[0])
             case BlockKind.PICTURE if block.picture is not None:
                 return [self._picture(block, prov[0])]
             case BlockKind.TABLE:
@@ -128,6 +131,19 @@ class _Builder:
         if block.number is not None:
             made.add_text(DocItemLabel.TEXT, defuse(block.number.text), prov=self._prov(block.number, 0))
         return []
+
+    def _entry(self, block: DocumentBlock, prov: "ProvenanceItem") -> "ListItem":
+        """Add an entry to the list of its level, inside that of the level above."""
+        while self._lists and self._lists[-1][0] > block.level:
+            self._lists.pop()
+        if self._lists and self._lists[-1][0] == block.level:
+            _, group, _ = self._lists.pop()
+        else:
+            group = self._made.add_list_group(parent=self._lists[-1][2] if self._lists else None)
+        is_number = block.sign[:-1].isdecimal()
+        item = self._made.add_list_item(defuse(block.text), is_number, block.sign, prov=prov, parent=group)
+        self._lists.append((block.level, group, item))
+        return item
 
     def _picture(self, block: DocumentBlock, prov: "ProvenanceItem") -> "FloatingItem":
         from docling_core.types.doc import DocItemLabel, ImageRef, PictureMeta, Size
@@ -231,7 +247,8 @@ def _table_data(grid: TableGrid) -> "TableData":
         num_cols=grid.columns,
         table_cells=[
             TableCell(
-                text=defuse(cell.text),
+                # docling writes a cell into its markdown as it is.
+                text=re.sub(r"<(?=[A-Za-z/!?])", "< ", defuse(cell.text)),
                 row_span=cell.rows,
                 col_span=cell.columns,
                 start_row_offset_idx=cell.row,

@@ -59,7 +59,7 @@ class BlockKind(StrEnum):
     TITLE = "title"
     TEXT = "text"
     ITEM = "item"
-    """An entry of a list; its text lacks the bullet."""
+    """An entry of a list; its text lacks the sign."""
     CODE = "code"
     """Code; its text lacks the fences."""
     TABLE = "table"
@@ -78,8 +78,9 @@ class BlockPart:
     """The part that one region contributes to a block.
 
     `joint` stands between the previous part and this one. `refers` lists the notes that the text refers to: (start
-    and end of the printed reference, mark of the note). `repeated` says that the first row of a table repeats the
-    heading of the previous part on a new page. `note` is what a model wrote about its picture or table.
+    and end of the printed reference, mark of the note). `repeated` is the number of rows with which a part of a
+    table repeats the heading of the previous part on a new page. `note` is what a model wrote about its picture or
+    table.
     """
 
     page: int
@@ -87,7 +88,7 @@ class BlockPart:
     text: str
     joint: str = ""
     refers: tuple[tuple[int, int, str], ...] = ()
-    repeated: bool = False
+    repeated: int = 0
     note: FigureNote | None = None
 
 
@@ -95,14 +96,15 @@ class BlockPart:
 class DocumentBlock:
     """A title, paragraph, table or picture, from one region or several.
 
-    `level` is that of a title, 1 for the uppermost, `language` that of code, `number` that of a formula. `mark` of a
-    footnote is unique in the document and identifies it where the text refers to it; the first `printed_mark`
-    characters of the note are the mark as printed.
+    `level` is that of a title or list entry, 1 for the uppermost, `sign` the bullet or number of an entry as printed,
+    `language` that of code, `number` that of a formula. `mark` of a footnote is unique in the document and identifies
+    it where the text refers to it; the first `printed_mark` characters of the note are the mark as printed.
     """
 
     kind: BlockKind
     parts: tuple[BlockPart, ...]
     level: int = 0
+    sign: str = ""
     language: str = ""
     number: BlockPart | None = None
     picture: DocumentPicture | None = None

@@ -18,6 +18,7 @@ from kopub.documents.chunks import chunk_document
 from kopub.documents.docling import document_json
 from kopub.documents.document import Document, DocumentBlock
 from kopub.documents.markdown import MarkdownOptions, document_markdown
+from kopub.documents.spreadsheets import CSV_START, sheet_names, tables_workbook
 from kopub.documents.stream import PICTURES, DocumentStream, Notes
 from kopub.documents.structure import DocumentStructure, structure_document
 from kopub.documents.tables import document_tables
@@ -56,20 +57,26 @@ def _chunk_lines(document: Document, blocks: Sequence[DocumentBlock], _: Markdow
 
 def _table_lines(document: Document, blocks: Sequence[DocumentBlock], _: MarkdownOptions) -> str:
     """Return a JSON line for each table, which names the files with its rows."""
+    tables, folder = [*document_tables(document, blocks)], f"{document.name}{_TABLE_FILES}"
     return "".join(
         _json_line({
-            **{key: value for key, value in asdict(table).items() if key != "rows"},
+            **{key: value for key, value in asdict(table).items() if key not in ("rows", "grid")},
             "n_rows": len(table.rows),
-            "files": [f"{document.name}{_TABLE_FILES}/{table.number}{suffix}" for suffix in (".csv", ".parquet")],
+            "files": [f"{folder}/{table.number}{suffix}" for suffix in (".csv", ".parquet")],
+            "workbook": f"{folder}/{document.name}.xlsx",
+            "sheet": name,
         })
-        for table in document_tables(document, blocks)
+        for table, name in zip(tables, sheet_names(tables), strict=True)
     )  # fmt: skip
 
 
 def _table_files(document: Document, blocks: Sequence[DocumentBlock]) -> Iterator[tuple[str, bytes]]:
-    for table in document_tables(document, blocks):
-        yield f"{table.number}.csv", table.to_csv().encode("utf-8", "backslashreplace")
+    tables = [*document_tables(document, blocks)]
+    for table in tables:
+        yield f"{table.number}.csv", CSV_START + table.to_csv().encode("utf-8", "backslashreplace")
         yield f"{table.number}.parquet", table.to_parquet()
+    if tables:
+        yield f"{document.name}.xlsx", tables_workbook(tables)
 
 
 def _json_line(values: dict[str, Any]) -> str:

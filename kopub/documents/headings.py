@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from kopub.documents.document import BlockKind, DocumentBlock, DocumentPage
 from kopub.documents.joins import one_line
+from kopub.documents.outline import LETTERS
 from kopub.recognition.regions import RegionRecord
 
 _DEEPEST = 6
@@ -34,7 +35,6 @@ class _Rank(IntEnum):
     LETTER_CIRCLE = 26
 
 
-_LETTERS = "가나다라마바사아자차카타파하"
 _NUMBERS: tuple[tuple[_Rank, re.Pattern[str]], ...] = tuple(
     (rank, re.compile(pattern, re.IGNORECASE))
     for rank, pattern in (
@@ -45,12 +45,12 @@ _NUMBERS: tuple[tuple[_Rank, re.Pattern[str]], ...] = tuple(
         (_Rank.ARTICLE, rf"제\s?{_NUMERAL}\s?[조관항](?=[\s(의]|$)"),
         (_Rank.ROMAN, r"[Ⅰ-Ⅻ]+(?=[.\s]|$)|[IVX]+\.(?=\s)"),
         (_Rank.BRACKET, r"[0-9]{1,2}\)"),
-        (_Rank.LETTER_BRACKET, rf"[{_LETTERS}]\)"),
+        (_Rank.LETTER_BRACKET, rf"[{LETTERS}]\)"),
         (_Rank.BRACKETS, r"\([0-9]{1,2}\)|[⑴-⒇]"),
-        (_Rank.LETTER_BRACKETS, rf"\([{_LETTERS}]\)|[㈎-㈛]"),
+        (_Rank.LETTER_BRACKETS, rf"\([{LETTERS}]\)|[㈎-㈛]"),
         (_Rank.CIRCLE, r"[①-⑳]"),
         (_Rank.LETTER_CIRCLE, r"[㉮-㉻ⓐ-ⓩ]"),
-        (_Rank.LETTER, rf"[{_LETTERS}]\.(?=\s)"),
+        (_Rank.LETTER, rf"[{LETTERS}]\.(?=\s)"),
     )
 )
 _DECIMAL = re.compile(r"([0-9]{1,3}|[A-Z](?=\.[0-9]))((?:\.[0-9]{1,3})*)(?:\.(?=[^\s\d])|\.?(?=\s|$))")
@@ -152,9 +152,9 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     """Return the running heads, feet and page numbers of a document.
 
     A page number is a region that layout labels as one and that looks like one. A head or foot repeats: others stand
-    at its height, or have the same text apart from numbers. In a document of one page, layout is believed. The
-    outermost line of a page that layout took for text is a head too if heads of other pages stand at its height, or
-    if other such lines at its height are only numbers or repeat one text.
+    at its height, or have the same text apart from numbers; so a document of one page has none. The outermost line of a
+    page that layout took for text is a head too if heads of other pages stand at its height, or if other such lines at
+    its height are only numbers or repeat one text.
     """
     labelled = [(page, region) for page in pages for region in page.regions if region.label in _FURNITURE_LABELS]
     enough = max(2, _SHARE * len(pages))
@@ -162,8 +162,7 @@ def find_furniture(pages: Sequence[DocumentPage]) -> set[Place]:
     heads = [
         (page, region)
         for page, region in labelled
-        if len(pages) == 1
-        or (region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or ""))
+        if (region.label == "number" and _PAGE_NUMBER.fullmatch(region.content or ""))
         or len(heights.near(region, _NEAR)) >= enough
         or len(said[_without_digits(region)]) >= enough
     ]

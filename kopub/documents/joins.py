@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
-from kopub.documents.tables import TableGrid, grid_of, is_table, tables_and_text
+from kopub.documents.outline import NUMBER_SIGN
+from kopub.documents.tables import CONTINUED, TableGrid, grid_of
 from kopub.recognition.content import content_parts
 from kopub.recognition.regions import RegionRecord
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.search.words import korean_analyser
 
-ITEM = re.compile(r"\s*(?:[•●○◦▪■□ㆍ∙‧]\s*|[·–*+°\-]\s+)(?=\S)")
+ITEM = re.compile(r"\s*(?:[•●○◎◦▪■□▣◆◇▶▷ㆍ∙‧※]\s*|[·–*+°ㅇ\-]\s+)(?=\S)")
 """The bullet of a list entry. Tesseract reads `•` as `ㆍ` or `+`, and `◦` as `°`."""
 NUMBERED = re.compile(r"\s*(?:\(?(?:\d{1,3}|[가나다라마바사아자차카타파하A-Za-z])[.)]|[①-⑳ⓐ-ⓩ㉮-㉻])\s*(?=\S)")
 """The number of a list entry: 1. 가. 1) (1) ①."""
@@ -160,7 +162,7 @@ def _unwrap(text: str) -> list[str]:
 def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
     """Group lines into paragraphs.
 
-    A list entry is a paragraph, and so are the lines up to the end of a sentence or a gap.
+    A list entry is a paragraph, and so are the lines up to a number, the end of a sentence or a gap.
     """
     found: list[Paragraph] = []
     loose: list[str] = []
@@ -176,6 +178,8 @@ def _group_lines(lines: Iterable[str]) -> list[Paragraph]:
             end()
             found.append(Paragraph(line[bullet.end() :], bullet=bullet[0].strip()))
         elif line:
+            if NUMBER_SIGN.match(line):
+                end()
             loose.append(line)
         if not line or ENDED.search(line):
             end()
@@ -273,7 +277,7 @@ def join_pages(blocks: Sequence[DocumentBlock], whole: Collection[int]) -> list[
             between, region = [], None
         at = _may_go_on(done, block)
         if at is not None and done[at].last_page in whole and block.page in whole:
-            one = _as_one(done[at], block, replace(extent, bottom=_foot(done[at + 1 :], extent)))
+            one = _as_one(done[at], block, done[at + 1 :], extent)
             if one is not None:
                 between = done[at + 1 :]
                 done[at:] = [one]
@@ -295,7 +299,10 @@ def _may_go_on(done: Sequence[DocumentBlock], block: DocumentBlock) -> int | Non
         between_pages = before.kind is BlockKind.FURNITURE or (
             before.kind is BlockKind.FOOTNOTE and before.page < block.page
         )
-        if between_pages or (before.kind is BlockKind.PICTURE and before.page == block.page):
+        within_page = before.kind is BlockKind.PICTURE or (
+            before.kind is BlockKind.CAPTION and block.kind is BlockKind.TABLE and CONTINUED.search(before.text)
+        )
+        if between_pages or (within_page and before.page == block.page):
             continue
         return at if before.last_page in (block.page, block.page - 1) else None
     return None
@@ -307,17 +314,21 @@ def _foot(between: Sequence[DocumentBlock], extent: PrintExtent) -> int:
     return min([extent.bottom, *notes])
 
 
-def _as_one(first: DocumentBlock, second: DocumentBlock, extent: PrintExtent) -> DocumentBlock | None:
+def _as_one(
+    first: DocumentBlock, second: DocumentBlock, between: Sequence[DocumentBlock], extent: PrintExtent
+) -> DocumentBlock | None:
     """Return the two blocks as one, or None if that is not certain."""
     above, below = first.parts[-1].region, second.parts[0].region
+    captions = [block.parts[0].region.bbox_2d[1] for block in between if block.kind is BlockKind.CAPTION]
     if first.last_page == second.page:
         near = above is not below and _is_below(above, below)
     else:
-        near = extent.bottom - above.bbox_2d[3] <= _FOOT and below.bbox_2d[1] - extent.top <= _HEAD
+        top = min([below.bbox_2d[1], *captions])
+        near = _foot(between, extent) - above.bbox_2d[3] <= _FOOT and top - extent.top <= _HEAD
     if not near:
         return None
     if first.kind is second.kind is BlockKind.TABLE:
-        return _one_table(first, second) if first.last_page < second.page else None
+        return _one_table(first, second, bool(captions)) if first.last_page < second.page else None
     return _one_paragraph(first, second)
 
 
@@ -369,8 +380,12 @@ def _is_full(region: RegionRecord, end: str) -> bool:
     return columns(end) >= _LONG
 
 
-def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | None:
-    """Join two tables that have equally many columns and the same edges."""
+def _one_table(first: DocumentBlock, second: DocumentBlock, is_named: bool) -> DocumentBlock | None:
+    """Join two tables with the same edges, columns and heading.
+
+    The second needs no heading if it `is_named` as the continuation, by a caption of its own or one before it, or if
+    the first table is a heading alone.
+    """
     upper, lower = tables_and_text(first.parts[-1].text), tables_and_text(second.parts[0].text)
     if len(upper) != 1 or len(lower) != 1 or not is_table(upper[0]) or not is_table(lower[0]):
         return None
@@ -378,17 +393,32 @@ def _one_table(first: DocumentBlock, second: DocumentBlock) -> DocumentBlock | N
     if abs(left - x1) > _SAME_EDGES or abs(right - x2) > _SAME_EDGES:
         return None
     above, below = grid_of(tables_and_text(first.parts[0].text)[0]), grid_of(lower[0])
-    if above.columns != below.columns or below.columns < 2 or below.caption:
+    is_named = is_named or CONTINUED.search(below.caption) is not None
+    if above.columns != below.columns or below.columns < 2 or (below.caption and not is_named):
         return None
-    repeated = below.rows > 1 and _heading(above) == _heading(below) is not None
-    if not repeated and any(cell.heading for cell in below.row(0)):
+    head = _heading(above)
+    repeated = head.rows if head.is_sound and head == _heading(below) and head.rows < below.rows else 0
+    goes_on = is_named or above.heading_rows == above.rows
+    if not repeated and (not goes_on or any(cell.heading for cell in below.row(0))):
         return None
     return replace(first, parts=(*first.parts, replace(second.parts[0], repeated=repeated), *second.parts[1:]))
 
 
-def _heading(grid: TableGrid) -> tuple[str, ...] | None:
-    """Return the texts of the first row, or None if they cannot head the columns."""
-    cells = grid.row(0)
-    if not all(cell.text and cell.rows == 1 for cell in cells):
-        return None
-    return tuple("".join(cell.text.split()) for cell in cells)
+@dataclass(frozen=True, slots=True)
+class _TableHead:
+    """The first rows of a table: those that its first cells span, or the headings."""
+
+    rows: int
+    cells: tuple[tuple[int, int, int, int, str], ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """True if every cell of the first row says something."""
+        return all(text for row, _, _, _, text in self.cells if row == 0)
+
+
+def _heading(grid: TableGrid) -> _TableHead:
+    rows = max([grid.heading_rows, *(cell.rows for cell in grid.row(0))])
+    heads = (cell for cell in grid.cells if cell.row < rows)
+    cells = ((cell.row, cell.column, cell.rows, cell.columns, "".join(cell.text.split())) for cell in heads)
+    return _TableHead(rows, tuple(cells))

@@ -1,16 +1,19 @@
 """Documents as markdown files, without reading or writing."""
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
-from kopub.documents.tables import caption_of, is_table, rows_of, tables_and_text, without_first_row
+from kopub.documents.tables import caption_of, rows_of, without_rows
 from kopub.errors import visible
 from kopub.figures.figure import FigureNote
 from kopub.recognition.content import fence_code
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.states import LOST, State
-from kopub.texts.markdown import defuse, formula_markdown, inline_markdown, line_markdown, link_target
+from kopub.texts.markdown import DOTS, link_target
+from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, printable, title_markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +36,27 @@ def document_markdown(
     `<!-- page 3 -->` stands before the beginning of page 3, even in the middle of a paragraph or table that continues
     there. A page or region that could not be read is a quotation that says so. Footnotes are `[^1]`, or `[^3-1]` if the
     document has several of that number; tables are HTML with one row per line; pictures are links, or words if they
-    have no path. A link leads to the web, or it is text. `blocks` are those of the document, in its order.
+    have no path. Nothing that was read is a link. `blocks` are those of the document, in its order.
     """
     options = options or MarkdownOptions()
     pages = len(document.pages)
     done = [f"<!-- {_comment(document.doc_id)}: {pages} page{'s' if pages > 1 else ''} -->"]
     marks = _PageMarks(document.pages, options.page_marks)
-    before: BlockKind | None = None
+    entries: list[tuple[int, int]] = []
+    """The level of each entry that the next one may stand in, and the columns before its text."""
     for block in _by_page([block for block in blocks if block.kind is not BlockKind.FURNITURE]):
         marked = marks.before(block.page)
-        in_list = before is block.kind is BlockKind.ITEM and not marked
+        is_next = bool(entries) and block.kind is BlockKind.ITEM and not marked
+        while entries and (block.kind is not BlockKind.ITEM or entries[-1][0] >= block.level):
+            entries.pop()
+        indent = " " * (entries[-1][1] if entries else 0)
+        if block.kind is BlockKind.ITEM:
+            entries.append((block.level, len(indent) + len(_list_mark(block))))
         said = [_noted(part.note) for part in block.parts if part.note is not None] if options.notes else ()
-        done.append(("\n" if in_list else "\n\n") + "\n\n".join([*marked, _markdown(block, marks), *said]))
-        before = block.kind
+        written = "\n\n".join([*marked, _markdown(block, marks), *said])
+        done.append(("\n" if is_next else "\n\n") + textwrap.indent(written, indent))
     rest = marks.before(None)
-    return defuse("".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n")
+    return "".join(done) + "".join(f"\n\n{mark}" for mark in rest) + "\n"
 
 
 def _by_page(blocks: Sequence[DocumentBlock]) -> Iterator[DocumentBlock]:
@@ -134,54 +143,76 @@ def _markdown(block: DocumentBlock, marks: _PageMarks) -> str:
             where = f"Region {region.index} ({region.label}) of page {block.page}"
             return f"> {where} could not be read{inline_markdown(_why(region.reason))}"
         case _:
-            return _before(block) + _running(block, marks)
+            return _running(block, marks)
 
 
-def _before(block: DocumentBlock) -> str:
-    """Return the markdown prefix of a title, list entry or tied note."""
-    if block.mark is not None:
-        return f"[^{block.mark}]: "
-    return {BlockKind.TITLE: "#" * block.level + " ", BlockKind.ITEM: "- "}.get(block.kind, "")
+def _list_mark(block: DocumentBlock) -> str:
+    """Return the mark of a list entry, a dash or its number."""
+    return f"{block.sign} " if _NUMBER.fullmatch(block.sign) else "- "
+
+
+_NUMBER = re.compile(r"[0-9]+[.)]")
 
 
 def _picture(block: DocumentBlock) -> str:
     if block.picture is None:
         return ""
     note = block.parts[0].note
-    says = " ".join((note.description if note and note.description else block.label).split())
+    says = _in_line(note.description if note and note.description else block.label)
     if not block.picture.path:
-        return f"*({inline_markdown(says)})*"
-    return f"![{says.translate(_IN_BRACKETS)}]({link_target(block.picture.path)})"
+        return f"*({says})*"
+    return "![" + _BRACKET.sub(r"\\\g<0>", says) + f"]({link_target(block.picture.path)})"
+
+
+def _in_line(text: str) -> str:
+    """Return what is said of a page, in one line of markdown."""
+    return inline_markdown(" ".join(printable(text).split()))
 
 
 def _noted(note: FigureNote) -> str:
     """Return a model's note on a picture or table, marked as such."""
-    kind = f" ({note.kind.replace('_', ' ')})" if note.kind else ""
-    lines = [f"**By a model{kind}:** {inline_markdown(note.description)}"]
+    kind = f" ({_in_line(note.kind.replace('_', ' '))})" if note.kind else ""
+    lines = [f"**By a model{kind}:** {_in_line(note.description)}"]
     if note.keywords:
-        lines.append(f"Keywords: {inline_markdown(', '.join(note.keywords))}")
+        lines.append(f"Keywords: {_in_line(', '.join(note.keywords))}")
     if note.smiles:
-        lines.append(f"SMILES: `{note.smiles}`")
+        lines.append(f"SMILES: `{' '.join(note.smiles.replace('`', '').split())}`")
     if note.data_html:
-        lines += [piece if is_table(piece) else inline_markdown(piece) for piece in tables_and_text(note.data_html)]
-    return "\n>\n".join(f"> {' '.join(line.split())}" for line in lines)
+        pieces = tables_and_text(printable(note.data_html))
+        lines += [" ".join(piece.split()) if is_table(piece) else _in_line(piece) for piece in pieces]
+    return "\n>\n".join(f"> {line}" for line in lines)
 
 
-_IN_BRACKETS = str.maketrans({"[": r"\[", "]": r"\]"})
+_BRACKET = re.compile(r"(?<!\\)[\[\]]")
 
 
 def _running(block: DocumentBlock, marks: _PageMarks) -> str:
-    """Return a paragraph whose line breaks are kept by two blanks each."""
-    text = ""
+    """Return a title, list entry, note or paragraph.
+
+    Line breaks are kept by two blanks each.
+    """
     parts = block.parts
     if block.mark is not None:
         parts = (replace(parts[0], text=parts[0].text[block.printed_mark :]), *parts[1:])
+    # The marks of pages are put in last: printed signs may be pairs across them.
+    pages: dict[str, str] = {}
+    text = ""
     for part in parts:
-        first, *others = _with_notes(part).split("\n")
-        begins = block.kind is BlockKind.TEXT and not text
-        lines = [line_markdown(first) if begins else inline_markdown(first), *map(line_markdown, others)]
-        text += part.joint + "".join(marks.within(part.page)) + "  \n".join(lines)
-    return _NOTE.sub(r"[^\1]", _RAISED.sub(r"<\1>\2</\1>", text))
+        within = "".join(marks.within(part.page))
+        begin = f"\ufdd2{len(pages)}\ufdd3" if within else ""
+        pages |= {begin: within} if within else {}
+        text += part.joint + begin + _with_notes(part)
+    if block.kind is BlockKind.TITLE:
+        written = title_markdown(text, block.level)
+    elif block.kind is BlockKind.ITEM:
+        mark = _list_mark(block)
+        sign = "" if block.sign in DOTS or mark != "- " else f"{block.sign} "
+        written = mark + block_markdown(sign + text, "  \n" + " " * len(mark))
+    else:
+        written = ("" if block.mark is None else f"[^{block.mark}]: ") + block_markdown(text, "  \n")
+    for page, said in pages.items():
+        written = written.replace(page, said)
+    return _NOTE.sub(r"[^\1]", _RAISED.sub(r"<\1>\2</\1>", written))
 
 
 _RAISED = re.compile(r"&lt;(su[bp])>([^<>&]{1,40})&lt;/\1>")
@@ -203,6 +234,6 @@ def _table(block: DocumentBlock, marks: _PageMarks) -> str:
     html = f"<table>{caption_of(block.parts[0].text)}"
     for part in block.parts:
         html += "".join(f"\n{mark}" for mark in marks.within(part.page))
-        table = without_first_row(part.text) if part.repeated else part.text
+        table = without_rows(part.text, part.repeated)
         html += rows_of(table).replace("<tr>", "\n<tr>")
     return f"{html}\n</table>"

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock, DocumentPage
 from kopub.documents.headings import find_furniture, is_number_alone, rank_of, with_levels
 from kopub.documents.joins import ITEM, join_pages, one_line, paragraphs
-from kopub.documents.tables import is_table, tables_and_text
+from kopub.documents.outline import with_entries
 from kopub.recognition.content import strip_delimiters, strip_fences
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
 from kopub.states import State
 from kopub.texts.markdown import HASHES, TABLE_LABELS, formula_numbers
+from kopub.texts.markup import printable
 
 _TITLES = frozenset({"doc_title", "paragraph_title"})
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
@@ -52,7 +54,7 @@ def structure_document(document: Document) -> DocumentStructure:
     """
     out = find_furniture(document.pages)
     blocks = [block for page in document.pages for block in _blocks(page, out)]
-    blocks = with_levels(join_pages(tie_footnotes(_whole_titles(blocks)), _whole(document.pages)))
+    blocks = with_levels(with_entries(join_pages(tie_footnotes(_whole_titles(blocks)), _whole(document.pages))))
     regions = [(page, region) for page in document.pages for region in page.regions]
     by_kind = {kind: _regions_of(blocks, kind) for kind in BlockKind}
     heads, lost = by_kind[BlockKind.FURNITURE], by_kind[BlockKind.LOST]
@@ -93,7 +95,9 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentB
     for at, region in enumerate(page.regions):
         if at in taken:
             continue
-        part = BlockPart(page.number, region, (region.content or "").strip(), note=page.notes.get(region.index))
+        part = BlockPart(
+            page.number, region, printable(region.content or "").strip(), note=page.notes.get(region.index)
+        )
         if region.state is State.FAILED:
             yield DocumentBlock(BlockKind.LOST, (replace(part, text=""),))
             continue
@@ -107,7 +111,7 @@ def _blocks(page: DocumentPage, out: set[tuple[int, int]]) -> Iterator[DocumentB
             yield DocumentBlock(BlockKind.FURNITURE, (replace(part, text=one_line(part.text)),))
         elif region.label in _FORMULAS:
             number = page.regions[numbers[at]] if at in numbers else None
-            of = None if number is None else BlockPart(page.number, number, (number.content or "").strip())
+            of = None if number is None else BlockPart(page.number, number, printable(number.content or "").strip())
             yield DocumentBlock(BlockKind.FORMULA, (replace(part, text=strip_delimiters(part.text)),), number=of)
         else:
             yield from _text_blocks(part)
@@ -142,7 +146,9 @@ def _text_blocks(part: BlockPart) -> Iterator[DocumentBlock]:
             if paragraph.is_code:
                 yield DocumentBlock(BlockKind.CODE, (of,), language=paragraph.language)
             else:
-                yield DocumentBlock(BlockKind.ITEM if paragraph.bullet else BlockKind.TEXT, (of,))
+                yield DocumentBlock(
+                    BlockKind.ITEM if paragraph.bullet else BlockKind.TEXT, (of,), sign=paragraph.bullet
+                )
 
 
 def _title(part: BlockPart) -> DocumentBlock:
@@ -150,7 +156,7 @@ def _title(part: BlockPart) -> DocumentBlock:
     title = HASHES.sub("", one_line(strip_fences(part.text)))
     bullet = ITEM.match(title) or _MISREAD_BULLET.match(title)
     if bullet:
-        return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),))
+        return DocumentBlock(BlockKind.ITEM, (replace(part, text=title[bullet.end() :]),), sign=bullet[0].strip())
     if _NAMED.match(title):
         return DocumentBlock(BlockKind.CAPTION, (replace(part, text=title),))
     is_sentence = rank_of(title) is None and _SENTENCE.search(title)

@@ -1,27 +1,28 @@
 """Tables of documents: HTML as cells with spans, and as data."""
 
-import csv
 import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from kopub.documents.document import BlockKind, BlockPart, Document, DocumentBlock
-from kopub.recognition.vlm.client.tables import clean_tables, join_tables
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 
 if TYPE_CHECKING:
     import pandas as pd
     from bs4 import Tag
 
 
-_TABLE = re.compile(r"(<table>.*?</table>)", re.DOTALL)
 _ROW = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _ROWSPAN = re.compile(r'<t[dh] rowspan="(\d+)"')
 _CAPTION = re.compile(r"<caption>.*?</caption>", re.DOTALL)
+CONTINUED = re.compile(
+    r"[(\[<〈（〔]\s*(?:계속|continued|cont\.?|cont['’]?d\.?)\s*[)\]>〉）〕]|(?:계속|continued)$", re.I
+)
+"""What a caption says of a table that continues on its page."""
 _MOST_SPANNED = 100
 """Most rows or columns that a cell may span; a larger number comes from a model caught in a loop."""
 
@@ -64,19 +65,6 @@ class TableGrid:
         return len([*takewhile(lambda cells: bool(cells) and all(cell.heading for cell in cells), rows)])
 
 
-def tables_and_text(content: str) -> list[str]:
-    """Return the tables of a region and the text between them, in order.
-
-    No cell spans more rows than its table has.
-    """
-    pieces = (piece.strip() for piece in _TABLE.split(clean_tables(content)))
-    return [join_tables([piece]) if is_table(piece) else piece for piece in pieces if piece]
-
-
-def is_table(piece: str) -> bool:
-    return piece.startswith("<table>") and piece.endswith("</table>")
-
-
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """A row as it stands in a table's HTML."""
@@ -109,9 +97,9 @@ def caption_of(table: str) -> str:
     return found[0] if found else ""
 
 
-def without_first_row(table: str) -> str:
-    """Return a table without its first row, whose cells span no other row."""
-    return _ROW.sub("", table, count=1)
+def without_rows(table: str, count: int) -> str:
+    """Return a table without its first rows, whose cells span no other row."""
+    return _ROW.sub("", table, count=count) if count else table
 
 
 def grid_of(table: str) -> TableGrid:
@@ -156,7 +144,8 @@ class DocumentTable:
 
     A cell's text is in every place that it spans. `columns` are the texts of the heading rows, one unique name for each
     column, or numbers from 1 if no row is marked as a heading. `number` counts from 1 in the document, `headings` are
-    the titles above, `places` the regions that it was read from, in order.
+    the titles above, `places` the regions that it was read from, in order. `grid` has the cells once each, those of the
+    heading rows first.
     """
 
     doc_id: str
@@ -166,12 +155,18 @@ class DocumentTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     places: tuple["RegionPlace", ...]
+    grid: TableGrid
+
+    @property
+    def heading_rows(self) -> int:
+        """The number of rows of the grid that name the columns."""
+        return self.grid.heading_rows
 
     def to_csv(self) -> str:
-        """Return the column names and rows as RFC 4180 CSV, but with line feeds."""
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows([self.columns, *self.rows])
-        return lines.getvalue()
+        """Return the column names, if there are any, and the rows as CSV."""
+        from kopub.documents.spreadsheets import table_csv
+
+        return table_csv(self)
 
     def to_parquet(self) -> bytes:
         """Return a Parquet file in which all values are texts."""
@@ -222,13 +217,18 @@ def document_tables(document: Document, blocks: Sequence[DocumentBlock]) -> Iter
         if block.kind is not BlockKind.TABLE:
             continue
         number += 1
-        rows, heading_rows, caption = _data_of(block)
-        if not caption and at in captions:
-            caption = blocks[captions[at]].text
-        names = zip(*rows[:heading_rows], strict=True) if heading_rows else ([] for _ in rows[0]) if rows else ()
+        grid = _grid_of(block)
+        caption = blocks[captions[at]].text if not grid.caption and at in captions else grid.caption
+        rows = [[""] * grid.columns for _ in range(grid.rows)]
+        for cell in grid.cells:
+            for down in range(cell.rows):
+                for right in range(cell.columns):
+                    rows[cell.row + down][cell.column + right] = cell.text
+        names = zip(*rows[: grid.heading_rows], strict=True) if grid.heading_rows else [()] * grid.columns
         columns = _unique(" / ".join(dict.fromkeys(filter(None, name))) for name in names)
-        data = tuple(map(tuple, rows[heading_rows:]))
-        yield DocumentTable(document.doc_id, number, caption, headings, columns, data, places_of(document, block.parts))
+        data = tuple(map(tuple, rows[grid.heading_rows :]))
+        places = places_of(document, block.parts)
+        yield DocumentTable(document.doc_id, number, caption, headings, columns, data, places, grid)
 
 
 def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
@@ -247,22 +247,15 @@ def titles_above(blocks: Sequence[DocumentBlock]) -> list[tuple[str, ...]]:
     return found
 
 
-def _data_of(block: DocumentBlock) -> tuple[list[list[str]], int, str]:
-    """Return a table's cells by row, its number of heading rows, and its caption."""
-    rows: list[list[str]] = []
-    headings, caption = 0, ""
-    for part in block.parts:
-        grid = grid_of(without_first_row(part.text) if part.repeated else part.text)
-        texts = [[""] * grid.columns for _ in range(grid.rows)]
-        for cell in grid.cells:
-            for down in range(cell.rows):
-                for right in range(cell.columns):
-                    texts[cell.row + down][cell.column + right] = cell.text
-        if not rows:
-            headings, caption = grid.heading_rows, grid.caption
-        rows += texts
-    width = max(map(len, rows), default=0)
-    return [row + [""] * (width - len(row)) for row in rows], headings, caption
+def _grid_of(block: DocumentBlock) -> TableGrid:
+    """Return the grid of a table whose parts may be on several pages."""
+    first, *others = [grid_of(without_rows(part.text, part.repeated)) for part in block.parts]
+    cells, rows = [*first.cells], first.rows
+    for grid in others:
+        # A heading below the first part names no columns.
+        cells += [replace(cell, row=cell.row + rows, heading=False) for cell in grid.cells]
+        rows += grid.rows
+    return TableGrid(rows, max(grid.columns for grid in (first, *others)), tuple(cells), first.caption)
 
 
 def _unique(names: Iterator[str]) -> tuple[str, ...]:
@@ -291,18 +284,18 @@ _NEIGHBOURS = 4
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, int]:
     """Map the position of each picture and table to that of its caption.
 
-    The caption is the nearest one above or below.
+    The caption is the nearest one above or below, one that says `(continued)` last.
     """
-    near: list[tuple[int, int, int]] = []
+    near: list[tuple[bool, int, int, int]] = []
     for at, block in enumerate(blocks):
         if block.kind is not BlockKind.CAPTION:
             continue
         for other in range(max(0, at - _NEIGHBOURS), min(len(blocks), at + _NEIGHBOURS + 1)):
             distance = _distance(block.parts[0], blocks[other])
             if distance is not None and distance <= _REACH:
-                near.append((distance, other, at))
+                near.append((CONTINUED.search(block.text) is not None, distance, other, at))
     captions: dict[int, int] = {}
-    for _, floating, caption in sorted(near):
+    for _, _, floating, caption in sorted(near):
         if floating not in captions and caption not in captions.values():
             captions[floating] = caption
     return captions

@@ -25,7 +25,7 @@ from kopub.release.files import CHUNKS, CORRECTIONS, SUMMARY
 from kopub.states import LOST, State, count_states, decisive
 from kopub.store.corpus_tables import DOCUMENT_CHUNKS, FIGURE_NOTES, FIGURE_VECTORS, TABLES
 from kopub.store.rows import lineage_rows, one_row_a_figure, region_ids, vector_width
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 from kopub.texts.text_quality import doubtful
 
 if TYPE_CHECKING:

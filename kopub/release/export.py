@@ -23,7 +23,7 @@ from kopub.recognition.regions import RegionRecord, join_regions
 from kopub.release.base import OpenImages, PageImages, TableReader, image_suffix
 from kopub.store.corpus_tables import FIGURE_NOTES, FIGURE_VECTORS, TABLES, VECTOR_TABLES
 from kopub.store.rows import region_ids, vector_matrix, with_vector
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 
 _LAYOUTS, _READINGS, _TEXTS = TABLES.regions.name, TABLES.readings.name, TABLES.texts.name
 _ARRAYS = {

@@ -50,6 +50,9 @@ class DocumentChunks(RowTable):
             "a chunk has the place of a heading that stands alone on its page; "
             "a table of headings alone is cut, and a first row is a heading with the rows that it spans",
             4: "a title keeps a number sign that is printed in it (`C# 언어`)",
+            5: "list entries keep their printed signs; a document of one page keeps its head and foot; "
+            "tables are joined over pages on evidence alone, and each piece has its caption; "
+            "control characters are left out",
         },
     )
     parents = (RawPages, LayoutRegions, OcrResults)

@@ -18,7 +18,7 @@ from kopub.store import ledger
 from kopub.store.run_records import sum_rows
 from kopub.store.table_store import ShardStore
 from kopub.tables.rows import Key, Work
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 
 _COSTLIEST = 5
 """Number of a shard's costliest pages that the UI lists; `kopub costs` lists those of the whole corpus."""

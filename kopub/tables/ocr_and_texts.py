@@ -78,7 +78,12 @@ class OcrResults(EngineTable):
 
     table: ClassVar[Table] = TABLES.readings
     code_version: ClassVar[CodeVersion] = CodeVersion(
-        "ocr_results", {1: "the first release", 2: "a title keeps the number sign that it begins with (`#1 과제`)"}
+        "ocr_results",
+        {
+            1: "the first release",
+            2: "a title keeps the number sign that it begins with (`#1 과제`)",
+            3: "markdown shows signs as they were read (`3~5`, `__init__`, `○`), and none is a link or picture",
+        },
     )
     parents = (RawPages, LayoutRegions)
     after: ClassVar[tuple[str, ...]] = (BENCHMARKS,)

@@ -3,31 +3,32 @@
 Numbers, dates and words stay as they were read.
 """
 
-import html
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 
 from kopub.recognition.content import content_parts, fence_code, strip_delimiters, strip_fences
 from kopub.recognition.regions import Crop, RegionText, crop_index, readable
+from kopub.recognition.vlm.client.tables import is_table, tables_and_text
+from kopub.texts.markup import block_markdown, formula_markdown, inline_markdown, line_start, printable, title_markdown
 
 HASHES = re.compile(r"^#{1,6}\s+(?=\S)")
 """The mark of a title in a reader's markdown."""
-_TITLES = {"doc_title": "# ", "paragraph_title": "## "}
+_TITLES = {"doc_title": 1, "paragraph_title": 2}
 _FORMULAS = frozenset({"display_formula", "inline_formula"})
 TABLE_LABELS = frozenset({"table", "chart"})
 """Labels of regions whose content may be a `<table>`."""
-_BULLET = re.compile(r"^[•·‧∙●○◦▪■□–*\-]\s+(?=\S)")
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_LINE_START = re.compile(r"^(#{1,6}(?=\s)|>|(?:-{3,}|={3,})(?=\s*$)|(?:`{3,}(?=[^`]*$)|~{3,}))")
-_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
+DOTS = frozenset("•·‧∙ㆍ–-")
+"""Bullets for which a renderer shows its own."""
+_BULLET = re.compile(r"([•·‧∙●○◦▪■□–-])\s+(?=\S)")
 
 
 def page_markdown(regions: Sequence[RegionText], crops: Sequence[Crop]) -> str:
     """Return the page in reading order, its blocks separated by blank lines.
 
-    Titles are `#` and `##`, bullets `- `, code is fenced, tables are HTML, formulas `$$` with their number as `\\tag`,
-    pictures are links to their crops. Running heads, feet and page numbers are paragraphs. Failed regions are left out.
+    Titles are `#` and `##`, list entries `- `, code is fenced, tables are HTML, formulas `$$` with their number as
+    `\\tag`, pictures are links to their crops; all other text is shown as it was read. Running heads, feet and page
+    numbers are paragraphs. Failed regions are left out.
     """
     ordered = readable(regions)
     pictures = {crop_index(crop.path): crop for crop in crops}
@@ -71,75 +72,37 @@ def formula_numbers(regions: Sequence[tuple[str, str]]) -> dict[int, int]:
 
 
 def _block(region: RegionText, number: str | None) -> str:
-    content = region.content.strip()
+    content = printable(region.content).strip()
     if not content:
         return ""
     if region.native_label in _TITLES:
         title = HASHES.sub("", " ".join(strip_fences(content).split()))
-        return _TITLES[region.native_label] + inline_markdown(title)
+        return title_markdown(title, _TITLES[region.native_label])
     if region.native_label in TABLE_LABELS and content.startswith("<table"):
-        return content
+        pieces = tables_and_text(content)
+        return "\n\n".join(piece if is_table(piece) else block_markdown(piece) for piece in pieces)
     if region.native_label in _FORMULAS:
-        return formula_markdown(content, number)
+        return formula_markdown(strip_delimiters(content), number)
     return "\n".join(
-        fence_code(passage.text, passage.language)
-        if passage.is_code
-        else "\n".join(line_markdown(line) for line in passage.text.splitlines())
+        fence_code(passage.text, passage.language) if passage.is_code else _lines(passage.text)
         for passage in content_parts(content)
     )
 
 
-def formula_markdown(content: str, number: str | None) -> str:
-    """Return a display formula, with its number as `\\tag`."""
-    content = strip_delimiters(content)
-    if number is not None and "\\tag" not in content:
-        content += f" \\tag{{{number.strip().strip('()（）').strip()}}}"
-    return f"$$\n{content}\n$$"
+def _lines(text: str) -> str:
+    """Return printed lines, list entries among them.
 
-
-def line_markdown(line: str) -> str:
-    """Return a printed line as markdown: bullets are `- `, other markup is escaped."""
-    bullet = _BULLET.match(line)
-    if bullet:
-        return "- " + inline_markdown(line[bullet.end() :])
-    return _LINE_START.sub(r"\\\1", inline_markdown(line))
-
-
-def inline_markdown(text: str) -> str:
-    """Return text with entities for angle brackets that markdown would take for HTML.
-
-    Between backticks they are kept, since markdown sees no HTML there and would show the entity.
+    A bullet is kept unless a renderer shows its own for it.
     """
-    done, parts = 0, []
-    for span in _CODE_SPAN.finditer(text):
-        parts += [_TAG.sub("&lt;", text[done : span.start()]), span[0]]
-        done = span.end()
-    return "".join([*parts, _TAG.sub("&lt;", text[done:])])
-
-
-def defuse(markdown: str) -> str:
-    """Return markdown whose links and pictures lead only to the web or mail.
-
-    Text printed on a page may be a markdown link, even to a script or to a file on the reader's machine. The bracket
-    before such a target is escaped, so that it is shown as printed. Targets without a scheme are kept.
-    """
-    unlinked = _LINK.sub(lambda link: f"{link[0][:-1]}\\]" if _is_unsafe(link) else link[0], markdown)
-    return _AUTOLINK.sub(lambda link: link[0] if link[1].lower() in _SAFE_SCHEMES else f"&lt;{link[0][1:]}", unlinked)
-
-
-_LINK = re.compile(r"(?<!\\)(?P<before>\\*)\](?=[(:]\s*(?P<target><[^>\n]{0,500}|\S{1,500}))")
-"""The end of a link's text, or of the label in a link definition."""
-_AUTOLINK = re.compile(r"<([A-Za-z][A-Za-z0-9+.-]{1,31}):")
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
-_SAFE_SCHEMES = frozenset({"http", "https", "mailto", "ftp", "tel"})
-
-
-def _is_unsafe(link: re.Match[str]) -> bool:
-    """Return whether a link, as browsers read it, leads anywhere but the web."""
-    target = html.unescape(re.sub(r"\\([^\w\s])", r"\1", link["target"]))
-    # Browsers ignore blanks and control characters.
-    scheme = _SCHEME.match("".join(char for char in target if char > " " and char.isprintable()).lower().lstrip("<"))
-    return scheme is not None and scheme[1] not in _SAFE_SCHEMES and len(link["before"]) % 2 == 0
+    passage = "\n".join(line for line in map(str.strip, text.split("\n")) if line)
+    done: list[str] = []
+    for line in inline_markdown(passage).split("\n"):
+        bullet = _BULLET.match(line)
+        if bullet is None:
+            done.append(line_start(line))
+        else:
+            done.append(f"- {line_start(line[bullet.end() :]) if bullet[1] in DOTS else line}")
+    return "\n".join(done)
 
 
 def page_text(regions: Sequence[RegionText]) -> str:

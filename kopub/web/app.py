@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import kopub
 from kopub.corrections.log import CorrectedMeanwhile
 from kopub.errors import KopubError
+from kopub.texts.markup import printable_value
 from kopub.web.api import api_of
 from kopub.web.downloads import DOWNLOADS, DownloadKind, download
 from kopub.web.editing import correct, refused_values, sent_form
@@ -366,4 +367,5 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=printable_value,
     )

@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -18,6 +19,11 @@ from kopub.web.views.page import page_of
 
 if TYPE_CHECKING:
     from kopub.documents.searchable_pdf import PdfPicture
+    from kopub.documents.tables import DocumentTable
+
+
+class _NoTables(Exception):
+    """The page or document has no tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +67,39 @@ def _pictured(room: Room, page: kopub.Page) -> "PdfPicture":
     return PdfPicture(jpeg, Image.open(io.BytesIO(jpeg)).size, size, lines)
 
 
+def _xlsx(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    from kopub.documents.spreadsheets import tables_workbook
+
+    return tables_workbook(_tables(of))
+
+
+def _csv(room: Room, of: kopub.Page | kopub.Document) -> bytes:
+    """Return a ZIP file with a CSV of each table."""
+    from kopub.documents.spreadsheets import CSV_START
+
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for table in _tables(of):
+            archive.writestr(f"{table.number}.csv", CSV_START + table.to_csv().encode("utf-8", "replace"))
+    return file.getvalue()
+
+
+def _tables(of: kopub.Page | kopub.Document) -> "Sequence[DocumentTable]":
+    """Return the tables of a page or document. Raises `_NoTables`."""
+    if isinstance(of, kopub.Page):
+        at = of.document.pages.ids.index(of.id)
+        of = kopub.Document(of.document.id, of.document.pages[at : at + 1])
+    if tables := of.tables:
+        return tables
+    raise _NoTables
+
+
 DOWNLOADS: Mapping[str, DownloadKind] = {
     "markdown": DownloadKind(".md", "text/markdown; charset=utf-8", _markdown),
     "json": DownloadKind(".json", "application/json", _json),
     "pdf": DownloadKind(".pdf", "application/pdf", _pdf, 200),
+    "xlsx": DownloadKind(".xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", _xlsx),
+    "csv": DownloadKind(".csv.zip", "application/zip", _csv),
 }
 
 
@@ -79,6 +114,8 @@ def download(room: Room, request: ViewRequest, kind: DownloadKind) -> tuple[byte
     if isinstance(of, kopub.Document) and len(of) > kind.most:
         raise KopubError(request.t("download.too_long", count=len(of), most=kind.most))
     (name,) = file_names([of.id])
-    return kind.made(room, of), {
-        "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"
-    }
+    try:
+        made = kind.made(room, of)
+    except _NoTables:
+        raise KopubError(request.t("download.no_tables")) from None
+    return made, {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name + kind.suffix, safe='')}"}

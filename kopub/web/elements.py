@@ -14,6 +14,7 @@ from kopub.layout.regions import Task
 from kopub.recognition.regions import TextOrigin
 from kopub.search.answer import QueryWords
 from kopub.states import LOST, State
+from kopub.texts.markup import printable
 from kopub.texts.text_quality import DOUBTFUL
 from kopub.web.requests import ViewRequest
 from kopub.web.room import Now
@@ -158,7 +159,7 @@ def shown_regions(page: kopub.Page, words: QueryWords | None) -> list[ShownRegio
 def _shown(region: kopub.Region, words: QueryWords | None) -> ShownRegion:
     from kopub.documents.searchable_pdf import placed_lines
 
-    content = region.content or ""
+    content = printable(region.content or "")
     is_formula = region.task == "formula" and bool(content)
     has_table = is_table(content)
     said = [(_pieces(text, words), is_code) for text, is_code in _paragraphs(region)]

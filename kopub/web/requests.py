@@ -271,7 +271,7 @@ class Addresses:
         return self._address("/figure", {"id": page_id, "region": region})
 
     def file(self, kind: str, of: kopub.Page | kopub.Document) -> str:
-        """Return the URL of a page or document as a file: markdown, json or pdf.
+        """Return the URL of a page or document as a file of some kind.
 
         The URL of a document has its first page's id.
         """

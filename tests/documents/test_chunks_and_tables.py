@@ -108,6 +108,15 @@ def test_a_long_table_is_cut_between_rows_and_keeps_its_caption_and_heading() ->
     assert [*map(int, re.findall(r"<td>(\d+)</td>", "".join(piece.text for piece in pieces)))] == [*range(60)]
 
 
+def test_a_caption_goes_with_every_piece_of_its_table() -> None:
+    rows = [[f"{at}", f"값 {at}"] for at in range(60)]
+    caption = Printed("figure_title", "사업 목록", (100, 380, 900, 395))
+    pieces = chunks(document([caption, Printed("table", table(["번호", "값"], *rows))]), 200)
+    assert len(pieces) > 2
+    assert all(piece.text.startswith("사업 목록\n<table>\n<tr><th>번호</th>") for piece in pieces)
+    assert [len(piece.places) for piece in pieces] == [2, *[1] * (len(pieces) - 1)]
+
+
 @pytest.mark.parametrize("max_tokens", [512, 30])
 def test_a_heading_alone_on_its_page_is_a_place_of_the_table_that_goes_on(max_tokens: int) -> None:
     made = document(

@@ -7,10 +7,12 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
+from docling_core.types.doc import DoclingDocument, ListItem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.reading.text_quality import read_pages
+from kopub.documents.docling import document_json
 from kopub.documents.document import BlockKind, Document, DocumentBlock
 from kopub.documents.joins import glue_lines
 from kopub.documents.markdown import document_markdown
@@ -98,7 +100,7 @@ def test_heads_feet_and_page_numbers_are_left_out() -> None:
 
 def test_a_line_that_is_called_a_head_on_one_page_only_stays() -> None:
     of = document([BODY, Printed("footer", "* GCC 4.7 on PCs", (100, 894, 400, 907))], [BODY])
-    assert "- GCC 4.7 on PCs" in markdown(of)
+    assert "- \\* GCC 4.7 on PCs" in markdown(of)
 
 
 def test_a_head_that_layout_took_for_text_is_left_out_where_it_repeats() -> None:
@@ -217,8 +219,8 @@ HEADED = "<table><tr><td>이름</td><td>값</td></tr><tr><td>가</td><td>1</td><
 GOES_ON = "<table><tr><td>나</td><td>2</td></tr></table>"
 
 
-def tables(first: str, second: str, box: tuple[int, int, int, int] = FIRST, caption: bool = False) -> str:
-    captions = [Printed("figure_title", "표 2", (100, 60, 900, 75))] if caption else []
+def tables(first: str, second: str, box: tuple[int, int, int, int] = FIRST, caption: str = "") -> str:
+    captions = [Printed("figure_title", caption, (100, 60, 900, 75))] if caption else []
     return markdown(
         document(
             [Printed("text", "앞.", FIRST), Printed("table", first, LAST)], [*captions, Printed("table", second, box)]
@@ -229,23 +231,47 @@ def tables(first: str, second: str, box: tuple[int, int, int, int] = FIRST, capt
 def test_a_table_goes_on_over_the_page_and_its_heading_is_not_printed_twice() -> None:
     heading = "<tr><td>이름</td><td>값</td></tr>"
     rows = f"{heading}\n<tr><td>가</td><td>1</td></tr>\n<!-- page 2 -->\n<tr><td>나</td><td>2</td></tr>\n</table>"
-    assert tables(HEADED, GOES_ON).endswith(rows)
     assert tables(HEADED, GOES_ON.replace("<table>", f"<table>{heading}")).endswith(rows)
+    assert rows in tables(HEADED, GOES_ON, caption="표 1 (계속)")
+    assert rows in tables(HEADED, GOES_ON.replace("<table>", "<table><caption>Table 1 (continued)</caption>"))
+
+
+def test_a_heading_of_two_rows_is_not_printed_twice() -> None:
+    two = '<table><tr><td rowspan="2">이름</td><td>값</td></tr><tr><td>원</td></tr>'
+    joined = tables(f"{two}<tr><td>가</td><td>1</td></tr></table>", f"{two}<tr><td>나</td><td></td></tr></table>")
+    assert joined.count("<table>") == joined.count("이름") == joined.count("<td>원</td>") == 1
+    assert "<tr><td>나</td><td></td></tr>" in joined
 
 
 @pytest.mark.parametrize(
     ("second", "box", "caption"),
     [
-        (GOES_ON, (100, 80, 700, 180), False),
-        (GOES_ON.replace("</tr>", "<td>3</td></tr>"), FIRST, False),
-        (GOES_ON.replace("td>", "th>"), FIRST, False),
-        (GOES_ON, FIRST, True),
-        (GOES_ON.replace("<table>", "<table><caption>표 2</caption>"), FIRST, False),
+        (GOES_ON, FIRST, ""),
+        (HEADED, (100, 80, 700, 180), ""),
+        (GOES_ON.replace("</tr>", "<td>3</td></tr>"), FIRST, "표 1 (계속)"),
+        (GOES_ON.replace("td>", "th>"), FIRST, "표 1 (계속)"),
+        (HEADED, FIRST, "표 2"),
+        (HEADED.replace("<table>", "<table><caption>표 2</caption>"), FIRST, ""),
     ],
-    ids=["edges", "columns", "another heading", "caption", "caption within"],
+    ids=["no heading", "edges", "columns", "another heading", "caption", "caption within"],
 )
-def test_another_table_is_not_joined(second: str, box: tuple[int, int, int, int], caption: bool) -> None:
+def test_another_table_is_not_joined(second: str, box: tuple[int, int, int, int], caption: str) -> None:
     assert tables(HEADED, second, box, caption).count("<table>") == 2
+
+
+def test_list_entries_keep_their_signs_and_have_levels() -> None:
+    lines = (
+        "□ 큰 항목\n○ 중간 항목\n- 작은 항목\n※ 참고\n- 다음\n□ 둘째\n1. 가\n가. 나\n① 다\n나. 라\n2. 마\n4. 바\n다. 사"
+    )
+    of = document([Printed("text", lines)])
+    assert markdown(of).endswith(
+        "- □ 큰 항목\n  - ○ 중간 항목\n    - 작은 항목\n      - ※ 참고\n    - 다음\n- □ 둘째\n  1. 가\n"
+        "     - 가. 나\n       - ① 다\n     - 나. 라\n  2. 마\n\n4\\. 바\n\n다. 사"
+    )
+    made = DoclingDocument.model_validate_json(document_json(of, structure_document(of).blocks))
+    entries = [(level, item.marker) for item, level in made.iterate_items() if isinstance(item, ListItem)]
+    assert [marker for _, marker in entries] == ["□", "○", "-", "※", "-", "□", "1.", "가.", "①", "나.", "2."]
+    assert [(level - entries[0][0]) // 2 for level, _ in entries] == [0, 1, 2, 3, 2, 0, 1, 2, 3, 2, 1]
 
 
 def test_empty_cells_stay_empty_and_spans_stay() -> None:
@@ -262,8 +288,8 @@ def test_empty_cells_stay_empty_and_spans_stay() -> None:
         ("정의<sup>4</sup>가 있다.", "4 한글 정의", "정의[^4]가 있다.\n\n[^4]: 한글 정의"),
         ("정의$^{4}$가 있다.", "$^{4}$ 한글 정의", "정의[^4]가 있다.\n\n[^4]: 한글 정의"),
         ("정의*가 있다.", "* 한글 정의", "정의[^s]가 있다.\n\n[^s]: 한글 정의"),
-        ("정의 4가 있다.", "4) 한글 정의", "정의 4가 있다.\n\n4) 한글 정의"),
-        ("정의4)와 뜻4)가 있다.", "4) 한글 정의", "정의4)와 뜻4)가 있다.\n\n4) 한글 정의"),
+        ("정의 4가 있다.", "4) 한글 정의", "정의 4가 있다.\n\n4\\) 한글 정의"),
+        ("정의4)와 뜻4)가 있다.", "4) 한글 정의", "정의4)와 뜻4)가 있다.\n\n4\\) 한글 정의"),
     ],
 )
 def test_a_note_is_tied_to_the_one_place_that_refers_to_it(body: str, note: str, tied: str) -> None:
@@ -285,7 +311,7 @@ def test_a_superscript_of_several_numbers_is_tied_to_all_of_them_or_to_none() ->
     of = document([Printed("text", "본문<sup>1, 2)</sup>이다."), Printed("footnote", "1) 가\n2) 나", LAST)])
     assert markdown(of).endswith("본문[^1][^2]이다.\n\n[^1]: 가\n\n[^2]: 나")
     of = document([Printed("text", "본문<sup>1,3</sup>이다."), Printed("footnote", "1) 가\n2) 나", LAST)])
-    assert markdown(of).endswith("본문<sup>1,3</sup>이다.\n\n1) 가\n\n2) 나")
+    assert markdown(of).endswith("본문<sup>1,3</sup>이다.\n\n1\\) 가\n\n2\\) 나")
 
 
 def test_an_exponent_is_no_reference_and_hides_none() -> None:

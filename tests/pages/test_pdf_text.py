@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kopub.pages.documents import text_layer
+from kopub.pages.documents.drawn_objects import begins_line
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Mark, TextLayer
@@ -182,3 +183,40 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
     assert (layer.words, layer.failure) == ((), "cannot convert float NaN to integer")
     assert pixels.shape == (1190, 840, 3)
+
+
+def form() -> bytes:
+    """Return a form: a name, a ticked box, an empty one, a hidden one and a password."""
+    frame = (
+        b"<< /Type /XObject /Subtype /Form /BBox [0 0 20 20] /Length 22 >> stream\n1 w 2 2 16 16 re S    \nendstream"
+    )
+    widget = "<< /Type /Annot /Subtype /Widget /P 3 0 R /Rect [%s] /F %d /T (%s) %s >>"
+    ticks = "/FT /Btn /V /%s /AS /%s /AP << /N << /Yes 6 0 R /Off 6 0 R >> >>"
+    typed = "/FT /Tx /DA (/F1 12 Tf 0 g) /Ff %d /V (%s)"
+    fields = [
+        widget % ("72 500 200 520", 4, "name", typed % (0, "Hong Gildong")),
+        widget % ("72 450 92 470", 4, "yes", ticks % ("Yes", "Yes")),
+        widget % ("72 420 92 440", 4, "no", ticks % ("Off", "Off")),
+        widget % ("72 390 92 410", 6, "hidden", ticks % ("Yes", "Yes")),
+        widget % ("72 350 200 370", 4, "secret", typed % (1 << 13, "pass")),
+    ]
+    numbers = " ".join(f"{at} 0 R" for at in range(7, 7 + len(fields)))
+    font = "<< /Font << /F1 5 0 R >> >>"
+    page = sheet(written((100, 454, "I agree"), (100, 424, "I refuse")), f"/Annots [{numbers}]".encode(), box=A5)
+    catalog = f"/AcroForm << /Fields [{numbers}] /DR {font} >>".encode()
+    entries, content = page
+    resources = f" /Resources {font}".encode()
+    return pdf((entries + resources, content), catalog=catalog, objects=[HELVETICA, frame, *map(str.encode, fields)])
+
+
+def test_fields_of_a_form_are_words_and_ticked_boxes_are_told_from_others(read):
+    layer, _ = read(form())
+    held = {word.text: word.box for word in layer.words}
+    assert {*held} == {"I", "agree", "refuse", "Hong Gildong", "☑", "☐"}
+    assert abs(held["☑"][1] - held["agree"][1]) < 30 < abs(held["☐"][1] - held["agree"][1])
+
+
+def test_a_word_ends_with_its_line_where_pdfium_joins_lines():
+    assert begins_line([(0, 0, 10, 10), (10, 0, 20, 10)], (0, 40, 10, 50))
+    assert not begins_line([(0, 0, 10, 10), (10, 0, 20, 10)], (20, 6, 22, 10))
+    assert not begins_line([(0, 0, 10, 10)], (0, 12, 10, 22)), "vertical writing"

@@ -26,7 +26,7 @@ from kopub.store.rows import lineage_rows
 from kopub.store.schemas import LAYOUT_REGIONS, OCR_RESULTS
 from kopub.store.table_source import FooterCache
 from kopub.store.table_store import TableStore
-from kopub.texts.markdown import defuse
+from kopub.texts.markup import defuse
 
 _PAGE_TABLES = {table.name: table for table in TABLES.of_pages}
 _VECTORS = {kind: VECTOR_TABLES[kind] for kind in rows.VECTORS}

@@ -20,7 +20,8 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, begins_line, is_clear, is_within, shapes_of
+from kopub.pages.documents.form_fields import field_texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -227,6 +228,7 @@ TEXT_CODE = CodeVersion(
         1: "the first release",
         2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
         3: "the rules and filled boxes of a page are kept; a word ends at an upright rule, not where letters touch",
+        4: "the fields of forms are words: what was typed, and boxes that are ticked or not; a word ends with its line",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
@@ -270,13 +272,16 @@ def read_layer(page: "PdfPage", pixels: "NDArray[np.uint8]") -> TextLayer | None
         placement = Placement.of(page, width, height)
         shapes = shapes_of(page, placement)
         found = list(_words(text.raw, count, placement, Coverings(page, placement), _Fences(shapes.rules)))
+        fields = [Word(value, box, Mark.LINE) for value, box in field_texts(page, placement)]
     finally:
         text.close()
-    if not found:
+    if not found and not fields:
         return None
     grey = pixels if pixels.ndim == 2 else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY), np.uint8)
     within = [word for word in found if is_within(word.box, (0, 0, width, height))]
-    words = tuple(_held_against(word, grey) for word in _drawn_once(within))
+    # A field without a frame that holds nothing is not printed.
+    shown = (word for word in fields if not _held_against(word, grey).marks & Mark.NO_INK)
+    words = (*(_held_against(word, grey) for word in _drawn_once(within)), *shown)
     # Text that the crop box cuts off is still on the sheet.
     sheet = placement.box(*(page.get_mediabox() or (0, 0, *page.get_size())))
     outside = sum(len(word.text) for word in found if not is_within(word.box, sheet))
@@ -348,9 +353,10 @@ def _words(
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
             box = placement.box(left.value, bottom.value, right.value, top.value)
-            if pending.boxes and fences.part(pending.boxes[-1], box):
+            is_new_line = bool(pending.boxes) and begins_line(pending.boxes, box)
+            if pending.boxes and (is_new_line or fences.part(pending.boxes[-1], box)):
                 yield _finish(page, pending, pictures)
-                pending = _OpenWord(NO_MARK)
+                pending = _OpenWord(Mark.LINE if is_new_line else NO_MARK)
             pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
             continue
         ends_line = divided or letter in "\r\n"

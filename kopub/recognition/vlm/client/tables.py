@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 
 _DROPPED = frozenset(
@@ -32,6 +32,22 @@ def clean_tables(text: str) -> str:
     builder.feed(_LONE_SIGN.sub("&lt;", _LONG_NUMBER.sub("&amp;", text)))
     builder.close()
     return builder.html()
+
+
+_TABLE = re.compile(r"(<table>.*?</table>)", re.DOTALL)
+
+
+def tables_and_text(content: str) -> list[str]:
+    """Return the tables of a region and the text between them, in order.
+
+    Tables are valid HTML. No cell spans more rows than its table has.
+    """
+    pieces = (piece.strip() for piece in _TABLE.split(clean_tables(content)))
+    return [join_tables([piece]) if is_table(piece) else unescape(piece) for piece in pieces if piece]
+
+
+def is_table(piece: str) -> bool:
+    return piece.startswith("<table>") and piece.endswith("</table>")
 
 
 def join_tables(parts: Sequence[str]) -> str:

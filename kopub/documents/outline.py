@@ -1,0 +1,88 @@
+"""Finds the entries of lists by their printed signs, and how deep each is."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kopub.documents.document import BlockKind, BlockPart, DocumentBlock
+
+LETTERS = "가나다라마바사아자차카타파하"
+NUMBER_SIGN = re.compile(
+    rf"\s*((?:[0-9]{{1,2}}|[{LETTERS}])(?:\.(?=\s)|\))|\((?:[0-9]{{1,2}}|[{LETTERS}])\)|[①-⑳㉮-㉻])\s*(?=\S)"
+)
+"""The number of a list entry: 1. 가. 1) 가) (1) (가) ①."""
+_ALIKE = str.maketrans("·‧∙ㆍ+°ㅇ–", "•••••◦○-")
+"""Signs of one kind: printed in several ways, or read as another (`•` as `ㆍ` or `+`, `◦` as `°`)."""
+_ORDER = ("1.", "가.", "1)", "가)", "(1)", "(가)", "①", "㉮", "□■", "○●◎", "-")
+"""Kinds of signs as Korean documents nest them, numbers apart from bullets."""
+_BULLETS = _ORDER.index("□■")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    """The kind of a sign, and its number if it is one."""
+
+    kind: str
+    number: int | None = None
+
+    def is_above(self, other: "_Sign") -> bool:
+        """Return whether documents nest the other kind below this one."""
+        ranks = [next((at for at, kinds in enumerate(_ORDER) if sign.kind in kinds), None) for sign in (self, other)]
+        mine, theirs = ranks
+        if mine is None or theirs is None or (mine < _BULLETS) != (theirs < _BULLETS):
+            return False
+        return mine < theirs
+
+
+def with_entries(blocks: Sequence[DocumentBlock]) -> list[DocumentBlock]:
+    """Return the blocks with their list entries, each with its level.
+
+    A text that begins with a number is an entry if that is the first of its kind, or follows the number of the entry
+    before. An entry with a new kind of sign is below the one before it, unless documents nest the two the other way.
+    """
+    done: list[DocumentBlock] = []
+    above: list[_Sign] = []
+    for block in blocks:
+        if block.kind is BlockKind.TITLE:
+            above.clear()
+        entry = _numbered(block, above) if block.kind is BlockKind.TEXT and block.label == "text" else block
+        if entry.kind is BlockKind.ITEM:
+            sign = _sign_of(entry.sign)
+            kinds = [each.kind for each in above]
+            if sign.kind in kinds:
+                del above[kinds.index(sign.kind) :]
+            while above and sign.is_above(above[-1]):
+                above.pop()
+            above.append(sign)
+            entry = replace(entry, level=len(above))
+        done.append(entry)
+    return done
+
+
+def _numbered(block: DocumentBlock, above: Sequence[_Sign]) -> DocumentBlock:
+    """Return a text as a list entry if its number is in order."""
+    found = NUMBER_SIGN.match(block.parts[0].text)
+    if found is None:
+        return block
+    sign = _sign_of(found[1])
+    if sign.number != 1 and _Sign(sign.kind, (sign.number or 0) - 1) not in above:
+        return block
+    first = _without_sign(block.parts[0], found.end())
+    return replace(block, kind=BlockKind.ITEM, sign=found[1], parts=(first, *block.parts[1:]))
+
+
+def _without_sign(part: BlockPart, length: int) -> BlockPart:
+    refers = tuple((start - length, end - length, mark) for start, end, mark in part.refers if start >= length)
+    return replace(part, text=part.text[length:], refers=refers)
+
+
+def _sign_of(text: str) -> _Sign:
+    if not NUMBER_SIGN.match(f"{text} x"):
+        return _Sign(text.translate(_ALIKE))
+    value = text.strip("().")
+    if value.isdecimal():
+        return _Sign(text.replace(value, "1"), int(value))
+    if value in LETTERS:
+        return _Sign(text.replace(value, "가"), LETTERS.index(value) + 1)
+    first = "①" if value <= "⑳" else "㉮"
+    return _Sign(first, ord(value) - ord(first) + 1)

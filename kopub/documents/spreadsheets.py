@@ -1,0 +1,141 @@
+"""Tables of documents as CSV and XLSX, in which no text is a formula."""
+
+import codecs
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from kopub.documents.joins import columns
+from kopub.documents.tables import DocumentTable
+
+CSV_START = codecs.BOM_UTF8
+"""The beginning of a CSV file that spreadsheets read as UTF-8."""
+_FORMULA = re.compile(r"[=+\-@＝＋－＠\t\r](?![=+\-@]*$)")
+"""The beginning of what a spreadsheet computes; signs alone are text to it."""
+_NUMBER = re.compile(
+    r"(?P<sign>[-+−△]?)(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+|0|[1-9][0-9]*)(?:\.(?P<part>[0-9]+))?(?P<percent>\s?%)?"
+)
+_MOST_DIGITS = 15
+"""Digits of a number that a spreadsheet keeps."""
+_LONGEST_CELL, _LONGEST_NAME, _WIDEST = 32_767, 31, 60
+_UNNAMED = re.compile(r"[\[\]:*?/\\]|^'+|'+$")
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True, slots=True)
+class SheetNumber:
+    """A number as a spreadsheet holds it, and the format that shows it as printed."""
+
+    value: float
+    number_format: str
+
+
+def table_csv(table: DocumentTable) -> str:
+    """Return the names of the columns, if there are any, and the rows.
+
+    It is RFC 4180 CSV, but with line feeds. A text that a spreadsheet would compute gets an apostrophe before it;
+    numbers stay as they are.
+    """
+    lines = io.StringIO()
+    head = [table.columns] if table.heading_rows else []
+    csv.writer(lines, lineterminator="\n").writerows([_inert(text) for text in row] for row in [*head, *table.rows])
+    return lines.getvalue()
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def number_of(text: str) -> SheetNumber | None:
+    """Return the number that a cell's text is beyond doubt, or None.
+
+    Numbers in brackets, with `▲`, with leading zeros or too many digits are texts.
+    """
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    whole, part = found["whole"].replace(",", ""), found["part"] or ""
+    if len(whole + part) > _MOST_DIGITS:
+        return None
+    value = Decimal(f"{whole}.{part}" if part else whole) / (100 if found["percent"] else 1)
+    shown = ("#,##0" if "," in found["whole"] else "0") + (f".{'0' * len(part)}" if part else "")
+    if found["percent"]:
+        shown += found["percent"]
+    match found["sign"]:
+        case "":
+            return SheetNumber(float(value), shown)
+        case "+":
+            return SheetNumber(float(value), f"+{shown};-{shown}")
+        case sign:
+            return SheetNumber(-float(value), f'{shown};"{sign}"{shown}')
+
+
+def tables_workbook(tables: Sequence[DocumentTable]) -> bytes:
+    """Return an XLSX file with a sheet for each table, equal for equal tables.
+
+    Merged cells are merged; numbers are numbers, shown as they were printed.
+    """
+    from openpyxl import Workbook
+    from openpyxl.styles import Alignment, Font
+    from openpyxl.utils import get_column_letter
+
+    book = Workbook()
+    book.remove(book.worksheets[0])
+    for table, name in zip(tables, sheet_names(tables), strict=True):
+        sheet = book.create_sheet(name)
+        widths = [0] * table.grid.columns
+        for cell in table.grid.cells:
+            text = cell.text.encode("utf-8", "replace").decode()
+            number = None if cell.row < table.heading_rows else number_of(text)
+            place = sheet.cell(cell.row + 1, cell.column + 1)
+            place.value = number.value if number else text[:_LONGEST_CELL]
+            if number:
+                place.number_format = number.number_format
+            else:
+                place.data_type = "s"
+            if cell.row < table.heading_rows:
+                place.font = Font(bold=True)
+            place.alignment = Alignment(wrap_text="\n" in text or columns(text) > _WIDEST, vertical="top")
+            if cell.rows > 1 or cell.columns > 1:
+                sheet.merge_cells(
+                    start_row=place.row,
+                    start_column=place.column,
+                    end_row=cell.row + cell.rows,
+                    end_column=cell.column + cell.columns,
+                )
+            if cell.columns == 1:
+                widths[cell.column] = max(widths[cell.column], *map(columns, text.split("\n")))
+        for at, width in enumerate(widths, 1):
+            sheet.column_dimensions[get_column_letter(at)].width = min(width, _WIDEST) + 2
+    file = io.BytesIO()
+    book.save(file)
+    return _undated(file)
+
+
+def sheet_names(tables: Sequence[DocumentTable]) -> list[str]:
+    """Return the captions as names of sheets, all different."""
+    names: list[str] = []
+    for table in tables:
+        base = _UNNAMED.sub("", " ".join(table.caption.split())).strip()[:_LONGEST_NAME].rstrip("' ")
+        name = base = base if base and base.lower() != "history" else f"Table {table.number}"
+        number = 1
+        while name.lower() in map(str.lower, names):
+            number += 1
+            name = f"{base[: _LONGEST_NAME - len(f' ({number})')]} ({number})"
+        names.append(name)
+    return names
+
+
+def _undated(file: io.BytesIO) -> bytes:
+    """Return a workbook without the time at which it was made."""
+    undated = io.BytesIO()
+    with zipfile.ZipFile(file) as made, zipfile.ZipFile(undated, "w") as archive:
+        for name in made.namelist():
+            data = made.read(name)
+            data = _TIME.sub(b"2000-01-01T00:00:00Z", data) if name == "docProps/core.xml" else data
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return undated.getvalue()

@@ -1,0 +1,57 @@
+"""The fields of a PDF form: what was typed, and which boxes are ticked."""
+
+import ctypes
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kopub.pages.documents.drawn_objects import Box, Placement
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfPage
+
+_PASSWORD = 1 << 13
+_MOST = 10_000
+"""Most characters of a value, and most annotations of a page: more than either has room for in print."""
+
+
+def field_texts(page: "PdfPage", placement: Placement) -> Iterator[tuple[str, Box]]:
+    """Yield the text of each field that is shown, and its box in pixels.
+
+    A ticked box is ☑, another one ☐; a chosen button is ◉, another one ○. What is typed is in no text of the page.
+    """
+    from pypdfium2 import raw
+
+    form = page.formenv
+    if form is None:
+        return
+    for at in range(min(raw.FPDFPage_GetAnnotCount(page), _MOST)):
+        annotation = raw.FPDFPage_GetAnnot(page, at)
+        try:
+            hidden = raw.FPDFAnnot_GetFlags(annotation) & (raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW)
+            if raw.FPDFAnnot_GetSubtype(annotation) != raw.FPDF_ANNOT_WIDGET or hidden:
+                continue
+            box = raw.FS_RECTF()
+            text = _text(form, annotation)
+            if text and raw.FPDFAnnot_GetRect(annotation, box):
+                x1, y1, x2, y2 = map(round, placement.box(box.left, box.bottom, box.right, box.top))
+                yield text, (x1, y1, x2, y2)
+        finally:
+            raw.FPDFPage_CloseAnnot(annotation)
+
+
+def _text(form: object, annotation: object) -> str:
+    from pypdfium2 import raw
+
+    match raw.FPDFAnnot_GetFormFieldType(form, annotation):
+        case raw.FPDF_FORMFIELD_CHECKBOX:
+            return "☑" if raw.FPDFAnnot_IsChecked(form, annotation) else "☐"
+        case raw.FPDF_FORMFIELD_RADIOBUTTON:
+            return "◉" if raw.FPDFAnnot_IsChecked(form, annotation) else "○"
+        case raw.FPDF_FORMFIELD_TEXTFIELD | raw.FPDF_FORMFIELD_COMBOBOX:
+            if raw.FPDFAnnot_GetFormFieldFlags(form, annotation) & _PASSWORD:
+                return ""
+            held = (ctypes.c_ushort * _MOST)()
+            size = raw.FPDFAnnot_GetFormFieldValue(form, annotation, held, ctypes.sizeof(held))
+            value = bytes(held)[: size - 2] if size <= ctypes.sizeof(held) else b""
+            return " ".join(value.decode("utf-16-le", "ignore").split())
+    return ""
