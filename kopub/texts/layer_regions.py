@@ -15,7 +15,13 @@ from kopub.texts.extracted_text import unsound
 from kopub.texts.layer_lines import Line, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 
-CODE = CodeVersion("texts.layer_regions", {1: "regions of pages with a text layer are corrected by it"})
+CODE = CodeVersion(
+    "texts.layer_regions",
+    {
+        1: "regions of pages with a text layer are corrected by it",
+        2: "titles in brackets are no formulas, and a page that looks blank has the words of its layer",
+    },
+)
 """With a new version, pages with a text layer are laid out again."""
 
 _NOT_PRINT = Mark.INVISIBLE | Mark.NO_INK
@@ -31,6 +37,7 @@ _PITCH = 3.0
 """Distance between two lines of a table or block without rules, in heights of a word."""
 _MOST_BARE = 0.25
 """Share of a picture's ink outside of words up to which it is a filled box with text on it."""
+_HANGUL = re.compile("[가-힣]")
 _LEADER = re.compile(r"[.·…‥]{3,}")
 
 
@@ -38,12 +45,12 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     """Return the layout of a page with what its text layer knows better.
 
     Connected rules or filled boxes around words are a table, and so are aligned words without rules. Words in pictures
-    and in no region get regions of their own. An unsound layer changes nothing.
+    and in no region get regions of their own, even on a page that looks blank. An unsound layer changes nothing.
     """
-    if layout.state not in (State.OK, State.PARTIAL) or unsound(layer) is not None:
+    if layout.state not in (State.OK, State.PARTIAL, State.BLANK) or unsound(layer) is not None:
         return layout
     printed = tuple(word for word in layer.words if not word.marks & _NOT_PRINT)
-    if not printed:
+    if not _letters(printed):
         return layout
     layer = replace(layer, words=printed)
     regions = list(layout.regions)
@@ -52,7 +59,10 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
         regions = _with_plain_tables(regions, layer)
-    regions = _with_homeless(regions, layer)
+    regions = _without_prose_formulas(_with_homeless(regions, layer), layer)
+    if layout.state is State.BLANK:
+        # The print is finer than what counts as ink.
+        layout = replace(layout, state=State.OK, reason=None)
     return replace(layout, regions=tuple(replace(region, index=at) for at, region in enumerate(regions)))
 
 
@@ -164,6 +174,17 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
             text = _text(block)
             changed.insert(_place(changed, text.bbox), text)
     return changed
+
+
+def _without_prose_formulas(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with formulas of several Hangul, such as a title in brackets, as text."""
+    held = words_of_regions(layer, [region.bbox for region in regions])
+    return [
+        replace(region, label="text", task=Task.TEXT)
+        if region.task is Task.FORMULA and len(_HANGUL.findall("".join(word.text for word in within.words))) > 1
+        else region
+        for region, within in zip(regions, held, strict=True)
+    ]
 
 
 def _text(words: Sequence[Word]) -> Region:

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
-from kopub.pages.documents.text_layer import TextLayer
+from kopub.pages.documents.text_layer import Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import extract_texts
 from kopub.texts.layer_regions import correct_regions
@@ -78,3 +79,13 @@ def test_prose_in_two_columns_is_no_table(texts):
     right = [(220, 400 - 14 * at, f"and others stand beside it {at}") for at in range(6)]
     columns = [("text", Task.TEXT, (36, 180, 200, 275)), ("text", Task.TEXT, (210, 180, 400, 275))]
     assert [label for label, _ in texts(written(*left, *right, size=10), *columns)] == ["text", "text"]
+
+
+def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_words():
+    words = (Word("<참고", (100, 100, 160, 130), Mark.LINE), Word("3>", (170, 100, 200, 130)))
+    layer = TextLayer(800, 1000, words, 0, 10, np.zeros((100, 80), bool))
+    formula = Region(0, "display_formula", Task.FORMULA, 1.0, (90, 90, 210, 140))
+    found = correct_regions(PageLayout("some_1", State.OK, regions=(formula,)), layer)
+    assert [(region.label, region.task) for region in found.regions] == [("text", Task.TEXT)]
+    found = correct_regions(PageLayout("some_1", State.BLANK, "nothing is printed"), layer)
+    assert (found.state, found.reason, extract_texts(layer, found.regions).texts) == (State.OK, None, {0: "<참고 3>"})

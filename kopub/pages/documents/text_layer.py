@@ -21,6 +21,7 @@ import numpy as np
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
 from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
+from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -227,6 +228,7 @@ TEXT_CODE = CodeVersion(
         1: "the first release",
         2: "text below a picture and text without colour are invisible; a layer that cannot be read says why",
         3: "the rules and filled boxes of a page are kept; a word ends at an upright rule, not where letters touch",
+        4: "characters that a font does not name are told from others",
     },
 )
 """A new version reads every layer again; the pages are drawn for it, and come out the same."""
@@ -351,7 +353,8 @@ def _words(
             if pending.boxes and fences.part(pending.boxes[-1], box):
                 yield _finish(page, pending, pictures)
                 pending = _OpenWord(NO_MARK)
-            pending.add(index, letter, box, raw.FPDFText_HasUnicodeMapError(page, index) == 1)
+            unmapped = raw.FPDFText_HasUnicodeMapError(page, index) == 1
+            pending.add(index, nameless(code) if unmapped else letter, box, unmapped)
             continue
         ends_line = divided or letter in "\r\n"
         if ends_line and not divided and pending.text and _goes_on(page, index, count):
