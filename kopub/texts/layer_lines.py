@@ -54,7 +54,7 @@ def lines_of(words: Sequence[Word]) -> list[Line]:
     writing are turned upright first, so that their boxes are no longer places on the page.
     """
     rows: list[Line] = []
-    for line in _in_order([Line(tuple(run)) for run in _runs(_upright(words))]):
+    for line in _in_order([Line(tuple(run)) for run in _runs(set_upright(words))]):
         for at in range(len(rows) - 1, max(-1, len(rows) - _NEAR - 1), -1):
             goes_on = at == len(rows) - 1 and line.box[0] >= rows[at].box[2]
             if (goes_on and on_one_line(rows[at].box, line.box)) or _is_between(line, rows[at]):
@@ -127,7 +127,7 @@ def clean(text: str) -> str:
     return shorten_leaders(_BULLET.sub("•", unicodedata.normalize("NFC", plain).strip()))
 
 
-def _upright(words: Sequence[Word]) -> list[Word]:
+def set_upright(words: Sequence[Word]) -> list[Word]:
     """Return the words turned so that lines run left to right and downwards."""
     if not words:
         return []

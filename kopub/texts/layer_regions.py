@@ -9,17 +9,18 @@ import numpy as np
 
 from kopub.fingerprints import CodeVersion
 from kopub.layout.regions import PICTURES, PageLayout, Region, Task
-from kopub.pages.documents.text_layer import Box, Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
-from kopub.texts.layer_lines import Line, words_of_regions
+from kopub.texts.layer_lines import Line, set_upright, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 
 CODE = CodeVersion(
     "texts.layer_regions",
     {
         1: "regions of pages with a text layer are corrected by it",
-        2: "titles in brackets are no formulas, and a page that looks blank has the words of its layer",
+        2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, "
+        "and columns of vertical writing are one region",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
@@ -59,6 +60,7 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
         regions = _with_plain_tables(regions, layer)
+    regions = _with_one_vertical(regions, layer)
     regions = _without_prose_formulas(_with_homeless(regions, layer), layer)
     if layout.state is State.BLANK:
         # The print is finer than what counts as ink.
@@ -176,8 +178,29 @@ def _with_homeless(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
     return changed
 
 
+def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions with those of a page of vertical writing as one.
+
+    Its columns, which run from right to left, look like blocks side by side.
+    """
+    down = sum(len(word.text) for word in layer.words if word.marks & Mark.DOWN)
+    if down <= layer.characters / 2:
+        return list(regions)
+    held = words_of_regions(layer, [region.bbox for region in regions])
+    columns = [
+        region
+        for region, within in zip(regions, held, strict=True)
+        if region.task is Task.TEXT and any(word.marks & Mark.DOWN for word in within.words)
+    ]
+    if not columns:
+        return list(regions)
+    box = _around([region.bbox for region in columns])
+    whole = replace(columns[0], label="text", bbox=box, polygon=None)
+    return [whole if region is columns[0] else region for region in regions if region not in columns[1:]]
+
+
 def _without_prose_formulas(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
-    """Return the regions with formulas of several Hangul, such as a title in brackets, as text."""
+    """Return the regions with formulas that hold several Hangul as text."""
     held = words_of_regions(layer, [region.bbox for region in regions])
     return [
         replace(region, label="text", task=Task.TEXT)
@@ -197,21 +220,25 @@ def _letters(words: Sequence[Word]) -> int:
 
 
 def _blocks(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Yield words by block: lines of one start, one below the other."""
-    blocks: list[list[list[Word]]] = []
-    for row in printed_rows(words):
-        for chunk in chunks_of(row.words):
-            box = _around([word.box for word in chunk])
-            for block in blocks:
-                last = _around([word.box for word in block[-1]])
-                near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
-                if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
-                    block.append(chunk)
-                    break
-            else:
-                blocks.append([chunk])
-    for block in blocks:
-        yield [word for line in block for word in line]
+    """Yield words by block: lines of one start and direction, one below the other."""
+    for turn in (NO_MARK, Mark.UP, Mark.DOWN):
+        own = [word for word in words if word.marks & (Mark.UP | Mark.DOWN) == turn]
+        upright = set_upright(own)
+        drawn = dict(zip(map(id, upright), own, strict=True))
+        blocks: list[list[list[Word]]] = []
+        for row in printed_rows(upright):
+            for chunk in chunks_of(row.words):
+                box = _around([word.box for word in chunk])
+                for block in blocks:
+                    last = _around([word.box for word in block[-1]])
+                    near = -1 <= (box[1] - last[3]) / max(1, _height(chunk)) <= 1 and box[1] > last[1]
+                    if near and min(box[2], last[2]) - max(box[0], last[0]) > 0:
+                        block.append(chunk)
+                        break
+                else:
+                    blocks.append([chunk])
+        for block in blocks:
+            yield [drawn[id(word)] for line in block for word in line]
 
 
 def _place(regions: Sequence[Region], box: Sequence[float]) -> int:

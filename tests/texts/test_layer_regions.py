@@ -7,7 +7,7 @@ import pytest
 
 from kopub.layout.regions import PageLayout, Region, Task
 from kopub.pages.documents.pdf import Pdfs
-from kopub.pages.documents.text_layer import Mark, TextLayer, Word
+from kopub.pages.documents.text_layer import NO_MARK, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import extract_texts
 from kopub.texts.layer_regions import correct_regions
@@ -89,3 +89,16 @@ def test_a_title_in_brackets_is_no_formula_and_a_page_that_looks_blank_has_its_w
     assert [(region.label, region.task) for region in found.regions] == [("text", Task.TEXT)]
     found = correct_regions(PageLayout("some_1", State.BLANK, "nothing is printed"), layer)
     assert (found.state, found.reason, extract_texts(layer, found.regions).texts) == (State.OK, None, {0: "<참고 3>"})
+
+
+def test_columns_of_vertical_writing_are_one_region_from_right_to_left():
+    words = [
+        Word(text, (x, 100 + 100 * at, x + 30, 190 + 100 * at), Mark.DOWN | (Mark.LINE if not at else NO_MARK))
+        for x, column in ((500, "첫째 줄의 글"), (430, "둘째 줄의 글"))
+        for at, text in enumerate(column.split())
+    ]
+    layer = TextLayer(800, 1000, tuple(words), 0, 10, np.zeros((100, 80), bool))
+    boxes = ((420, 90, 470, 400), (490, 90, 540, 290), (490, 290, 540, 400))
+    blocks = tuple(Region(at, "text", Task.TEXT, 1.0, box) for at, box in enumerate(boxes))
+    found = correct_regions(PageLayout("some_1", State.OK, regions=blocks), layer)
+    assert extract_texts(layer, found.regions).texts == {0: "첫째 줄의 글\n둘째 줄의 글"}

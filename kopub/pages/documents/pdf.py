@@ -5,6 +5,7 @@ import math
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -53,6 +54,11 @@ _FAX_WIDTH = 1728
 _ZLIB_HEADER, _ZLIB_CHECKSUM = 2, 4
 """Bytes before and after deflated data."""
 _DRAWN_OBJECT = re.compile(rb"/[^\s/]+\s+Do\b")
+
+_ANGLES = 200
+"""Letters whose angles are looked at."""
+_FEWEST_TURNED, _MOSTLY_TURNED = 20, 0.6
+"""Letters of a page that is turned, and the share of them that must be drawn at one angle."""
 
 CODE = CodeVersion(
     "pages.pdf",
@@ -126,6 +132,7 @@ class Pdfs:
 
         try:
             opened = _page_of(self._opened(path), page)
+            _set_upright(opened)
             scale = _scale(*opened.get_size(), dpi)
             pixels = opened.render(scale=scale).to_numpy()  # pyright: ignore[reportArgumentType]
             layer = _stored_layer(opened, pixels) if with_text else None
@@ -195,6 +202,25 @@ def _page_of(document: "PdfDocument", number: int) -> "PdfPage":
         page.close()
         page = document[number]
     return page
+
+
+def _set_upright(page: "PdfPage") -> None:
+    """Turn a page whose letters are drawn sideways, unlike one that says so itself.
+
+    PDFium has the angle of each letter, clockwise and before the page's own rotation.
+    """
+    from pypdfium2 import raw
+
+    text = page.get_textpage()
+    try:
+        count = text.count_chars()
+        chosen = range(0, count, max(1, count // _ANGLES))
+        angles = Counter(round(math.degrees(raw.FPDFText_GetCharAngle(text.raw, at))) % 360 for at in chosen)
+    finally:
+        text.close()
+    angle, most = angles.most_common(1)[0] if angles else (0, 0)
+    if count >= _FEWEST_TURNED and most >= _MOSTLY_TURNED * angles.total() and angle in (90, 180, 270):
+        page.set_rotation((360 - angle) % 360)
 
 
 def _require_readable(path: Path) -> None:
