@@ -287,8 +287,8 @@ def _readable(line: Line, scripts: Collection[str]) -> str:
     text = text_of([line])
     signs, found = "".join(text.split()), letters(text)
     known = sum(char.isdigit() or script_of(char) in scripts for char in found)
-    # The boxes of turned lines are not places on the page.
-    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN) for word in line.words)
+    # The boxes of turned lines are not places on the page, and no reader sees what is not drawn.
+    upright = min(line.box) >= 0 and not any(word.marks & (Mark.UP | Mark.DOWN | Mark.UNDRAWN) for word in line.words)
     legible = upright and _height(line) >= _LEGIBLE
     return text if legible and _FEWEST <= len(found) <= _MOST and known >= _PLAIN * len(signs) else ""
 

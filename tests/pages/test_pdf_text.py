@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kopub.pages.documents import text_layer
+from kopub.pages.documents import pdf as pdf_pages
 from kopub.pages.documents.pdf import Pdfs
 from kopub.pages.documents.pictures import Pictures
 from kopub.pages.documents.text_layer import Mark, TextLayer
@@ -205,7 +205,7 @@ def test_text_that_cannot_be_read_costs_the_layer_and_not_the_page(read, monkeyp
     def fails(*_: object) -> None:
         raise ValueError("cannot convert float NaN to integer")
 
-    monkeypatch.setattr(text_layer, "read_layer", fails)
+    monkeypatch.setattr(pdf_pages, "read_layer", fails)
     layer, pixels = read(text_pdf(sheet(written(*LINES), box=A5)))
     assert (layer.words, layer.failure) == ((), "cannot convert float NaN to integer")
     assert pixels.shape == (1190, 840, 3)

@@ -20,7 +20,8 @@ import numpy as np
 
 from kopub.errors import SourceError, counted, first_line, quoted
 from kopub.fingerprints import CodeVersion, fingerprint
-from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_within, shapes_of
+from kopub.pages.documents.drawn_objects import Box, Coverings, Placement, is_clear, is_white, is_within, shapes_of
+from kopub.pages.documents.fonts import draws_hangul
 from kopub.pages.nameless import nameless
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Mark(IntFlag):
     """Runs from top to bottom: vertical writing, or a line turned to the right."""
     UP = 64
     """Runs from bottom to top: a line turned to the left."""
+    UNDRAWN = 128
+    """Not drawn here: this machine has no font with its Hangul, and the PDF does not embed its own."""
 
 
 NO_MARK = Mark(0)
@@ -249,6 +252,8 @@ _MARGIN = 0.25
 _LINE_END = (0x0D, 0x0A)
 _TOUCHES = 0.12
 """Most distance of two letters of a word, as a share of their size; a blank is wider."""
+_FLAT, _CAPITAL = 0.05, 0.7
+"""Points below which a letter has no height, and the usual height as a share of its font's size."""
 _EVEN = "\u1100"
 """The first of the letters of even width: Hangul, and Chinese and Japanese characters."""
 _BLANK = 1.17
@@ -366,6 +371,8 @@ def _words(
         divided = code == _DIVIDED
         if not (divided or letter.isspace()):
             raw.FPDFText_GetCharBox(page, index, left, right, bottom, top)
+            if 0 <= top.value - bottom.value < _FLAT:  # a letter that is not drawn has no height
+                top.value += _CAPITAL * raw.FPDFText_GetFontSize(page, index)
             box = placement.box(left.value, bottom.value, right.value, top.value)
             if pending.boxes and fences.part(pending.boxes[-1], box):
                 yield from _finish(page, pending, pictures)
@@ -417,9 +424,21 @@ def _finish(page: ctypes.c_void_p, pending: _OpenWord, pictures: Coverings) -> I
     drawn = raw.FPDFText_GetTextObject(page, pending.first)
     mode = raw.FPDFTextObj_GetTextRenderMode(drawn) if drawn else None
     is_hidden = mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE or (mode == raw.FPDF_TEXTRENDERMODE_FILL and is_clear(drawn))
+    if drawn and not is_hidden and _lacks_font(drawn, pending.letters):
+        pending.marks |= Mark.UNDRAWN
     for word in pending.words():
         hidden = drawn and (is_hidden or pictures.hide(drawn, word.box))
         yield replace(word, marks=word.marks | Mark.INVISIBLE) if hidden else word
+
+
+def _lacks_font(drawn: ctypes.c_void_p, letters: Iterable[str]) -> bool:
+    """Return whether visible Hangul is in no font of the PDF or this machine."""
+    from pypdfium2 import raw
+
+    if not any("가" <= letter <= "힣" for letter in letters):
+        return False
+    is_lent = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(drawn)) == 0
+    return is_lent and not draws_hangul() and not is_white(drawn)
 
 
 def _letter(code: int, after: int) -> str:
@@ -442,6 +461,8 @@ def _drawn_once(words: Sequence[Word]) -> Iterator[Word]:
 
 def _held_against(word: Word, grey: "NDArray[np.uint8]") -> Word:
     x1, y1, x2, y2 = word.box
+    if word.marks & Mark.UNDRAWN:
+        return word
     printed = grey[max(0, y1) : max(1, y2 + 1), max(0, x1) : max(1, x2 + 1)]
     return word if printed.size and int(np.ptp(printed)) >= _INK else replace(word, marks=word.marks | Mark.NO_INK)
 
