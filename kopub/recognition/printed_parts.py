@@ -11,11 +11,11 @@ from kopub.recognition.content import letters, shorten_leaders
 from kopub.recognition.regions import RegionText, TextOrigin
 from kopub.states import State
 
-_MOST_LOST, _MOST_LOST_OF_STRUCTURE = 0.2, 0.5
-"""Shares of the printed letters that a reading may lack; a table's or formula's structure is worth more of them."""
+_MOST_LOST, _MOST_LOST_OF_FORMULA = 0.2, 0.5
+"""Shares of the printed letters that a reading may lack; LaTeX writes some of a formula's in words."""
 _MOST_MORE, _FEW = 0.25, 3
 """Letters that a reading may have besides those printed, as a share of them or as a number, if it shows no more."""
-_STRUCTURED = frozenset({"table", "display_formula", "inline_formula"})
+_FORMULAS = frozenset({"display_formula", "inline_formula"})
 _MARKUP = re.compile(r"</?(?:table|thead|tbody|tr|t[dh]|br)\b[^>]*>")
 _SIGN = re.compile(rf"{_MARKUP.pattern}|(?P<sign>\S)")
 _ASCII_OR_HANGUL = re.compile("[0-9A-Za-z가-힣]")
@@ -35,9 +35,9 @@ def with_print(read: RegionText, printed: str) -> RegionText:
     text, guesses = _name(printed, read.content) if has_nameless else (printed, 0)
     own, found = (_letters(read, content) for content in (text, read.content))
     lost, more = (own - found).total(), (found - own).total()
-    is_structured = read.native_label in _STRUCTURED and not _MARKUP.search(printed)
+    is_structured = (read.native_label == "table" or _is_formula(read)) and not _MARKUP.search(printed)
     is_complete = has_nameless or (not is_structured and more <= max(_FEW, _MOST_MORE * own.total()))
-    most_lost = _MOST_LOST_OF_STRUCTURE if is_structured else _MOST_LOST
+    most_lost = _MOST_LOST_OF_FORMULA if _is_formula(read) else _MOST_LOST
     if read.state is not State.FAILED and not is_complete and lost <= most_lost * own.total():
         return read
     is_doubted = read.state is State.FAILED or read.reason or not _is_text(read.content)
@@ -55,8 +55,11 @@ def _is_text(content: str) -> bool:
 
 def _letters(read: RegionText, content: str) -> Counter[str]:
     found = letters(_MARKUP.sub("", content))
-    is_formula = read.native_label in _STRUCTURED and read.native_label != "table"
-    return Counter(_ASCII_OR_HANGUL.findall(found) if is_formula else found)
+    return Counter(_ASCII_OR_HANGUL.findall(found) if _is_formula(read) else found)
+
+
+def _is_formula(read: RegionText) -> bool:
+    return read.native_label in _FORMULAS
 
 
 def _name(printed: str, read: str) -> tuple[str, int]:

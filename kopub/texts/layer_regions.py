@@ -8,10 +8,11 @@ from statistics import median
 import numpy as np
 
 from kopub.fingerprints import CodeVersion
-from kopub.layout.regions import PICTURES, PageLayout, Region, Task
+from kopub.layout.regions import PICTURES, READ_TASKS, PageLayout, Region, Task
 from kopub.pages.documents.text_layer import NO_MARK, Box, Mark, TextLayer, Word
 from kopub.states import State
 from kopub.texts.extracted_text import unsound
+from kopub.texts.layer_columns import split_columns
 from kopub.texts.layer_lines import Line, set_upright, words_of_regions
 from kopub.texts.layer_tables import aligned, chunks_of, is_plain_table, printed_rows, table_of, without_rules
 
@@ -20,7 +21,7 @@ CODE = CodeVersion(
     {
         1: "regions of pages with a text layer are corrected by it",
         2: "titles in brackets are no formulas, a page that looks blank has the words of its layer, "
-        "and columns of vertical writing are one region",
+        "columns of vertical writing are one region, and the two columns of a page are two",
     },
 )
 """With a new version, pages with a text layer are laid out again."""
@@ -45,7 +46,8 @@ _LEADER = re.compile(r"[.·…‥]{3,}")
 def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
     """Return the layout of a page with what its text layer knows better.
 
-    Connected rules or filled boxes around words are a table, and so are aligned words without rules. Words in pictures
+    Connected rules or filled boxes around words are a table, and so are aligned words without rules. Text across the
+    gutter of two columns is parted there, and read column by column. Words in pictures
     and in no region get regions of their own, even on a page that looks blank. An unsound layer changes nothing.
     """
     if layout.state not in (State.OK, State.PARTIAL, State.BLANK) or unsound(layer) is not None:
@@ -59,9 +61,9 @@ def correct_regions(layout: PageLayout, layer: TextLayer) -> PageLayout:
         regions = _with_table(regions, box)
     read_by_layout = any(region.text for region in regions)
     if not read_by_layout:
-        regions = _with_plain_tables(regions, layer)
+        regions = [region for group in split_columns(regions, layer) for region in _with_plain_tables(group, layer)]
     regions = _with_one_vertical(regions, layer)
-    regions = _without_prose_formulas(_with_homeless(regions, layer), layer)
+    regions = _without_emptied(_without_prose_formulas(_with_homeless(regions, layer), layer), layer)
     if layout.state is State.BLANK:
         # The print is finer than what counts as ink.
         layout = replace(layout, state=State.OK, reason=None)
@@ -131,11 +133,13 @@ def _with_plain_tables(regions: Sequence[Region], layer: TextLayer) -> list[Regi
         above: list[Region] = []
         below: list[Region] = []
         for region in touched:
-            for block in _blocks([word for word in words[region.index] if word not in inside]):
-                box = _floats(_around([word.box for word in block]))
-                (above if box[1] < table.bbox[1] else below).append(replace(region, bbox=box, polygon=None))
-        rest = [region for region in changed if region not in touched]
-        changed = [*rest[:at], *above, table, *below, *rest[at:]]
+            rest = [word for word in words[region.index] if word not in inside]
+            for side, is_above in ((above, True), (below, False)):
+                boxes = [word.box for word in rest if (word.box[1] < table.bbox[1]) is is_above]
+                if boxes:
+                    side.append(replace(region, bbox=_floats(_around(boxes)), polygon=None))
+        others = [region for region in changed if region not in touched]
+        changed = [*others[:at], *above, table, *below, *others[at:]]
     return changed
 
 
@@ -197,6 +201,22 @@ def _with_one_vertical(regions: Sequence[Region], layer: TextLayer) -> list[Regi
     box = _around([region.bbox for region in columns])
     whole = replace(columns[0], label="text", bbox=box, polygon=None)
     return [whole if region is columns[0] else region for region in regions if region not in columns[1:]]
+
+
+def _without_emptied(regions: Sequence[Region], layer: TextLayer) -> list[Region]:
+    """Return the regions without those whose words all stand in smaller ones.
+
+    Read once more, their words would come out twice. One with more in print is a picture.
+    """
+    kept: list[Region] = []
+    plain = without_rules(layer)
+    for region, own in zip(regions, words_of_regions(layer, [region.bbox for region in regions]), strict=True):
+        [inside] = words_of_regions(plain, [region.bbox])
+        if region.task not in READ_TASKS or own.words or not _letters(inside.words):
+            kept.append(region)
+        elif inside.bare_share > _MOST_BARE:
+            kept.append(replace(region, label="image", task=Task.SKIP))
+    return kept
 
 
 def _without_prose_formulas(regions: Sequence[Region], layer: TextLayer) -> list[Region]:

@@ -334,7 +334,8 @@ class _OpenWord:
         """Yield the word; a column of vertical writing, whose blanks PDFium drops, as several."""
         marks = self.marks | self._direction()
         starts = [0]
-        if marks & Mark.DOWN and 2 * sum(letter >= _EVEN for letter in self.letters) > len(self.letters):
+        even = sum(letter >= _EVEN for letter in self.letters)
+        if marks & Mark.DOWN and 2 * even > len(self.letters) > 2:
             middles = [(box[1] + box[3]) / 2 for box in self.boxes]
             steps = np.diff(middles)
             starts += [at + 1 for at in np.flatnonzero(steps > _BLANK * np.median(steps)).tolist()]
