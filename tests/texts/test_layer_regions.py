@@ -131,7 +131,7 @@ def test_rows_of_labels_and_figures_are_no_column(texts):
     rows = [
         (x, 500 - 16 * at, text)
         for at in range(10)
-        for x, text in ((40, f"row number {at} of a long table"), (190, f"{at},123"), (300, f"{at}.5"))
+        for x, text in ((40, f"the item {at}"), (190, f"{at},123"), (300, f"{at}.5"))
     ]
     found = texts(written(*rows, size=9), ("text", Task.TEXT, (36, 80, 400, 260)))
     assert [label for label, _ in found] == ["table"]
